@@ -1,0 +1,10 @@
+"""NATS in: what stands between a NATS server and the broker's runtime.
+
+Here belong the client protocol of NATS (parsing, headers, subjects), one connection that
+survives its servers, and the acknowledgements JetStream clients wait for. What a message
+becomes once it has arrived, which partition takes it and when it is safe to answer, is decided
+by ``tidelog_broker.runtime``; nothing here knows about logs, offsets on disk or replicas.
+
+``parser``, ``headers``, ``subjects`` and ``jetstream`` are pure functions of bytes;
+``link`` and ``connection`` are the only modules that touch asyncio.
+"""

@@ -1,0 +1,311 @@
+"""The append guard: all that makes an append conditional or idempotent (R8, R9, N3).
+
+It is a function of the log. Feeding it every batch in order (`replay`), from a snapshot
+on or from the start, gives the same state as the appends themselves, so that it can
+always be rebuilt; time enters only as the batches' own append times.
+
+The order of checks is R8's: producer epoch, duplicate, sequence, expected offset. (The
+minimum ISR comes last, and is not the guard's.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from tidelog.errors import (
+    DuplicateSequence,
+    FencedProducer,
+    OutOfOrderSequence,
+    ResourceExhausted,
+    UnexpectedOffset,
+    UnknownProducer,
+)
+from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog.records.checksum import crc32c
+from tidelog.records.layout import SEQUENCE_MODULUS
+
+PRODUCER_WINDOW_BATCHES = 5
+"""Batches remembered, and allowed in flight, per producer and partition (R8)."""
+
+LOG_TIME_STEP_US_MAX = 60_000_000
+"""One batch advances log time by at most this, so that a clock's jump expires nothing."""
+
+PRODUCER_EXPIRY_US = 7 * 86_400_000_000
+"""A producer that has not written for this much log time is forgotten."""
+
+PRODUCER_IDLE_US = 15 * 60_000_000
+"""Over the count limit only producers idle for this much log time are dropped."""
+
+PRODUCERS_MAX = 10_000
+"""Producers remembered per partition."""
+
+_SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """Bounds of the guard's memory, per partition."""
+
+    producers_max: int = PRODUCERS_MAX
+    dedupe_window_us: int = 120_000_000
+    """Message ids are remembered for this long, by append time. µs."""
+    dedupe_count_max: int = 100_000
+    """… and at most this many of them."""
+
+
+class BatchRef(NamedTuple):
+    """A batch in a producer's window."""
+
+    base_sequence: int
+    count: int
+    base_offset: int
+    append_time_us: int
+
+
+class ProducerState(NamedTuple):
+    epoch: int
+    last_sequence: int
+    """Sequence of the last record."""
+    last_log_time_us: int
+    window: tuple[BatchRef, ...]
+    """The newest batches, oldest first."""
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    version: int
+    offset: int
+    log_time_us: int
+    last_append_us: int | None
+    producers: list[tuple[int, ProducerState]]
+    message_ids: list[tuple[str, int, int]]
+
+
+class Undo(NamedTuple):
+    """What `record` changed, so that a failed write can be taken back."""
+
+    offset: int
+    log_time_us: int
+    last_append_us: int | None
+    producer: tuple[int, ProducerState | None] | None
+    message_ids: list[str]
+
+
+class AppendGuard:
+    """The state after all batches below `offset`."""
+
+    __slots__ = ("_ids", "_ids_order", "_last_append_us", "_limits", "_log_time_us", "_producers", "offset")
+
+    def __init__(self, limits: GuardLimits, offset: int = 0) -> None:
+        self._limits = limits
+        self.offset = offset
+        """The log end offset that this state belongs to."""
+        self._log_time_us = 0
+        self._last_append_us: int | None = None
+        self._producers: dict[int, ProducerState] = {}
+        self._ids: dict[str, tuple[int, int]] = {}
+        self._ids_order: deque[str] = deque()
+
+    def __repr__(self) -> str:
+        return f"<AppendGuard at {self.offset} producers={len(self._producers)} ids={len(self._ids)}>"
+
+    @property
+    def empty(self) -> bool:
+        return not self._producers and not self._ids
+
+    @property
+    def producers(self) -> dict[int, ProducerState]:
+        return self._producers
+
+    def set_limits(self, limits: GuardLimits) -> None:
+        self._limits = limits
+
+    # --- before an append
+
+    def check(self, header: BatchHeader, expected_offset: int | None) -> BatchRef | None:
+        """None: the batch may be appended. A `BatchRef`: it is a repeat of that one.
+
+        Raises the definite errors of R8 and R9.
+        """
+        if header.producer_id != NO_PRODUCER_ID:
+            repeat = self._check_producer(header)
+            if repeat is not None:
+                return repeat
+        if expected_offset is not None and expected_offset != self.offset:
+            raise UnexpectedOffset(
+                f"the append expects offset {expected_offset}, the log ends at {self.offset}",
+                expected_offset=expected_offset,
+                log_end_offset=self.offset,
+            )
+        return None
+
+    def _check_producer(self, header: BatchHeader) -> BatchRef | None:
+        known = self._producers.get(header.producer_id)
+        sequence = header.base_sequence
+        if known is None:
+            if sequence != 0:
+                raise UnknownProducer(
+                    f"producer {header.producer_id} is unknown here and begins at sequence {sequence}; a new "
+                    f"producer begins at 0"
+                )
+            self._make_room()
+            return None
+        if header.producer_epoch < known.epoch:
+            raise FencedProducer(
+                f"producer {header.producer_id} epoch {header.producer_epoch} is fenced by epoch {known.epoch}",
+                producer_epoch=known.epoch,
+            )
+        if header.producer_epoch > known.epoch:
+            if sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} at sequence {sequence}; "
+                    f"an epoch begins at 0"
+                )
+            return None
+        for ref in known.window:
+            if ref.base_sequence == sequence and ref.count == header.record_count:
+                return ref
+        expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
+        if sequence == expected:
+            return None
+        if (known.last_sequence - sequence) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2:
+            raise DuplicateSequence(
+                f"producer {header.producer_id} sequence {sequence} was appended earlier, before the last "
+                f"{PRODUCER_WINDOW_BATCHES} batches; its offset is no longer known"
+            )
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sends sequence {sequence}, {expected} is next", expected=expected
+        )
+
+    def _make_room(self) -> None:
+        if len(self._producers) < self._limits.producers_max:
+            return
+        if any(self._idle_us(state) >= PRODUCER_IDLE_US for state in self._producers.values()):
+            return
+        raise ResourceExhausted(
+            f"{len(self._producers)} producers wrote to this partition lately (producers_max)",
+            retry_after_ms=60_000,
+        )
+
+    def find_message(self, message_id: str, now_us: int) -> int | None:
+        """The offset of the record with this id, if it lies within the window at `now_us`."""
+        found = self._ids.get(message_id)
+        if found is None or found[1] < now_us - self._limits.dedupe_window_us:
+            return None
+        return found[0]
+
+    # --- with each append
+
+    def record(self, header: BatchHeader, message_ids: list[tuple[int, str]] | None = None) -> Undo:
+        """Takes an appended batch into account.
+
+        `message_ids`: (offset, id) of its records to be deduplicated.
+        """
+        at = header.append_time_us
+        before = self._last_append_us
+        undo_producer: tuple[int, ProducerState | None] | None = None
+        undo = (self.offset, self._log_time_us, before)
+        if before is not None:
+            self._log_time_us += min(max(at - before, 0), LOG_TIME_STEP_US_MAX)
+        self._last_append_us = at
+        self.offset = header.next_offset
+        if header.producer_id != NO_PRODUCER_ID:
+            undo_producer = (header.producer_id, self._producers.get(header.producer_id))
+            self._record_producer(header)
+        added = self._record_ids(message_ids, at) if message_ids else []
+        return Undo(*undo, undo_producer, added)
+
+    def _record_producer(self, header: BatchHeader) -> None:
+        known = self._producers.pop(header.producer_id, None)
+        window: tuple[BatchRef, ...] = ()
+        if known is not None and known.epoch == header.producer_epoch:
+            window = known.window[-(PRODUCER_WINDOW_BATCHES - 1) :]
+        if known is None:
+            self._forget_idle()
+        ref = BatchRef(header.base_sequence, header.record_count, header.base_offset, header.append_time_us)
+        last = (header.base_sequence + header.record_count - 1) % SEQUENCE_MODULUS
+        # Popped and set again, so that the dict is ordered by the last write.
+        self._producers[header.producer_id] = ProducerState(
+            header.producer_epoch, last, self._log_time_us, (*window, ref)
+        )
+
+    def _forget_idle(self) -> None:
+        """Drops expired producers, and over the count limit idle ones, the longest idle first."""
+        while self._producers:
+            oldest_id = next(iter(self._producers))
+            idle = self._idle_us(self._producers[oldest_id])
+            full = len(self._producers) >= self._limits.producers_max
+            if idle < PRODUCER_EXPIRY_US and not (full and idle >= PRODUCER_IDLE_US):
+                return
+            del self._producers[oldest_id]
+
+    def _idle_us(self, state: ProducerState) -> int:
+        return self._log_time_us - state.last_log_time_us
+
+    def _record_ids(self, message_ids: list[tuple[int, str]], at: int) -> list[str]:
+        for offset, message_id in message_ids:
+            # An id seen again after its window moves to the end of the order.
+            self._ids[message_id] = (offset, at)
+            self._ids_order.append(message_id)
+        floor = at - self._limits.dedupe_window_us
+        while self._ids_order:
+            oldest = self._ids_order[0]
+            found = self._ids.get(oldest)
+            stale = found is None or found[1] < floor or len(self._ids) > self._limits.dedupe_count_max
+            if not stale:
+                break
+            self._ids_order.popleft()
+            if found is not None and (found[1] < floor or len(self._ids) > self._limits.dedupe_count_max):
+                del self._ids[oldest]
+        return [message_id for _, message_id in message_ids]
+
+    def take_back(self, undo: Undo) -> None:
+        """Undoes the newest `record`, whose write failed."""
+        self.offset, self._log_time_us, self._last_append_us = undo[:3]
+        if undo.producer is not None:
+            producer_id, before = undo.producer
+            self._producers.pop(producer_id, None)
+            if before is not None:
+                self._producers[producer_id] = before
+        for message_id in undo.message_ids:
+            self._ids.pop(message_id, None)
+
+    # --- snapshots
+
+    def snapshot(self) -> bytes:
+        """The state as bytes, with a checksum in front."""
+        body = msgspec.msgpack.encode(
+            _Snapshot(
+                version=_SNAPSHOT_VERSION,
+                offset=self.offset,
+                log_time_us=self._log_time_us,
+                last_append_us=self._last_append_us,
+                producers=list(self._producers.items()),
+                message_ids=[(name, *place) for name, place in self._ids.items()],
+            )
+        )
+        return crc32c(body).to_bytes(4, "little") + body
+
+    @classmethod
+    def restore(cls, data: bytes, limits: GuardLimits) -> AppendGuard | None:
+        """The guard that a snapshot holds; None if the bytes are not one."""
+        body = data[4:]
+        if len(data) < 4 or crc32c(body) != int.from_bytes(data[:4], "little"):
+            return None
+        try:
+            found = msgspec.msgpack.decode(body, type=_Snapshot)
+        except msgspec.MsgspecError:
+            return None
+        if found.version != _SNAPSHOT_VERSION:
+            return None
+        guard = cls(limits, found.offset)
+        guard._log_time_us = found.log_time_us
+        guard._last_append_us = found.last_append_us
+        guard._producers = dict(found.producers)
+        for name, offset, at in sorted(found.message_ids, key=lambda entry: entry[1]):
+            guard._ids[name] = (offset, at)
+            guard._ids_order.append(name)
+        return guard

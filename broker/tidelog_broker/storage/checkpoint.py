@@ -1,0 +1,152 @@
+"""Checkpoints: high watermarks, log start offsets and recovery points of all partitions.
+
+One small file for each kind, replaced atomically (temp, fsync, rename, fsync of the
+folder), and the clean-stop mark. What a checkpoint says is true on disk when it is
+written: the recovery point moves only by fsync, and the saved high watermark never
+exceeds it (DESIGN 4, 2b).
+
+File: magic ``TLC1``, kind (u32), entry count (u32), entries of (stream id 16, partition
+u32, three i64), CRC-32C of all before (u32).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.records.checksum import crc32c
+from tidelog_broker.storage.files import Files, read_file, replace_file
+
+MAGIC = b"TLC1"
+_HEAD = struct.Struct("<4sII")
+_ENTRY = struct.Struct("<16sIqqq")
+_CRC = struct.Struct("<I")
+
+Partition = tuple[bytes, int]
+"""Stream id (16 bytes) and partition number."""
+
+
+class RecoveryPoint(NamedTuple):
+    """Everything below is on disk: an offset and its place."""
+
+    offset: int
+    segment_base: int
+    position: int
+    """Bytes into the segment."""
+
+
+class CleanEnd(NamedTuple):
+    """Where a log ended at a clean stop."""
+
+    log_end_offset: int
+    segment_base: int
+    size: int
+
+
+class Checkpoints:
+    """The saved state; `put_*` changes it in memory, `save` writes what changed."""
+
+    _KINDS = ("recovery-points", "high-watermarks", "log-start-offsets")
+    CLEAN = "clean-stop"
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+        self._tables: dict[str, dict[Partition, tuple[int, int, int]]] = {}
+        self._changed: set[str] = set()
+        self.unreadable: list[str] = []
+        """Files that were there and failed their checksum: their facts are unknown."""
+
+    @classmethod
+    def load(cls, files: Files, folder: str) -> Checkpoints:
+        """What the last run saved; a damaged file is reported in `unreadable`."""
+        checkpoints = cls(files, folder)
+        for kind in cls._KINDS:
+            path = f"{folder}/{kind}"
+            table = None
+            if files.exists(path):
+                table = _unpack(read_file(files, path), kind)
+                if table is None:
+                    checkpoints.unreadable.append(path)
+            checkpoints._tables[kind] = table or {}
+        return checkpoints
+
+    def recovery_point(self, partition: Partition) -> RecoveryPoint | None:
+        found = self._tables["recovery-points"].get(partition)
+        return None if found is None else RecoveryPoint(*found)
+
+    def high_watermark(self, partition: Partition) -> int:
+        return self._tables["high-watermarks"].get(partition, (0, 0, 0))[0]
+
+    def log_start_offset(self, partition: Partition) -> int:
+        return self._tables["log-start-offsets"].get(partition, (0, 0, 0))[0]
+
+    def put_recovery_point(self, partition: Partition, point: RecoveryPoint, high_watermark: int) -> None:
+        """With the high watermark, which is saved as no more than the recovery point."""
+        self._put("recovery-points", partition, tuple(point))
+        self._put("high-watermarks", partition, (min(high_watermark, point.offset), 0, 0))
+
+    def put_log_start_offset(self, partition: Partition, offset: int) -> None:
+        self._put("log-start-offsets", partition, (offset, 0, 0))
+
+    def remove(self, partition: Partition) -> None:
+        for kind, table in self._tables.items():
+            if table.pop(partition, None) is not None:
+                self._changed.add(kind)
+
+    def _put(self, kind: str, partition: Partition, values: tuple[int, int, int]) -> None:
+        table = self._tables[kind]
+        if table.get(partition) != values:
+            table[partition] = values
+            self._changed.add(kind)
+
+    def save(self) -> None:
+        """Writes the files whose content changed, durably. Raises OSError."""
+        for kind in self._KINDS:
+            if kind in self._changed:
+                self._changed.discard(kind)
+                try:
+                    replace_file(self._files, f"{self._folder}/{kind}", _pack(kind, self._tables[kind]))
+                except OSError:
+                    self._changed.add(kind)
+                    raise
+
+    # --- the clean-stop mark
+
+    def write_clean_mark(self, ends: Mapping[Partition, CleanEnd]) -> None:
+        table = {partition: tuple(end) for partition, end in ends.items()}
+        replace_file(self._files, f"{self._folder}/{self.CLEAN}", _pack(self.CLEAN, table))
+
+    def take_clean_mark(self) -> dict[Partition, CleanEnd] | None:
+        """The mark of a clean stop, removed durably before it is believed; None: there is none."""
+        path = f"{self._folder}/{self.CLEAN}"
+        if not self._files.exists(path):
+            return None
+        table = _unpack(read_file(self._files, path), self.CLEAN)
+        self._files.remove(path)
+        self._files.sync_dir(self._folder)
+        return None if table is None else {key: CleanEnd(*values) for key, values in table.items()}
+
+
+def _kind_number(kind: str) -> int:
+    return (*Checkpoints._KINDS, Checkpoints.CLEAN).index(kind)
+
+
+def _pack(kind: str, table: Mapping[Partition, tuple[int, ...]]) -> bytes:
+    parts = [_HEAD.pack(MAGIC, _kind_number(kind), len(table))]
+    parts += [_ENTRY.pack(*partition, *values) for partition, values in table.items()]
+    body = b"".join(parts)
+    return body + _CRC.pack(crc32c(body))
+
+
+def _unpack(data: bytes, kind: str) -> dict[Partition, tuple[int, int, int]] | None:
+    if len(data) < _HEAD.size + _CRC.size:
+        return None
+    body = data[: -_CRC.size]
+    magic, number, count = _HEAD.unpack_from(body)
+    if magic != MAGIC or number != _kind_number(kind) or len(body) != _HEAD.size + count * _ENTRY.size:
+        return None
+    if _CRC.unpack_from(data, len(body))[0] != crc32c(body):
+        return None
+    return {(sid, part): (a, b, c) for sid, part, a, b, c in _ENTRY.iter_unpack(body[_HEAD.size :])}

@@ -1,0 +1,301 @@
+"""The one door to the file system (DESIGN section 4, last paragraph).
+
+Everything the broker keeps goes through `Files`, so that a simulator can put a disk
+behind it that tears writes and forgets unsynced bytes, and a recorder can sit under a
+real broker. `OsFiles` is the real thing. What is built from these few operations
+(atomic replacement, a bound on open files) stands here too, because it must behave the
+same over all of them.
+
+Paths are absolute strings. Every operation may raise OSError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+Bytes = bytes | memoryview | pa.Buffer
+
+VECTOR_MAX = 1024
+"""Buffers in one vectored write (IOV_MAX on Linux)."""
+
+
+class File(Protocol):
+    """An open file. Positions are given with each call, none is kept."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to `length` bytes from `position` on; fewer only at the end of the file."""
+
+    def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
+        """Writes the buffers one after the other; returns the bytes written, which may be fewer."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def datasync(self) -> None:
+        """Makes the content and the size durable. Never retried after a failure."""
+
+    def drop_cache(self, position: int, length: int) -> None:
+        """Asks that the next read of this range comes from the disk."""
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """For reading and writing; `create` makes an empty file where none is."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def list(self, path: str) -> list[str]:
+        """The names in a folder, sorted; FileNotFoundError if there is none."""
+
+    def make_dir(self, path: str) -> None:
+        """With its parents; fine if it is there. Not durable before `sync_dir` of each parent."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces `target`. Durable after `sync_dir` of the folder."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the entries of a folder durable."""
+
+    def free_bytes(self, path: str) -> int:
+        """What an unprivileged writer may still write on the volume of `path`."""
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        # A signal or a very large read can cut one call short; only an empty one means the end.
+        parts, got = [data], len(data)
+        while got < length:
+            more = os.pread(self._fd, length - got, position + got)
+            if not more:
+                break
+            parts.append(more)
+            got += len(more)
+        return b"".join(parts)
+
+    def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
+        if len(buffers) <= VECTOR_MAX:
+            return os.pwritev(self._fd, buffers, position)
+        written = 0
+        for start in range(0, len(buffers), VECTOR_MAX):
+            part = buffers[start : start + VECTOR_MAX]
+            count = os.pwritev(self._fd, part, position + written)
+            written += count
+            if count < sum(len(buffer) for buffer in part):
+                break
+        return written
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def datasync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def drop_cache(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsFiles:
+    """The operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o640))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, mode=0o750, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stats = os.statvfs(path)
+        return stats.f_bavail * stats.f_frsize
+
+
+def write_all(file: File, buffers: Sequence[Bytes], position: int) -> int:
+    """Writes all of `buffers` or raises OSError; returns their bytes.
+
+    A short write without an error means a full disk about to say so: it is asked for
+    the rest once more, so that the caller gets the operating system's own reason.
+    """
+    total = sum(len(buffer) for buffer in buffers)
+    written = file.pwrite(buffers, position)
+    while written < total:
+        rest = b"".join(bytes(buffer) for buffer in buffers)[written:]
+        more = file.pwrite([rest], position + written)
+        if more == 0:
+            raise OSError(f"the file system took {written} of {total} bytes and then nothing")
+        written += more
+    return total
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """The whole content of a small file."""
+    file = files.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Puts `data` in the place of `path`, durably: after a crash there is the old or the new, whole."""
+    temporary = f"{path}.tmp"
+    if files.exists(temporary):
+        files.remove(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        write_all(file, [data], 0)
+        file.datasync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_dir(os.path.dirname(path))
+
+
+class OpenFiles:
+    """A bound on open files: descriptors are opened on use and closed when others need the room.
+
+    A file in use, or pinned because it holds unsynced bytes, is never closed: an fsync
+    must go through the descriptor that was written through. Safe for many threads.
+    """
+
+    def __init__(self, files: Files, open_files_max: int = 512) -> None:
+        self.files = files
+        self._open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @contextlib.contextmanager
+    def use(self, path: str, *, create: bool = False) -> Iterator[File]:
+        """The open file, for the length of a `with` block."""
+        entry = self._acquire(path, create)
+        try:
+            yield entry.file
+        finally:
+            self._release(path, entry)
+
+    def pin(self, path: str, *, create: bool = False) -> File:
+        """The open file, which stays open until `unpin`."""
+        return self._acquire(path, create).file
+
+    def unpin(self, path: str) -> None:
+        with self._lock:
+            entry = self._entries.get(path)
+        if entry is not None:
+            self._release(path, entry)
+
+    def forget(self, path: str) -> None:
+        """Closes the file as soon as nobody uses it; the next use opens what then has this name."""
+        with self._lock:
+            entry = self._entries.pop(path, None)
+            if entry is not None:
+                entry.forgotten = True
+                if entry.users == 0:
+                    entry.file.close()
+
+    def close(self) -> None:
+        """Closes everything, in use or not."""
+        with self._lock:
+            for entry in self._entries.values():
+                entry.file.close()
+            self._entries.clear()
+
+    def _acquire(self, path: str, create: bool) -> _Entry:
+        with self._lock:
+            entry = self._entries.get(path)
+            if entry is None:
+                entry = self._entries[path] = _Entry(self.files.open(path, create=create))
+                self._evict()
+            else:
+                self._entries.move_to_end(path)
+            entry.users += 1
+            return entry
+
+    def _release(self, path: str, entry: _Entry) -> None:
+        with self._lock:
+            entry.users -= 1
+            if entry.forgotten:
+                if entry.users == 0:
+                    entry.file.close()
+            else:
+                self._evict()
+
+    def _evict(self) -> None:
+        if len(self._entries) <= self._open_files_max:
+            return
+        for path, entry in list(self._entries.items()):
+            if len(self._entries) <= self._open_files_max:
+                return
+            if entry.users == 0:
+                del self._entries[path]
+                entry.file.close()
+
+
+class _Entry:
+    __slots__ = ("file", "forgotten", "users")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.users = 0
+        self.forgotten = False

@@ -1,0 +1,264 @@
+"""The logs of one data directory: created, opened after any kind of stop, saved, deleted.
+
+Neighbours: `data_directory` (identity and lock of the directory), `recovery` (one log
+after a crash), `checkpoint` (what a start may believe), `log` (one log). Blocking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, wait
+from typing import NamedTuple
+
+import structlog
+
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
+from tidelog_broker.storage.files import Files, OpenFiles
+from tidelog_broker.storage.identity import read_identity, write_identity
+from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.recovery import LastRun, Quarantine, Stray, open_clean, recover
+from tidelog_broker.storage.segment import Segment
+from tidelog_broker.storage.tail_cache import TailCache
+
+log = structlog.get_logger(__name__)
+
+SYNC_THREADS_MAX = 8
+"""Files synced at a time in one flush round."""
+
+
+class Wanted(NamedTuple):
+    """A partition that the image places on this broker."""
+
+    name: str
+    stream_id: bytes
+    partition: int
+    config: LogConfig
+
+
+class Lost(NamedTuple):
+    """A partition whose log could not be opened, and why."""
+
+    wanted: Wanted
+    reason: str
+
+
+class Opened(NamedTuple):
+    """What a start found."""
+
+    logs: dict[Partition, PartitionLog]
+    lost: list[Lost]
+    strays: list[str]
+    """Folders that no partition of the image claims; kept (2d)."""
+
+
+class LogStore:
+    """See the module."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        *,
+        open_files_max: int = 512,
+        tail_cache_bytes_max: int = 64 << 20,
+    ) -> None:
+        self.root = root
+        self.files = OpenFiles(files, open_files_max)
+        self.cache = TailCache(tail_cache_bytes_max)
+        self._streams = f"{root}/streams"
+        self._checkpoint_folder = f"{root}/checkpoints"
+        self._save_lock = threading.Lock()
+        files.make_dir(self._streams)
+        files.make_dir(self._checkpoint_folder)
+        files.sync_dir(root)
+        self.checkpoints = Checkpoints.load(files, self._checkpoint_folder)
+
+    def folder(self, name: str, stream_id: bytes, partition: int) -> str:
+        return f"{self._streams}/{stream_folder(name, stream_id)}/{partition}"
+
+    # --- starting
+
+    def open_all(self, wanted: Iterable[Wanted], *, same_boot: bool) -> Opened:
+        """Opens the log of every wanted partition, after a clean stop by the mark alone.
+
+        A log whose end or history is unknown is set aside and reported as lost, never
+        replaced by an empty one.
+        """
+        ends = self.checkpoints.take_clean_mark()
+        for path in self.checkpoints.unreadable:
+            log.error("a checkpoint is damaged; the logs are read from their start", path=path)
+        logs: dict[Partition, PartitionLog] = {}
+        lost: list[Lost] = []
+        claimed: set[str] = set()
+        for want in wanted:
+            folder = self.folder(want.name, want.stream_id, want.partition)
+            claimed.add(folder)
+            try:
+                logs[want.stream_id, want.partition] = self._open(want, folder, ends, same_boot)
+            except Quarantine as reason:
+                lost.append(Lost(want, f"quarantined: {reason}"))
+                self._quarantine(folder, str(reason))
+            except Stray as reason:
+                lost.append(Lost(want, f"the folder belongs to another partition: {reason}"))
+        return Opened(logs, lost, sorted(self._strays(claimed)))
+
+    def _open(
+        self, want: Wanted, folder: str, ends: dict[Partition, CleanEnd] | None, same_boot: bool
+    ) -> PartitionLog:
+        key = (want.stream_id, want.partition)
+        files = self.files
+        if not files.files.exists(folder):
+            if self.checkpoints.recovery_point(key) is not None:
+                raise Quarantine("the partition's folder is gone")
+            return self.create(want)
+        if read_identity(files.files, folder) is None and self.checkpoints.recovery_point(key) is None:
+            # A creation that a crash cut short: the identity is written last.
+            if not any(name.endswith(".log") for name in files.files.list(folder)):
+                return self.create(want)
+        lso = self.checkpoints.log_start_offset(key)
+        end = ends.get(key) if ends is not None else None
+        if end is not None:
+            opened = open_clean(
+                files, self.cache, folder, want.stream_id, want.partition, want.config, end, lso
+            )
+            if opened is not None:
+                return opened
+            log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
+        point = self.checkpoints.recovery_point(key)
+        recovered = recover(
+            files, self.cache, folder, want.stream_id, want.partition, want.config,
+            LastRun(point, lso, same_boot),
+        )  # fmt: skip
+        if recovered.cut_bytes:
+            log.warning(
+                "recovery cut an unfinished tail; its bytes are kept beside the log",
+                folder=folder, bytes=recovered.cut_bytes, suspect=recovered.suspect,
+            )  # fmt: skip
+        return recovered
+
+    def _quarantine(self, folder: str, reason: str) -> None:
+        """Sets a folder aside under a name that recovery never opens and nothing deletes (2c)."""
+        files = self.files.files
+        if not files.exists(folder):
+            return
+        parent, _, name = folder.rpartition("/")
+        target, number = f"{parent}/.quarantine-{name}", 0
+        while files.exists(target):
+            number += 1
+            target = f"{parent}/.quarantine-{name}.{number}"
+        files.rename(folder, target)
+        files.sync_dir(parent)
+        log.error("a log is quarantined: its end or history is unknown", folder=target, reason=reason)
+
+    def _strays(self, claimed: set[str]) -> Iterator[str]:
+        for stream in self.files.files.list(self._streams):
+            if stream.startswith("."):
+                continue
+            for partition in self.files.files.list(f"{self._streams}/{stream}"):
+                path = f"{self._streams}/{stream}/{partition}"
+                if not partition.startswith(".") and path not in claimed:
+                    yield path
+
+    # --- creating and deleting
+
+    def create(self, want: Wanted) -> PartitionLog:
+        """An empty log, durable with every folder entry on its path."""
+        folder = self.folder(want.name, want.stream_id, want.partition)
+        files = self.files.files
+        parent = folder.rpartition("/")[0]
+        files.make_dir(folder)
+        epochs = LeaderEpochs()
+        save_epochs(self.files, folder, want.stream_id, want.partition, epochs)
+        write_identity(files, folder, want.stream_id, want.partition)
+        files.sync_dir(parent)
+        files.sync_dir(self._streams)
+        base = self.checkpoints.log_start_offset((want.stream_id, want.partition))
+        return PartitionLog(
+            self.files, self.cache, folder, want.stream_id, want.partition, want.config,
+            epochs=epochs, segments=[Segment(self.files, folder, base)], start_offset=base,
+        )  # fmt: skip
+
+    def delete_stream(self, name: str, stream_id: bytes, logs: Iterable[PartitionLog]) -> str | None:
+        """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if there was none (M5)."""
+        for one in logs:
+            one.close()
+            self.checkpoints.remove((one.stream_id, one.partition))
+        folder = f"{self._streams}/{stream_folder(name, stream_id)}"
+        if not self.files.files.exists(folder):
+            return None
+        target = f"{self._streams}/.deleted-{stream_id.hex()}"
+        self.files.files.rename(folder, target)
+        self.files.files.sync_dir(self._streams)
+        return target
+
+    def deleted_folders(self) -> list[str]:
+        """What `delete_stream` left to be removed, from this run and earlier ones."""
+        names = self.files.files.list(self._streams)
+        return [f"{self._streams}/{name}" for name in names if name.startswith(".deleted-")]
+
+    def remove_deleted(self, path: str) -> None:
+        assert path.startswith(f"{self._streams}/.deleted-")
+        with contextlib.suppress(FileNotFoundError):
+            self.files.files.remove_tree(path)
+
+    # --- saving
+
+    def sync(self, logs: Iterable[PartitionLog], threads: Executor | None = None) -> None:
+        """Makes logs durable, several files at a time if `threads` are given.
+
+        Raises `StorageFailure` after any failed fsync: nothing may be acknowledged any
+        more, and the broker must stop (DESIGN 4.3).
+        """
+        logs = list(logs)
+        try:
+            if threads is None or len(logs) == 1:
+                for one in logs:
+                    one.sync()
+            else:
+                futures = [threads.submit(one.sync) for one in logs]
+                wait(futures)
+                for future in futures:
+                    future.result()
+        except OSError as error:
+            raise StorageFailure(f"a flush failed: {error.strerror or error} ({error.filename or self.root})") from error
+
+    def save_checkpoints(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
+        """Saves recovery points, high watermarks (given with each log) and log start offsets."""
+        with self._save_lock:
+            for one, high_watermark in logs:
+                key = (one.stream_id, one.partition)
+                one.active.save_index()
+                self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
+                self.checkpoints.put_log_start_offset(key, one.start_offset)
+            self.checkpoints.save()
+
+    def save_recovery_point(self, one: PartitionLog, point: RecoveryPoint) -> None:
+        """Saves a lower recovery point at once, before a truncation cuts below the saved one."""
+        with self._save_lock:
+            key = (one.stream_id, one.partition)
+            self.checkpoints.put_recovery_point(key, point, point.offset)
+            self.checkpoints.save()
+
+    def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
+        """Flushes everything and leaves the clean-stop mark, so that the next start reads no log."""
+        entries = list(logs)
+        self.sync(one for one, _ in entries)
+        for one, _ in entries:
+            one.save_guard(durable=True)
+            one.active.save_index()
+        self.save_checkpoints(entries)
+        ends = {
+            (one.stream_id, one.partition): CleanEnd(one.end_offset, one.active.base_offset, one.active.size)
+            for one, _ in entries
+        }
+        self.checkpoints.write_clean_mark(ends)
+        self.files.close()
+
+
+def stream_folder(name: str, stream_id: bytes) -> str:
+    """The folder of a stream: its name for people, eight hex digits of its id for uniqueness."""
+    return f"{name}~{stream_id.hex()[:8]}"

@@ -1,0 +1,119 @@
+"""Errors as they come over the wire, turned into the classes of `tidelog.errors`.
+
+Two shapes: an ``Error`` message inside a stream of answers, and a gRPC status whose
+trailing metadata holds google.rpc.ErrorInfo and RetryInfo. A status without details
+comes from gRPC itself (a refused connection, a broken one, a deadline), and then its
+code decides, and whether the request can have reached the broker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from tidelog.errors import (
+    BatchTooLarge,
+    ConnectionLost,
+    FeatureNotImplemented,
+    InternalError,
+    InvalidRequest,
+    ResourceExhausted,
+    TidelogError,
+    TimedOut,
+    Unavailable,
+    error_from_code,
+)
+from tidelog_proto import common_pb2
+
+ERROR_DOMAIN: Final = "tidelog.io"
+STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
+
+_KNOWN_CODES = {number: name for name, number in common_pb2.ErrorCode.items()}
+
+_NEVER_SENT = ("failed to connect", "name resolution", "dns resolution", "connection refused")
+"""How gRPC's UNAVAILABLE reads when no connection stood, and so nothing was sent."""
+
+_REFUSED = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
+
+
+def error_from_message(message: common_pb2.Error) -> TidelogError:
+    """The typed error for an ``Error`` in a stream; an unknown code keeps the broker's two answers."""
+    name = _KNOWN_CODES.get(message.code)
+    retry_after_ms = message.retry_after_ms if message.HasField("retry_after_ms") else None
+    error = error_from_code(name or "INTERNAL", message.message, dict(message.details), retry_after_ms)
+    if name is None:
+        vars(error).update(retriable=message.retriable, definite=message.definite)
+    return error
+
+
+def error_from_rpc(error: grpc.RpcError, address: str) -> TidelogError:
+    """The typed error for a failed call to `address`."""
+    if not isinstance(error, grpc.Call) and not isinstance(error, grpc.aio.AioRpcError):
+        return InternalError(f"{address}: {error}")
+    detailed = _from_details(error)
+    if detailed is not None:
+        return detailed
+    return _from_plain_status(error.code(), error.details() or "", address)
+
+
+def _from_details(error: grpc.Call | grpc.aio.AioRpcError) -> TidelogError | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == STATUS_DETAILS_KEY:
+            return _from_status_bytes(value if isinstance(value, bytes) else value.encode())
+    return None
+
+
+def _from_status_bytes(data: bytes) -> TidelogError | None:
+    status = status_pb2.Status.FromString(data)
+    info = error_details_pb2.ErrorInfo()
+    retry = error_details_pb2.RetryInfo()
+    found, retry_after_ms = False, None
+    for detail in status.details:
+        if detail.Is(info.DESCRIPTOR):
+            detail.Unpack(info)
+            found = info.domain == ERROR_DOMAIN
+        elif detail.Is(retry.DESCRIPTOR):
+            detail.Unpack(retry)
+            retry_after_ms = retry.retry_delay.ToMilliseconds()
+    if not found:
+        return None
+    details = dict(info.metadata)
+    retriable, definite = details.pop("retriable", ""), details.pop("definite", "")
+    error = error_from_code(info.reason, status.message, details, retry_after_ms)
+    if info.reason not in common_pb2.ErrorCode.keys():
+        vars(error).update(retriable=retriable == "true", definite=definite == "true")
+    return error
+
+
+def _from_plain_status(code: grpc.StatusCode | None, text: str, address: str) -> TidelogError:
+    where = f"{address}: {text}" if text else address
+    if code is grpc.StatusCode.UNAVAILABLE:
+        if any(sign in text.lower() for sign in _NEVER_SENT):
+            return Unavailable(f"no connection to {where}")
+        return ConnectionLost(f"the connection broke: {where}")
+    if code is grpc.StatusCode.CANCELLED:
+        return ConnectionLost(f"the call was cancelled: {where}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return TimedOut(f"no answer in time from {where}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return FeatureNotImplemented(f"the server does not know this call: {where}")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if "larger than max" in text:
+            return BatchTooLarge(f"a message is over gRPC's limit: {where}")
+        return ResourceExhausted(where)
+    name = code.name if code is not None else "no status"
+    if code in _REFUSED:
+        return InvalidRequest(f"refused with {name}: {where}")
+    return InternalError(f"{name}: {where}")

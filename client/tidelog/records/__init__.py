@@ -1,0 +1,46 @@
+"""The record batch: one format from producer to disk to follower to consumer to Spark.
+
+What belongs here: bytes to Arrow and back, the checks on the way, the numbers in the
+header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules F1–F7;
+``docs/storage-format.md`` describes the bytes for other languages.
+
+- `layout`    the 80-byte header
+- `checksum`  CRC-32C
+- `schema`    which columns a batch can have
+- `message`   the Arrow IPC metadata, read without trusting it
+- `codec`     columns to batch, batch to columns
+- `validation` what a leader checks before it writes (F1)
+- `limits`    the bounds
+"""
+
+from tidelog.records.codec import decode_batch, encode_batch, stamp, to_columns
+from tidelog.records.layout import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Compression,
+    header_crc,
+    split_batches,
+    verify_batch,
+)
+from tidelog.records.limits import BatchLimits
+from tidelog.records.schema import Columns, schema_of
+from tidelog.records.validation import validate_batch
+
+__all__ = [
+    "HEADER_BYTES",
+    "NO_PRODUCER_ID",
+    "BatchHeader",
+    "BatchLimits",
+    "Columns",
+    "Compression",
+    "decode_batch",
+    "encode_batch",
+    "header_crc",
+    "schema_of",
+    "split_batches",
+    "stamp",
+    "to_columns",
+    "validate_batch",
+    "verify_batch",
+]

@@ -1,0 +1,207 @@
+"""Columns to batch and batch to columns.
+
+`encode_batch` makes what a client sends; `stamp` is the leader's part of the header;
+`decode_batch` opens a batch without a copy (unless it is compressed). None of them
+trusts or checks foreign bytes: that is `validation`'s work, or the CRCs'.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+from tidelog.errors import BatchTooLarge, CorruptBatch, InvalidRequest
+from tidelog.records.checksum import crc32c
+from tidelog.records.layout import (
+    ALIGNMENT,
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    SCHEMA_VERSION,
+    BatchHeader,
+    Compression,
+)
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog.records.schema import (
+    COLUMNS_ORDER,
+    Columns,
+    columns_of,
+    field_of,
+    schema_of,
+    schema_of_attributes,
+    timestamp_span_us,
+)
+
+# One batch is one large buffer and some small ones: waking Arrow's threads for each of
+# them costs ten times what compressing a small batch does.
+_WRITE_OPTIONS = {
+    Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
+    Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
+}
+_READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+
+_COPY_BYTES_MAX = 128 << 10
+"""Compressed batches up to this size are copied once to be opened without threads."""
+
+_LEADER_FIELDS = struct.Struct("<4sIqqI")
+_CLIENT_FIELDS = struct.Struct("<HHIIQIHHqq")
+_CRC_PLACE = struct.Struct("<16sI")
+_U32 = struct.Struct("<I")
+
+
+def encode_batch(
+    columns: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    flags: int = 0,
+) -> bytes:
+    """One record batch, as a client sends it: the leader's fields (bytes 8–31) are zero.
+
+    `columns` has a schema of `schema_of` (see `to_columns`); `flags` are the
+    broker-only attribute bits. Raises `BatchTooLarge` beyond the hard bound (F3).
+    """
+    count = columns.num_rows
+    if count == 0:
+        raise InvalidRequest("a record batch holds at least one record")
+    present = columns_of(columns.schema)
+    smallest, largest = timestamp_span_us(columns.column("timestamp"))
+    message = _message(columns, present, compression)
+    length = HEADER_BYTES + message.size
+    if length > BATCH_BYTES_HARD_MAX:
+        raise BatchTooLarge(f"{count} records make a batch of {length} bytes, {BATCH_BYTES_HARD_MAX} at most")
+    assert length % ALIGNMENT == 0
+    tail = _CLIENT_FIELDS.pack(
+        int(compression) | int(present) | flags,
+        SCHEMA_VERSION,
+        count,
+        count - 1,
+        producer_id,
+        base_sequence,
+        producer_epoch,
+        0,
+        smallest,
+        largest,
+    )
+    body_crc = crc32c(message, crc32c(tail))
+    head = _LEADER_FIELDS.pack(MAGIC, length, 0, 0, 0)
+    return b"".join((head, b"\0\0\0\0", _U32.pack(body_crc), tail, message))
+
+
+def _message(columns: pa.RecordBatch, present: Columns, compression: Compression) -> pa.Buffer:
+    if compression is Compression.NONE:
+        return columns.serialize()
+    # RecordBatch.serialize() cannot compress, so the message is cut out of a stream (F5).
+    # Under our own schema: what metadata the caller's carries does not matter.
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, schema_of(present), options=_WRITE_OPTIONS[compression])
+    writer.write_batch(columns)
+    return sink.getvalue().slice(len(_SCHEMA_MESSAGES[int(present) >> 2]))
+
+
+def stamp(
+    batch: bytes | memoryview,
+    *,
+    stream_id: bytes,
+    partition: int,
+    base_offset: int,
+    append_time_us: int,
+    leader_epoch: int,
+) -> bytes:
+    """The header that the leader writes in front of `batch`'s untouched body (F2)."""
+    length = _U32.unpack_from(batch, 4)[0]
+    head = _LEADER_FIELDS.pack(MAGIC, length, base_offset, append_time_us, leader_epoch)
+    client = bytes(batch[32:HEADER_BYTES])
+    crc = crc32c(_CRC_PLACE.pack(stream_id, partition) + head + client[:4])
+    return b"".join((head, _U32.pack(crc), client))
+
+
+def decode_batch(batch: bytes | pa.Buffer, header: BatchHeader | None = None) -> pa.RecordBatch:
+    """The columns of one whole batch, as views where it is not compressed.
+
+    Raises `CorruptBatch` when Arrow cannot open the body.
+    """
+    buffer = batch if isinstance(batch, pa.Buffer) else pa.py_buffer(batch)
+    if buffer.size < HEADER_BYTES:
+        raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {buffer.size}")
+    if header is None:
+        header = BatchHeader.unpack(buffer)
+    attributes = header.attributes
+    try:
+        if attributes & COMPRESSION_MASK and buffer.size <= _COPY_BYTES_MAX:
+            return _open_compressed(attributes, buffer)
+        return pa.ipc.read_record_batch(buffer.slice(HEADER_BYTES), schema_of_attributes(attributes))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptBatch(f"Arrow cannot open the body: {error}") from None
+
+
+_SCHEMA_MESSAGES = tuple(schema_of_attributes(bits << 2).serialize().to_pybytes() for bits in range(16))
+"""The IPC schema message in front of a batch, by bits 2–5 of the attributes."""
+
+
+def _open_compressed(attributes: int, buffer: pa.Buffer) -> pa.RecordBatch:
+    """Opens a body without Arrow's threads, for which its stream reader must see a schema first."""
+    schema = _SCHEMA_MESSAGES[attributes >> 2 & 0b1111]
+    stream = b"".join((schema, buffer.slice(HEADER_BYTES)))
+    try:
+        return pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
+    except StopIteration:
+        raise CorruptBatch("the body holds no Arrow message") from None
+
+
+def to_columns(data: pa.RecordBatch | pa.Table, *, now_us: int) -> pa.RecordBatch:
+    """Foreign Arrow data as columns of a batch: known names, our order, our types.
+
+    Takes any of the columns key, value, headers, subject and timestamp; text becomes
+    binary where that is asked for, a missing timestamp becomes `now_us`, a missing
+    value null (tombstones). Raises `InvalidRequest` for columns that a record has no
+    place for and for values that do not convert.
+    """
+    if isinstance(data, pa.Table):
+        batches = data.combine_chunks().to_batches()
+        if not batches:
+            raise InvalidRequest("a record batch holds at least one record; the table has none")
+        if len(batches) > 1:
+            raise BatchTooLarge(f"a table of {data.nbytes} bytes does not go into one record batch")
+        data = batches[0]
+    unknown = [name for name in data.schema.names if name not in COLUMNS_ORDER]
+    if unknown or len(set(data.schema.names)) != len(data.schema.names):
+        raise InvalidRequest(
+            f"columns {data.schema.names}: a record has {', '.join(COLUMNS_ORDER)}, each at most once"
+        )
+    schema = schema_of(columns_of(data.schema))
+    if data.schema.equals(schema):
+        columns = data
+    else:
+        columns = pa.record_batch([_column(data, name, now_us) for name in schema.names], schema=schema)
+    if columns.column("timestamp").null_count:
+        raise InvalidRequest("the timestamp column has nulls; give each record one, or leave the column out")
+    if "headers" in columns.schema.names:
+        _check_headers(columns.column("headers"))
+    return columns
+
+
+def _check_headers(headers: pa.ListArray) -> None:
+    if headers.null_count:
+        raise InvalidRequest("the headers column has nulls; a record without headers has an empty list")
+    items = headers.flatten()
+    if items.null_count or items.field("key").null_count:
+        raise InvalidRequest("the headers column has a header without a key; only its value may be null")
+
+
+def _column(data: pa.RecordBatch, name: str, now_us: int) -> pa.Array:
+    field = field_of(name)
+    if name not in data.schema.names:
+        if name == "timestamp":
+            return pa.repeat(pa.scalar(now_us, field.type), data.num_rows)
+        return pa.nulls(data.num_rows, field.type)
+    try:
+        return data.column(name).cast(field.type)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"column {name} is {data.schema.field(name).type} and does not convert to {field.type}: {error}"
+        ) from None

@@ -1,0 +1,269 @@
+"""What a leader checks before it writes a client's batch (F1).
+
+The order matters: nothing is decompressed before its size is known, nothing is decoded
+before its CRC holds, nothing is believed because a header says so. Every refusal is a
+typed, definite error.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidelog.errors import BatchTooLarge, CorruptBatch, InvalidTimestamp, UnsupportedVersion
+from tidelog.records.checksum import crc32c
+from tidelog.records.codec import decode_batch
+from tidelog.records.layout import (
+    BROKER_ONLY_ATTRIBUTES,
+    HEADER_BYTES,
+    KNOWN_ATTRIBUTES,
+    NO_PRODUCER_ID,
+    SCHEMA_VERSION,
+    BatchHeader,
+    Compression,
+    check_framing,
+)
+from tidelog.records.limits import RECORDS_PER_BATCH_MAX, BatchLimits
+from tidelog.records.message import BufferPlace, FieldNode, Message, read_message
+from tidelog.records.schema import Columns, schema_of_attributes, timestamp_span_us
+
+_I64 = struct.Struct("<q")
+_ZEROS = bytes(24)
+_UNCOMPRESSED = -1
+_LENGTH_PREFIX_BYTES = 8
+_ARROW_CODEC_OF: dict[int, int | None] = {Compression.NONE: None, Compression.LZ4: 0, Compression.ZSTD: 1}
+_ARROW_CODEC_NAME = {0: "lz4", 1: "zstd"}
+
+
+class _NodeShape(NamedTuple):
+    """One Arrow field node of a schema, with the place of its validity bitmap."""
+
+    name: str
+    nullable: bool
+    parent: int | None
+    """Index of the node whose length it must have: its struct. None: no such parent."""
+    top_level: bool
+    validity: int
+    """Index of its first buffer, the validity bitmap."""
+
+
+class _Shape(NamedTuple):
+    nodes: tuple[_NodeShape, ...]
+    buffer_count: int
+
+
+def _shape_of(schema: pa.Schema) -> _Shape:
+    """The nodes and buffers that a message of this schema has, depth first as Arrow writes them."""
+    nodes: list[_NodeShape] = []
+    buffers = 0
+
+    def visit(field: pa.Field, prefix: str, parent: int | None) -> None:
+        nonlocal buffers
+        name = f"{prefix}{field.name}"
+        own = len(nodes)
+        nodes.append(_NodeShape(name, field.nullable, parent, not prefix, buffers))
+        if pa.types.is_list(field.type):
+            buffers += 2
+            visit(field.type.value_field, f"{name}.", None)
+        elif pa.types.is_struct(field.type):
+            buffers += 1
+            for child in field.type.fields:
+                visit(child, f"{name}.", own)
+        elif pa.types.is_binary(field.type) or pa.types.is_string(field.type):
+            buffers += 3
+        else:
+            buffers += 2
+
+    for field in schema:
+        visit(field, "", None)
+    return _Shape(tuple(nodes), buffers)
+
+
+_SHAPES = tuple(_shape_of(schema_of_attributes(bits << 2)) for bits in range(8))
+"""By bits 2–4 of the attributes: the columns that a client can give."""
+
+
+def validate_batch(
+    batch: bytes, limits: BatchLimits, *, now_us: int, timestamp_ahead_us_max: int | None = None
+) -> BatchHeader:
+    """The header of `batch`, if a leader may write it; else a typed, definite error (F1, F4, F6).
+
+    `now_us` and `timestamp_ahead_us_max` bound record timestamps (None: no bound).
+    Producer state and expected offsets are the append guard's to check.
+    """
+    header = _check_header(batch, limits)
+    buffer = pa.py_buffer(batch)
+    found = crc32c(buffer.slice(36))
+    if found != header.body_crc:
+        raise CorruptBatch(f"the body CRC is {found:08x}, the header says {header.body_crc:08x}")
+    view = memoryview(batch)[HEADER_BYTES:]
+    message = read_message(view)
+    _check_message(header, message, view, limits)
+    columns = decode_batch(buffer, header)
+    try:
+        columns.validate(full=True)
+        if header.attributes & Columns.SUBJECT:
+            _check_text_under_nulls(columns.column("subject"))
+    except pa.ArrowException as error:
+        raise CorruptBatch(f"the Arrow data is not valid: {error}") from None
+    _check_timestamps(header, columns, now_us, timestamp_ahead_us_max)
+    return header
+
+
+def _check_header(batch: bytes, limits: BatchLimits) -> BatchHeader:
+    if len(batch) < HEADER_BYTES:
+        raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {len(batch)}")
+    header = BatchHeader.unpack(batch)
+    check_framing(header, len(batch))
+    if header.length != len(batch):
+        raise CorruptBatch(f"the header says {header.length} bytes, {len(batch)} were sent")
+    if header.length > limits.batch_bytes_max:
+        raise BatchTooLarge(
+            f"the batch has {header.length} bytes, this stream takes {limits.batch_bytes_max} "
+            f"(batch_bytes_max)",
+            batch_bytes_max=limits.batch_bytes_max,
+        )
+    if header.schema_version != SCHEMA_VERSION:
+        raise UnsupportedVersion(
+            f"schema version {header.schema_version}; this broker writes version {SCHEMA_VERSION}"
+        )
+    if header.attributes & ~KNOWN_ATTRIBUTES or header.compression not in _ARROW_CODEC_OF:
+        raise UnsupportedVersion(f"attributes {header.attributes:#06x} have bits unknown to version 1")
+    if header.attributes & BROKER_ONLY_ATTRIBUTES:
+        raise CorruptBatch(f"attributes {header.attributes:#06x}: bits 5–7 are set by brokers only")
+    if header.reserved or batch[8:32] != _ZEROS:
+        raise CorruptBatch("bytes 8–31 (the leader's) and 62–63 (reserved) are not zero (F6)")
+    count = header.record_count
+    if not 1 <= count <= RECORDS_PER_BATCH_MAX or header.last_offset_delta != count - 1:
+        raise CorruptBatch(
+            f"{count} records with a last offset delta of {header.last_offset_delta}; a client's batch has "
+            f"1–{RECORDS_PER_BATCH_MAX} records and a delta one less"
+        )
+    if header.producer_id == NO_PRODUCER_ID and (header.base_sequence or header.producer_epoch):
+        raise CorruptBatch("a batch without a producer id has sequence and producer epoch 0 (F6)")
+    return header
+
+
+def _check_message(header: BatchHeader, message: Message, view: memoryview, limits: BatchLimits) -> None:
+    shape = _SHAPES[header.columns >> 2]
+    if len(message.nodes) != len(shape.nodes) or len(message.buffers) != shape.buffer_count:
+        raise CorruptBatch(
+            f"{len(message.nodes)} nodes and {len(message.buffers)} buffers; the columns of this batch have "
+            f"{len(shape.nodes)} and {shape.buffer_count}"
+        )
+    if message.codec != _ARROW_CODEC_OF[header.compression]:
+        raise CorruptBatch("the body's compression is not the one that the attributes name")
+    if message.row_count != header.record_count:
+        raise CorruptBatch(f"the body has {message.row_count} rows, the header {header.record_count} records")
+    body = view[message.body_at :]
+    decoded = 0
+    for buffer in message.buffers:
+        decoded += _decoded_bytes(body, buffer, message.codec)
+    if decoded > limits.batch_decoded_bytes_max:
+        raise BatchTooLarge(
+            f"the batch decodes to {decoded} bytes, {limits.batch_decoded_bytes_max} at most "
+            f"(batch_decoded_bytes_max)",
+            batch_decoded_bytes_max=limits.batch_decoded_bytes_max,
+        )
+    for node, place in zip(message.nodes, shape.nodes, strict=True):
+        _check_node(node, place, header.record_count, decoded)
+        if place.parent is not None and node.length != message.nodes[place.parent].length:
+            raise CorruptBatch(f"column {place.name} has {node.length} entries, its struct another number")
+        if node.null_count or message.buffers[place.validity].length:
+            _check_validity(node, place, body, message)
+
+
+def _decoded_bytes(body: memoryview, place: BufferPlace, codec: int | None) -> int:
+    """Bytes of a buffer once decompressed, from its length prefix; nothing is allocated."""
+    if codec is None or place.length == 0:
+        return place.length
+    if place.length < _LENGTH_PREFIX_BYTES:
+        raise CorruptBatch(f"a compressed buffer of {place.length} bytes has no room for its length")
+    claimed = int(_I64.unpack_from(body, place.offset)[0])
+    if claimed == _UNCOMPRESSED:
+        return place.length - _LENGTH_PREFIX_BYTES
+    if claimed < 0:
+        raise CorruptBatch(f"a compressed buffer claims {claimed} bytes")
+    return claimed
+
+
+def _check_node(node: FieldNode, shape: _NodeShape, count: int, decoded: int) -> None:
+    if shape.top_level and node.length != count:
+        raise CorruptBatch(f"column {shape.name} has {node.length} rows, the header {count} records")
+    # Below the top level a length is bounded by the bytes that its offsets take.
+    if not 0 <= node.length <= max(count, decoded) or not 0 <= node.null_count <= node.length:
+        raise CorruptBatch(f"column {shape.name} claims {node.length} rows with {node.null_count} nulls")
+    if node.null_count and not shape.nullable:
+        raise CorruptBatch(f"column {shape.name} has {node.null_count} nulls; it may have none")
+
+
+def _check_validity(node: FieldNode, shape: _NodeShape, body: memoryview, message: Message) -> None:
+    """The null count is that of the bitmap: readers that trust one or the other see the same nulls."""
+    place = message.buffers[shape.validity]
+    if place.length == 0:
+        if node.null_count:
+            raise CorruptBatch(f"column {shape.name} claims {node.null_count} nulls without a bitmap")
+        return
+    needed = (node.length + 7) // 8
+    bitmap = _plain_buffer(body, place, message.codec, bytes_max=needed + 64)
+    if bitmap.size < needed:
+        raise CorruptBatch(
+            f"the validity bitmap of column {shape.name} has {bitmap.size} bytes for {node.length} rows"
+        )
+    if node.length == 0:
+        return
+    valid = pa.BooleanArray.from_buffers(pa.bool_(), node.length, [None, bitmap]).true_count
+    if node.length - valid != node.null_count:
+        raise CorruptBatch(
+            f"column {shape.name} claims {node.null_count} nulls, its bitmap has {node.length - valid}"
+        )
+
+
+def _plain_buffer(body: memoryview, place: BufferPlace, codec: int | None, *, bytes_max: int) -> pa.Buffer:
+    raw = pa.py_buffer(body[place.offset : place.offset + place.length])
+    if codec is None:
+        return raw
+    size = _decoded_bytes(body, place, codec)
+    raw = raw.slice(_LENGTH_PREFIX_BYTES)
+    if _I64.unpack_from(body, place.offset)[0] == _UNCOMPRESSED:
+        return raw
+    if size > bytes_max:
+        raise CorruptBatch(f"a validity bitmap claims {size} bytes, {bytes_max} would be many")
+    name = _ARROW_CODEC_NAME[codec]
+    try:
+        plain = pa.decompress(raw, decompressed_size=size, codec=name)
+        # Of an lz4 frame that ends early, Arrow hands out the rest as it lay in memory.
+        if name == "lz4" and _streamed_bytes(raw, name, size) != size:
+            raise CorruptBatch(f"a compressed validity bitmap claims {size} bytes and has fewer")
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptBatch(f"a compressed validity bitmap does not open: {error}") from None
+    return plain
+
+
+def _streamed_bytes(raw: pa.Buffer, codec: str, bytes_max: int) -> int:
+    return int(pa.CompressedInputStream(pa.BufferReader(raw), codec).read_buffer(bytes_max).size)
+
+
+def _check_text_under_nulls(text: pa.Array) -> None:
+    """The bytes under a null are UTF-8 too: some readers check the column without its bitmap."""
+    if text.null_count:
+        offsets, data = text.buffers()[1:]
+        pa.Array.from_buffers(text.type, len(text), [None, offsets, data], 0).validate(full=True)
+
+
+def _check_timestamps(
+    header: BatchHeader, columns: pa.RecordBatch, now_us: int, ahead_us_max: int | None
+) -> None:
+    smallest, largest = timestamp_span_us(columns.column("timestamp"))
+    if (smallest, largest) != (header.timestamp_min_us, header.timestamp_max_us):
+        raise CorruptBatch(
+            f"the header gives timestamps {header.timestamp_min_us}–{header.timestamp_max_us} µs, "
+            f"the records {smallest}–{largest} µs"
+        )
+    if ahead_us_max is not None and largest > now_us + ahead_us_max:
+        raise InvalidTimestamp(
+            f"a record's timestamp is {(largest - now_us) / 1e6:.3f} s ahead of the broker's clock; "
+            f"{ahead_us_max / 1e6:.3f} s are allowed (timestamp_ahead_ms_max)"
+        )
