@@ -13,6 +13,7 @@ from typing import Final
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
+from tidelog import wire
 from tidelog.errors import (
     BatchTooLarge,
     ConnectionLost,
@@ -30,7 +31,8 @@ from tidelog_proto import common_pb2
 ERROR_DOMAIN: Final = "tidelog.io"
 STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
-_KNOWN_CODES = {number: name for name, number in common_pb2.ErrorCode.items()}
+_KNOWN_CODES = frozenset(common_pb2.ErrorCode.values())
+_KNOWN_REASONS = frozenset(common_pb2.ErrorCode.keys())
 
 _NEVER_SENT = ("failed to connect", "name resolution", "dns resolution", "connection refused")
 """How gRPC's UNAVAILABLE reads when no connection stood, and so nothing was sent."""
@@ -50,10 +52,8 @@ _REFUSED = frozenset(
 
 def error_from_message(message: common_pb2.Error) -> TidelogError:
     """The typed error for an ``Error`` in a stream; an unknown code keeps the broker's two answers."""
-    name = _KNOWN_CODES.get(message.code)
-    retry_after_ms = message.retry_after_ms if message.HasField("retry_after_ms") else None
-    error = error_from_code(name or "INTERNAL", message.message, dict(message.details), retry_after_ms)
-    if name is None:
+    error = wire.error_from_proto(message)
+    if message.code not in _KNOWN_CODES:
         vars(error).update(retriable=message.retriable, definite=message.definite)
     return error
 
@@ -92,7 +92,7 @@ def _from_status_bytes(data: bytes) -> TidelogError | None:
     details = dict(info.metadata)
     retriable, definite = details.pop("retriable", ""), details.pop("definite", "")
     error = error_from_code(info.reason, status.message, details, retry_after_ms)
-    if info.reason not in common_pb2.ErrorCode.keys():
+    if info.reason not in _KNOWN_REASONS:
         vars(error).update(retriable=retriable == "true", definite=definite == "true")
     return error
 

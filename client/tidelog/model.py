@@ -172,7 +172,7 @@ class StreamSettings:
 
 
 _SETTING_NAMES = tuple(item.name for item in fields(StreamSettings))
-assert _SETTING_NAMES == tuple(item.name for item in fields(StreamConfig))
+assert tuple(item.name for item in fields(StreamConfig)) == _SETTING_NAMES
 
 _BOUNDS: tuple[tuple[str, int, int, str], ...] = (
     ("partitions", 1, PARTITIONS_MAX, ""),
@@ -227,7 +227,7 @@ def validate_stream_name(name: str, *, internal: bool = False) -> None:
         )
     if name.startswith(INTERNAL_PREFIX) and not internal:
         raise InvalidRequest(
-            f"{name!r} cannot name a stream: names that start with {INTERNAL_PREFIX!r} are kept for the brokers",
+            f"{name!r} cannot name a stream: what starts with {INTERNAL_PREFIX!r} belongs to the brokers",
             field="name",
         )
 

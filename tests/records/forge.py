@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 
 from records import twin
@@ -18,17 +19,14 @@ from records import twin
 
 def reseal(batch: bytes, **fields: Any) -> bytes:
     """`batch` with other header fields, and length and body CRC mended unless they are given."""
-    header = twin.read_header(batch) | {"length": len(batch)} | fields
-    sealed = twin.write_header(header) + batch[80:]
+    if fields:
+        batch = twin.write_header(twin.read_header(batch) | fields) + batch[80:]
+    sealed = bytearray(batch)
+    if "length" not in fields:
+        sealed[4:8] = len(batch).to_bytes(4, "little")
     if "body_crc" not in fields:
-        sealed = sealed[:32] + crc_of(sealed).to_bytes(4, "little") + sealed[36:]
-    return sealed
-
-
-def crc_of(batch: bytes) -> int:
-    import google_crc32c
-
-    return int(google_crc32c.value(batch[36:]))
+        sealed[32:36] = google_crc32c.value(bytes(sealed[36:])).to_bytes(4, "little")
+    return bytes(sealed)
 
 
 def compressed(data: bytes, codec: int | None, *, claim: int | None = None) -> bytes:
@@ -63,6 +61,8 @@ class Forgery:
     variadic: list[int] | None = None
     unknown_fields: int = 0
     """Fields behind the last known one of the RecordBatch table."""
+    unknown_codec_fields: int = 0
+    """The same of the BodyCompression table."""
     padding: int = 0
     """Bytes of padding behind the metadata."""
     trailing: bytes = b""
@@ -136,7 +136,7 @@ class Forgery:
         point(batch + 12, pairs(self.nodes))
         point(batch + 16, pairs(self.honest_places() if self.places is None else self.places))
         if self.codec is not None:
-            compression = table([4, 5], 8)
+            compression = table([4, 5] + [6] * self.unknown_codec_fields, 8)
             struct.pack_into("<bb", out, compression + 4, self.codec, self.method)
             point(batch + 20, compression)
         if self.variadic is not None:

@@ -79,7 +79,7 @@ def body_crc(batch: bytes) -> int:
 
 
 def _number(data: bytes, at: int, size: int, signed: bool = False) -> int:
-    assert 0 <= at and at + size <= len(data), "outside the bytes"
+    assert 0 <= at <= len(data) - size, "outside the bytes"
     return int.from_bytes(data[at : at + size], "little", signed=signed)
 
 
@@ -128,7 +128,9 @@ def plain(stored: bytes, codec: int | None) -> bytes:
     size = _number(stored, 0, 8, True)
     if size == -1:
         return stored[8:]
-    return bytes(pa.decompress(stored[8:], decompressed_size=size, codec=["lz4", "zstd"][codec], asbytes=True))
+    return bytes(
+        pa.decompress(stored[8:], decompressed_size=size, codec=["lz4", "zstd"][codec], asbytes=True)
+    )
 
 
 def _valid(bitmap: bytes, row: int) -> bool:
@@ -176,7 +178,9 @@ class _Body:
     def numbers(self, size: int, signed: bool) -> list[int | None]:
         rows, _ = self.nodes.pop()
         bitmap, data = self.buffers.pop(), self.buffers.pop()
-        return [_number(data, size * row, size, signed) if _valid(bitmap, row) else None for row in range(rows)]
+        return [
+            _number(data, size * row, size, signed) if _valid(bitmap, row) else None for row in range(rows)
+        ]
 
 
 def read_records(batch: bytes) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """A connection to NATS that survives its servers.
 
 It exists because the broker records for as long as it runs, while servers restart, move and
-fall silent: this module makes one ``link`` after another, for ever, announces every
-``subscription`` again on each, and sends through one ``outbox``. It is the only door to NATS
-for the rest of the broker.
+fall silent. It is the only door to NATS for the rest of the broker, and a list of parts:
+``redial`` makes one ``link`` after another, for ever; ``session`` announces every
+``subscription`` again on each and lets one ``outbox`` send through it.
 
 - C1 A message is delivered at most once, and not at all if it was published while no link was
   up: core NATS keeps nothing.
@@ -16,24 +16,17 @@ for the rest of the broker.
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import structlog
 
 from tidelog_broker.nats.counters import Counters
 from tidelog_broker.nats.errors import ConnectionClosed, NatsTimeout, NotConnected, PayloadTooLarge
 from tidelog_broker.nats.headers import render
-from tidelog_broker.nats.link import PING, Link, open_link
-from tidelog_broker.nats.log_limit import LogLimit
-from tidelog_broker.nats.outbox import Outbox
-from tidelog_broker.nats.parser import Message
+from tidelog_broker.nats.link import PING
 from tidelog_broker.nats.redial import Redialer
 from tidelog_broker.nats.servers import Servers
-from tidelog_broker.nats.settings import Server, Settings
+from tidelog_broker.nats.session import Session
+from tidelog_broker.nats.settings import Settings
 from tidelog_broker.nats.subjects import check_pattern, check_subject
-from tidelog_broker.nats.subscription import OnMessages, Subscription, Subscriptions
-
-log = structlog.get_logger(__name__)
+from tidelog_broker.nats.subscription import OnMessages, Subscription
 
 
 class Connection:
@@ -52,30 +45,16 @@ class Connection:
         ``on_connected`` gets the server's address, ``on_disconnected`` the reason; neither may
         block. Raises ServerAddressInvalid.
         """
-        self.counters = Counters()
-        self.max_payload_bytes: int | None = None
-        """The largest message the server takes; None until one has said so."""
-        self.last_failure = ""
-        """Why the last link was lost or the last attempt failed; empty if neither has happened."""
-        self._settings = settings
-        self._on_connected = on_connected
-        self._on_disconnected = on_disconnected
-        self._log_limit = LogLimit(lambda: asyncio.get_running_loop().time())
-        self._subscriptions = Subscriptions(self.counters, self._log_limit)
-        self._outbox = Outbox(settings.write_buffer_bytes_max, self.counters)
-        self._servers = Servers(settings.servers, rng)
-        self._redialer = Redialer(_Events(self), settings, self._servers, rng)
+        servers = Servers(settings.servers, rng)
+        self._session = Session(settings, servers, on_connected, on_disconnected)
+        self._redialer = Redialer(self._session, settings, servers, rng)
         self._task: asyncio.Task[None] | None = None
-        self._link: Link | None = None
-        self._server: Server | None = None
-        """Where the link leads or is about to."""
-        self._reading_paused = False
-        self._up = asyncio.Event()
-        self._closed = False
+        self._closed = asyncio.Event()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "connected" if self._link else "disconnected"
-        return f"<Connection {self._server or '-'} {state} subscriptions={len(self._subscriptions)}>"
+        session = self._session
+        state = "closed" if self._closed.is_set() else "connected" if session.link else "disconnected"
+        return f"<Connection {session.server or '-'} {state} subscriptions={len(session.subscriptions)}>"
 
     # Life
 
@@ -87,36 +66,69 @@ class Connection:
             self._task = loop.create_task(self._redialer.run(), name="nats-connection")
 
     async def wait_connected(self, timeout: float) -> None:
-        """Wait until a link is up. Raises NatsTimeout after ``timeout`` seconds, with the last failure."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._up.wait()
-        except TimeoutError:
-            cause = f": {self.last_failure}" if self.last_failure else ""
-            raise NatsTimeout(f"no connection to NATS within {timeout:g} s{cause}") from None
+        """Wait until a link is up.
+
+        Raises NatsTimeout after ``timeout`` seconds, with the last failure; ConnectionClosed.
+        """
         self._check_open()
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._session.up, self._closed)]
+        try:
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._check_open()
+        if not self._session.up.is_set():
+            cause = f": {self.last_failure}" if self.last_failure else ""
+            raise NatsTimeout(f"no connection to NATS within {timeout:g} s{cause}")
 
     async def close(self) -> None:
         """Send what is buffered, if a link is up, and end everything. Safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._up.set()
-            self._outbox.flush()
+        if not self._closed.is_set():
+            self._closed.set()
+            self._session.outbox.hand_over()
             if self._task is not None:
                 self._task.cancel()
         if self._task is not None:
             await asyncio.wait({self._task})
-        self._outbox.close()
-        self._subscriptions.clear()
+        self._session.outbox.close()
+        self._session.subscriptions.clear()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ConnectionClosed("this connection to NATS was closed")
+
+    # State
+
+    @property
+    def counters(self) -> Counters:
+        """What happened since the start; for metrics."""
+        return self._session.counters
+
+    @property
+    def connected(self) -> bool:
+        """Whether a link is up."""
+        return self._session.link is not None
 
     @property
     def server(self) -> str | None:
         """The address of the server at the other end; None while no link is up."""
-        return str(self._server) if self._link is not None else None
+        return str(self._session.server) if self._session.link is not None else None
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConnectionClosed("this connection to NATS was closed")
+    @property
+    def last_failure(self) -> str:
+        """Why the last link was lost or the last attempt failed; empty if neither has happened."""
+        return self._session.last_failure
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """The largest message the server takes, headers included; None until one has said so."""
+        return self._session.max_payload_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._session.outbox.size
 
     # Receiving
 
@@ -130,15 +142,15 @@ class Connection:
         check_pattern(subject)
         if queue is not None:
             check_subject(queue)
-        subscription = self._subscriptions.add(subject, queue, on_messages)
-        if self._link is not None:
-            self._outbox.command(subscription.announcement)
+        subscription = self._session.subscriptions.add(subject, queue, on_messages)
+        self._command(subscription.announcement)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription at once: messages under way are not delivered any more."""
-        self._revoke(subscription)
-        self._subscriptions.remove(subscription)
+        if not subscription.closed:
+            self._command(subscription.revocation)
+        self._session.subscriptions.remove(subscription)
 
     async def drain(self, subscriptions: Iterable[Subscription], timeout: float) -> None:
         """End subscriptions after all the server had sent them before it heard of it is delivered.
@@ -148,32 +160,34 @@ class Connection:
         """
         draining = list(subscriptions)
         for subscription in draining:
-            self._revoke(subscription)
+            if not subscription.closed:
+                subscription.closed = True
+                self._command(subscription.revocation)
         try:
             await self.flush(timeout)
         finally:
             for subscription in draining:
-                self._subscriptions.remove(subscription)
+                self._session.subscriptions.remove(subscription)
 
-    def _revoke(self, subscription: Subscription) -> None:
-        if self._link is not None and not subscription.closed:
-            self._outbox.command(subscription.revocation)
-        subscription.closed = True
+    def _command(self, line: bytes) -> None:
+        """Tell the server, if there is one; the greeting of the next link tells the next."""
+        if self._session.link is not None:
+            self._session.outbox.command(line)
 
     def pause_reading(self) -> None:
         """Take nothing from the server until ``resume_reading``: the way to push back.
 
         A server gives up on a client that does not read for its ``write_deadline`` (10 s by default).
         """
-        self._reading_paused = True
-        if self._link is not None:
-            self._link.pause_reading()
+        self._session.reading_paused = True
+        if self._session.link is not None:
+            self._session.link.pause_reading()
 
     def resume_reading(self) -> None:
         """Take messages from the server again."""
-        self._reading_paused = False
-        if self._link is not None:
-            self._link.resume_reading()
+        self._session.reading_paused = False
+        if self._session.link is not None:
+            self._session.link.resume_reading()
 
     # Sending
 
@@ -183,7 +197,8 @@ class Connection:
         Waits in the buffer while no link is up. Raises WriteBufferFull (wait for ``room``),
         PayloadTooLarge, ConnectionClosed; nothing was queued then.
         """
-        self._outbox.write(frames)
+        self._check_open()
+        self._session.outbox.write(frames)
 
     def publish(
         self,
@@ -199,10 +214,9 @@ class Connection:
         fields = list(headers)
         block = render(fields) if fields else b""
         total = len(block) + len(payload)
-        if self.max_payload_bytes is not None and total > self.max_payload_bytes:
-            raise PayloadTooLarge(
-                f"message of {total} bytes; the NATS server takes at most {self.max_payload_bytes}"
-            )
+        limit = self.max_payload_bytes
+        if limit is not None and total > limit:
+            raise PayloadTooLarge(f"message of {total} bytes; the NATS server takes at most {limit}")
         target = b"%b %b" % (subject, reply) if reply is not None else subject
         if fields:
             self.write(b"HPUB %b %d %d\r\n%b%b\r\n" % (target, len(block), total, block, payload))
@@ -211,32 +225,21 @@ class Connection:
 
     async def room(self) -> None:
         """Wait until at least half of the write buffer is free. Raises ConnectionClosed."""
-        await self._outbox.room()
+        await self._session.outbox.room()
 
     async def flush(self, timeout: float) -> None:
         """Wait until the server has taken in everything written so far.
 
-        Raises NotConnected, ConnectionLost, or NatsTimeout after ``timeout`` seconds.
+        Raises NotConnected, ConnectionLost, ConnectionClosed, or NatsTimeout after ``timeout`` seconds.
         """
         self._check_open()
-        if self._link is None:
+        link = self._session.link
+        if link is None:
             raise NotConnected("there is no connection to NATS at the moment")
-        answer = self._link.expect_pong()
-        self._outbox.command(PING)
+        answer = link.expect_pong()
+        self._session.outbox.command(PING)
         try:
             async with asyncio.timeout(timeout):
                 await answer
         except TimeoutError:
             raise NatsTimeout(f"the NATS server did not answer within {timeout:g} s") from None
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What waits to be sent."""
-        return self._outbox.size
-
-
-class _Events:
-    """The inner side of a connection: what its link and its redialer report and ask for."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection

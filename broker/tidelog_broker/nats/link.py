@@ -211,15 +211,14 @@ class Link(asyncio.Protocol):
         context = self._settings.tls or ssl.create_default_context()
         # What came in the clear after INFO cannot be trusted and is not kept.
         self._parser = Parser(self._settings.payload_bytes_max)
-        secured = await self._loop.start_tls(
-            self._transport, self, context, server_hostname=server.tls_name
-        )
+        secured = await self._loop.start_tls(self._transport, self, context, server_hostname=server.tls_name)
         if secured is None:
             raise HandshakeFailed(f"{server} went away during the TLS handshake", credentials_refused=False)
         self._use(secured)
 
     async def _or_lost(self, wanted: "asyncio.Future[_T]") -> _T:
-        await asyncio.wait({wanted, self.lost}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {wanted, self.lost}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self.lost.done():
             return wanted.result()
         reason = self.lost.result()

@@ -9,7 +9,11 @@ import asyncio
 
 from tidelog_broker.nats.counters import Counters
 from tidelog_broker.nats.errors import ConnectionClosed, PayloadTooLarge, WriteBufferFull
-from tidelog_broker.nats.link import PING, Link
+from tidelog_broker.nats.link import Link
+
+
+class _Command(bytes):
+    """A control line. It was meant for one link: the greeting of the next says what still holds."""
 
 
 class Outbox:
@@ -47,11 +51,15 @@ class Outbox:
                 raise PayloadTooLarge(
                     f"{len(frames)} bytes at once; the write buffer takes at most {self._bytes_max}"
                 )
-            raise WriteBufferFull(f"{self.size} bytes wait to be sent to NATS; the limit is {self._bytes_max}")
-        self.command(frames)
+            waiting = self.size
+            raise WriteBufferFull(f"{waiting} bytes wait to be sent to NATS; the limit is {self._bytes_max}")
+        self._queue(frames)
 
-    def command(self, frames: bytes) -> None:
-        """Queue a control line, which is small and must not be refused."""
+    def command(self, line: bytes) -> None:
+        """Queue a control line for this link, which is small and must not be refused."""
+        self._queue(_Command(line))
+
+    def _queue(self, frames: bytes) -> None:
         self._frames.append(frames)
         self._frames_bytes += len(frames)
         if not self._scheduled:
@@ -64,10 +72,15 @@ class Outbox:
 
     def flush(self) -> None:
         """Give the link what there is, unless it has enough."""
+        if self._link is not None and not self._link.write_paused:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give the link what there is; the last thing before it is closed."""
         link = self._link
-        if link is None or link.write_paused or not self._frames:
+        if link is None or link.lost.done() or not self._frames:
             return
-        data = self._frames[0] if len(self._frames) == 1 else b"".join(self._frames)
+        data = b"".join(self._frames)
         self._frames.clear()
         self._frames_bytes = 0
         self._counters.bytes_written += len(data)
@@ -82,8 +95,7 @@ class Outbox:
     def detach(self) -> None:
         """Keep what comes until there is a link again."""
         self._link = None
-        # A PING was for the link that is gone; its answer would be taken for another's.
-        self._frames = [frame for frame in self._frames if frame is not PING]
+        self._frames = [frame for frame in self._frames if not isinstance(frame, _Command)]
         self._frames_bytes = sum(map(len, self._frames))
         self.wake()
 

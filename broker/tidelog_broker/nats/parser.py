@@ -153,7 +153,7 @@ class Parser:
                 if len(fields) == 4:
                     _, subject, sid, total = fields
                     reply = None
-                elif len(fields) == 5:
+                elif len(fields) == 5 and fields[3]:
                     _, subject, sid, reply, total = fields
                 else:
                     raise ProtocolError("MSG takes subject, sid, reply or none, and size", data[start:eol])
@@ -161,7 +161,7 @@ class Parser:
                 if len(fields) == 5:
                     _, subject, sid, head, total = fields
                     reply = None
-                elif len(fields) == 6:
+                elif len(fields) == 6 and fields[3]:
                     _, subject, sid, reply, head, total = fields
                 else:
                     raise ProtocolError("HMSG takes subject, sid, reply or none, two sizes", data[start:eol])

@@ -9,10 +9,14 @@ import asyncio
 import random
 from typing import Protocol
 
+import structlog
+
 from tidelog_broker.nats.errors import HandshakeFailed
 from tidelog_broker.nats.link import Link
 from tidelog_broker.nats.servers import Servers
 from tidelog_broker.nats.settings import Server, Settings
+
+log = structlog.get_logger(__name__)
 
 _DOUBLINGS_MAX = 30
 
@@ -56,14 +60,21 @@ class Redialer:
         """Go on until cancelled; the link that is up then is closed in good order."""
         while True:
             self._refused = False
-            self._servers.start_round()
-            while (server := self._servers.next()) is not None:
-                link = await self._try(server)
-                if link is not None:
-                    await self._serve(link, server)
-                    break
+            try:
+                await self._round()
+            except Exception:
+                # Nothing is expected here. If this task ended, recording would end in silence.
+                log.exception("keeping the connection to NATS failed unexpectedly; trying again")
             await asyncio.sleep(self.pause_seconds())
             self._rounds += 1
+
+    async def _round(self) -> None:
+        self._servers.start_round()
+        while (server := self._servers.next()) is not None:
+            link = await self._try(server)
+            if link is not None:
+                await self._serve(link, server)
+                return
 
     def pause_seconds(self) -> float:
         """How long to wait before the next round."""

@@ -90,7 +90,9 @@ def parse_server(address: str) -> Server:
     except ValueError:
         raise ServerAddressInvalid("a NATS server's address has a wrong host or port") from None
     if parts.scheme not in ("nats", "tls"):
-        raise ServerAddressInvalid(f"a NATS server's address begins with nats:// or tls://, not {parts.scheme}://")
+        raise ServerAddressInvalid(
+            f"a NATS server's address begins with nats:// or tls://, not {parts.scheme}://"
+        )
     if not host:
         raise ServerAddressInvalid("a NATS server's address lacks the host, as in nats://127.0.0.1:4222")
     if parts.path not in ("", "/") or parts.query or parts.fragment:

@@ -11,7 +11,9 @@ minimum ISR comes last, and is not the guard's.)
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -75,29 +77,42 @@ class ProducerState(NamedTuple):
     """The newest batches, oldest first."""
 
 
+class _MessageId(NamedTuple):
+    """A record that is remembered by its message id."""
+
+    name: str
+    offset: int
+    append_time_us: int
+
+
 class _Snapshot(msgspec.Struct, array_like=True):
     version: int
     offset: int
     log_time_us: int
     last_append_us: int | None
     producers: list[tuple[int, ProducerState]]
-    message_ids: list[tuple[str, int, int]]
-
-
-class Undo(NamedTuple):
-    """What `record` changed, so that a failed write can be taken back."""
-
-    offset: int
-    log_time_us: int
-    last_append_us: int | None
-    producer: tuple[int, ProducerState | None] | None
-    message_ids: list[str]
+    message_ids: list[tuple[bytes, int, int]]
+    """Names as bytes, because not every id that NATS carries is UTF-8."""
 
 
 class AppendGuard:
-    """The state after all batches below `offset`."""
+    """The state after all batches below `offset`.
 
-    __slots__ = ("_ids", "_ids_order", "_last_append_us", "_limits", "_log_time_us", "_producers", "offset")
+    What is about to be written is only staged: `check` sees it, and nothing else
+    changes until `record`. A failed write is forgotten with `unstage`.
+    """
+
+    __slots__ = (
+        "_ids",
+        "_ids_order",
+        "_last_append_us",
+        "_limits",
+        "_log_time_us",
+        "_producers",
+        "_staged",
+        "_staged_end",
+        "offset",
+    )
 
     def __init__(self, limits: GuardLimits, offset: int = 0) -> None:
         self._limits = limits
@@ -106,8 +121,12 @@ class AppendGuard:
         self._log_time_us = 0
         self._last_append_us: int | None = None
         self._producers: dict[int, ProducerState] = {}
-        self._ids: dict[str, tuple[int, int]] = {}
-        self._ids_order: deque[str] = deque()
+        """The longest idle first."""
+        self._ids: dict[str, _MessageId] = {}
+        self._ids_order: deque[_MessageId] = deque()
+        """Oldest first, with some whose name was seen again since."""
+        self._staged: dict[int, ProducerState] = {}
+        self._staged_end: int | None = None
 
     def __repr__(self) -> str:
         return f"<AppendGuard at {self.offset} producers={len(self._producers)} ids={len(self._ids)}>"
@@ -119,6 +138,11 @@ class AppendGuard:
     @property
     def producers(self) -> dict[int, ProducerState]:
         return self._producers
+
+    @property
+    def last_append_us(self) -> int | None:
+        """Append time of the last batch; None: there was none. µs."""
+        return self._last_append_us
 
     def set_limits(self, limits: GuardLimits) -> None:
         self._limits = limits
@@ -134,16 +158,18 @@ class AppendGuard:
             repeat = self._check_producer(header)
             if repeat is not None:
                 return repeat
-        if expected_offset is not None and expected_offset != self.offset:
-            raise UnexpectedOffset(
-                f"the append expects offset {expected_offset}, the log ends at {self.offset}",
-                expected_offset=expected_offset,
-                log_end_offset=self.offset,
-            )
+        if expected_offset is not None:
+            end = self.offset if self._staged_end is None else self._staged_end
+            if expected_offset != end:
+                raise UnexpectedOffset(
+                    f"the append expects offset {expected_offset}, the log ends at {end}",
+                    expected_offset=expected_offset,
+                    log_end_offset=end,
+                )
         return None
 
     def _check_producer(self, header: BatchHeader) -> BatchRef | None:
-        known = self._producers.get(header.producer_id)
+        known = self._staged.get(header.producer_id) or self._producers.get(header.producer_id)
         sequence = header.base_sequence
         if known is None:
             if sequence != 0:
@@ -181,9 +207,12 @@ class AppendGuard:
         )
 
     def _make_room(self) -> None:
-        if len(self._producers) < self._limits.producers_max:
+        new = sum(producer_id not in self._producers for producer_id in self._staged)
+        if len(self._producers) + new < self._limits.producers_max:
             return
-        if any(self._idle_us(state) >= PRODUCER_IDLE_US for state in self._producers.values()):
+        # The longest idle come first; each new producer needs one that may go.
+        oldest = next(islice(self._producers.values(), new, None), None)
+        if oldest is not None and self._idle_us(oldest) >= PRODUCER_IDLE_US:
             return
         raise ResourceExhausted(
             f"{len(self._producers)} producers wrote to this partition lately (producers_max)",
@@ -193,44 +222,52 @@ class AppendGuard:
     def find_message(self, message_id: str, now_us: int) -> int | None:
         """The offset of the record with this id, if it lies within the window at `now_us`."""
         found = self._ids.get(message_id)
-        if found is None or found[1] < now_us - self._limits.dedupe_window_us:
+        if found is None or found.append_time_us < now_us - self._limits.dedupe_window_us:
             return None
-        return found[0]
+        return found.offset
+
+    def stage(self, header: BatchHeader) -> None:
+        """Has the next `check` see a batch that is about to be written."""
+        self._staged_end = header.next_offset
+        if header.producer_id != NO_PRODUCER_ID:
+            known = self._staged.get(header.producer_id) or self._producers.get(header.producer_id)
+            self._staged[header.producer_id] = self._after(known, header)
+
+    def unstage(self) -> None:
+        """Forgets what was staged: it was recorded, or never written."""
+        self._staged_end = None
+        if self._staged:
+            self._staged = {}
 
     # --- with each append
 
-    def record(self, header: BatchHeader, message_ids: list[tuple[int, str]] | None = None) -> Undo:
+    def record(self, header: BatchHeader, message_ids: Sequence[tuple[int, str]] = ()) -> None:
         """Takes an appended batch into account.
 
         `message_ids`: (offset, id) of its records to be deduplicated.
         """
-        at = header.append_time_us
-        before = self._last_append_us
-        undo_producer: tuple[int, ProducerState | None] | None = None
-        undo = (self.offset, self._log_time_us, before)
-        if before is not None:
-            self._log_time_us += min(max(at - before, 0), LOG_TIME_STEP_US_MAX)
+        at, before = header.append_time_us, self._last_append_us
+        if before is not None and at > before:
+            self._log_time_us += min(at - before, LOG_TIME_STEP_US_MAX)
         self._last_append_us = at
         self.offset = header.next_offset
-        if header.producer_id != NO_PRODUCER_ID:
-            undo_producer = (header.producer_id, self._producers.get(header.producer_id))
-            self._record_producer(header)
-        added = self._record_ids(message_ids, at) if message_ids else []
-        return Undo(*undo, undo_producer, added)
+        producer_id = header.producer_id
+        if producer_id != NO_PRODUCER_ID:
+            known = self._producers.pop(producer_id, None)
+            if known is None:
+                self._forget_idle()
+            # Popped and set again, so that the dict is ordered by the last write.
+            self._producers[producer_id] = self._after(known, header)
+        if message_ids:
+            self._record_ids(message_ids, at)
 
-    def _record_producer(self, header: BatchHeader) -> None:
-        known = self._producers.pop(header.producer_id, None)
+    def _after(self, known: ProducerState | None, header: BatchHeader) -> ProducerState:
         window: tuple[BatchRef, ...] = ()
         if known is not None and known.epoch == header.producer_epoch:
             window = known.window[-(PRODUCER_WINDOW_BATCHES - 1) :]
-        if known is None:
-            self._forget_idle()
         ref = BatchRef(header.base_sequence, header.record_count, header.base_offset, header.append_time_us)
         last = (header.base_sequence + header.record_count - 1) % SEQUENCE_MODULUS
-        # Popped and set again, so that the dict is ordered by the last write.
-        self._producers[header.producer_id] = ProducerState(
-            header.producer_epoch, last, self._log_time_us, (*window, ref)
-        )
+        return ProducerState(header.producer_epoch, last, self._log_time_us, (*window, ref))
 
     def _forget_idle(self) -> None:
         """Drops expired producers, and over the count limit idle ones, the longest idle first."""
@@ -245,33 +282,19 @@ class AppendGuard:
     def _idle_us(self, state: ProducerState) -> int:
         return self._log_time_us - state.last_log_time_us
 
-    def _record_ids(self, message_ids: list[tuple[int, str]], at: int) -> list[str]:
-        for offset, message_id in message_ids:
-            # An id seen again after its window moves to the end of the order.
-            self._ids[message_id] = (offset, at)
-            self._ids_order.append(message_id)
+    def _record_ids(self, message_ids: Sequence[tuple[int, str]], at: int) -> None:
+        ids, order = self._ids, self._ids_order
+        for offset, name in message_ids:
+            ids[name] = entry = _MessageId(name, offset, at)
+            order.append(entry)
         floor = at - self._limits.dedupe_window_us
-        while self._ids_order:
-            oldest = self._ids_order[0]
-            found = self._ids.get(oldest)
-            stale = found is None or found[1] < floor or len(self._ids) > self._limits.dedupe_count_max
-            if not stale:
-                break
-            self._ids_order.popleft()
-            if found is not None and (found[1] < floor or len(self._ids) > self._limits.dedupe_count_max):
-                del self._ids[oldest]
-        return [message_id for _, message_id in message_ids]
-
-    def take_back(self, undo: Undo) -> None:
-        """Undoes the newest `record`, whose write failed."""
-        self.offset, self._log_time_us, self._last_append_us = undo[:3]
-        if undo.producer is not None:
-            producer_id, before = undo.producer
-            self._producers.pop(producer_id, None)
-            if before is not None:
-                self._producers[producer_id] = before
-        for message_id in undo.message_ids:
-            self._ids.pop(message_id, None)
+        while order:
+            oldest = order[0]
+            if ids.get(oldest.name) is oldest:
+                if oldest.append_time_us >= floor and len(ids) <= self._limits.dedupe_count_max:
+                    break
+                del ids[oldest.name]
+            order.popleft()
 
     # --- snapshots
 
@@ -284,7 +307,11 @@ class AppendGuard:
                 log_time_us=self._log_time_us,
                 last_append_us=self._last_append_us,
                 producers=list(self._producers.items()),
-                message_ids=[(name, *place) for name, place in self._ids.items()],
+                message_ids=[
+                    (entry.name.encode("utf-8", "surrogateescape"), entry.offset, entry.append_time_us)
+                    for entry in self._ids_order
+                    if self._ids.get(entry.name) is entry
+                ],
             )
         )
         return crc32c(body).to_bytes(4, "little") + body
@@ -305,7 +332,9 @@ class AppendGuard:
         guard._log_time_us = found.log_time_us
         guard._last_append_us = found.last_append_us
         guard._producers = dict(found.producers)
-        for name, offset, at in sorted(found.message_ids, key=lambda entry: entry[1]):
-            guard._ids[name] = (offset, at)
-            guard._ids_order.append(name)
+        guard._ids_order = deque(
+            _MessageId(name.decode("utf-8", "surrogateescape"), offset, at)
+            for name, offset, at in found.message_ids
+        )
+        guard._ids = {entry.name: entry for entry in guard._ids_order}
         return guard

@@ -87,6 +87,12 @@ class Checkpoints:
         self._put("recovery-points", partition, tuple(point))
         self._put("high-watermarks", partition, (min(high_watermark, point.offset), 0, 0))
 
+    def lower_recovery_point(self, partition: Partition, point: RecoveryPoint) -> None:
+        """Before a log is cut: neither point nor high watermark lies above its new end."""
+        known = self.recovery_point(partition)
+        if known is not None and known.offset > point.offset:
+            self.put_recovery_point(partition, point, self.high_watermark(partition))
+
     def put_log_start_offset(self, partition: Partition, offset: int) -> None:
         self._put("log-start-offsets", partition, (offset, 0, 0))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.records.checksum import crc32c
-from tidelog_broker.storage.files import Files, OpenFiles, read_file, replace_file, write_all
+from tidelog_broker.storage.files import Files, Held, OpenFiles, read_file, replace_file, write_all
 
 FILE_NAME = "leader-epochs"
 
@@ -26,6 +26,9 @@ _CRC = struct.Struct("<I")
 HEADER_SIZE = _HEADER.size + _CRC.size
 ENTRY_SIZE = _ENTRY.size + _CRC.size
 MAGIC = b"TLE1"
+PAGE_BYTES = 4096
+"""What a disk writes whole."""
+
 UNCLEAN = 1
 """Flag: the epoch began with an unclean election; what it lacks was lost on purpose."""
 
@@ -75,6 +78,10 @@ class LeaderEpochs:
     def first(self) -> EpochStart | None:
         return self._starts[0] if self._starts else None
 
+    def knows(self, epoch: int, offset: int) -> bool:
+        """Whether the record at `offset` can be of `epoch`."""
+        return self.epoch_at(offset) == epoch
+
     def begin(self, epoch: int, start_offset: int, *, unclean: bool = False) -> bytes | None:
         """Adds an epoch; the bytes to append to the file, None if it is there already."""
         if self._starts and self._starts[-1].epoch == epoch:
@@ -83,28 +90,24 @@ class LeaderEpochs:
             epoch > self._starts[-1].epoch and start_offset >= self._starts[-1].start_offset
         ), f"epoch {epoch} at {start_offset} after {self._starts[-1]}"
         entry = EpochStart(epoch, start_offset, unclean)
-        self._starts.append(entry)
+        self._starts = [*self._starts, entry]
         return _packed(entry)
 
     def withdraw(self) -> None:
         """Takes back the newest entry, which could not be written."""
-        self._starts.pop()
+        self._starts = self._starts[:-1]
 
-    def cut(self, log_end_offset: int) -> bool:
-        """Drops epochs that start at or above a new log end; whether any did."""
-        before = len(self._starts)
-        while self._starts and self._starts[-1].start_offset >= log_end_offset:
-            self._starts.pop()
-        self.file_bytes = HEADER_SIZE + ENTRY_SIZE * len(self._starts)
-        return len(self._starts) != before
+    def cut(self, log_end_offset: int) -> LeaderEpochs | None:
+        """The history without epochs that start at or above a new log end; None: there are none."""
+        return self._changed([entry for entry in self._starts if entry.start_offset < log_end_offset])
 
-    def forget_below(self, log_start_offset: int) -> bool:
-        """Drops epochs that end at or below the log start; keeps the one that covers it (R5)."""
-        before = len(self._starts)
-        while len(self._starts) > 1 and self._starts[1].start_offset <= log_start_offset:
-            self._starts.pop(0)
-        self.file_bytes = HEADER_SIZE + ENTRY_SIZE * len(self._starts)
-        return len(self._starts) != before
+    def forget_below(self, log_start_offset: int) -> LeaderEpochs | None:
+        """The history without epochs that end at or below the log start, with the one that covers it (R5)."""
+        covering = bisect_right(self._starts, log_start_offset, key=lambda entry: entry.start_offset) - 1
+        return self._changed(self._starts[max(covering, 0) :])
+
+    def _changed(self, starts: list[EpochStart]) -> LeaderEpochs | None:
+        return LeaderEpochs(starts) if len(starts) != len(self._starts) else None
 
 
 def _packed(entry: EpochStart) -> bytes:
@@ -120,19 +123,40 @@ def _header(stream_id: bytes, partition: int) -> bytes:
 def save_epochs(files: OpenFiles, folder: str, stream_id: bytes, partition: int, epochs: LeaderEpochs) -> None:
     """Writes the whole history anew, durably."""
     path = f"{folder}/{FILE_NAME}"
-    files.forget(path)
     replace_file(files.files, path, _header(stream_id, partition) + b"".join(_packed(e) for e in epochs))
+    files.forget(path)
 
 
-def append_epoch(files: OpenFiles, folder: str, epochs: LeaderEpochs, entry: bytes) -> None:
-    """Appends one entry; durable with the next sync of the file (R5)."""
-    with files.use(f"{folder}/{FILE_NAME}") as file:
-        write_all(file, [entry], epochs.file_bytes)
+def append_epoch(files: OpenFiles, folder: str, epochs: LeaderEpochs, entry: bytes) -> Held:
+    """Appends one entry, durable with the next sync of the file that is returned, held open (R5).
+
+    Raises OSError and leaves nothing of the entry, or `OSError` from cutting it off,
+    chained to the first.
+    """
+    held = files.acquire(f"{folder}/{FILE_NAME}")
+    try:
+        try:
+            write_all(held.file, [entry], epochs.file_bytes)
+        except OSError:
+            if held.file.size() > epochs.file_bytes:
+                held.file.truncate(epochs.file_bytes)
+                held.file.datasync()
+            raise
+    except BaseException:
+        files.release(held)
+        raise
     epochs.file_bytes += len(entry)
+    return held
 
 
-def load_epochs(files: Files, folder: str, stream_id: bytes, partition: int) -> LeaderEpochs:
-    """The history on disk; a torn last entry is left out. Raises `EpochsLost`."""
+def load_epochs(
+    files: Files, folder: str, stream_id: bytes, partition: int, *, whole: bool = False
+) -> LeaderEpochs:
+    """The history on disk. Raises `EpochsLost`.
+
+    After a crash a last entry that never reached the disk is left out; `whole`: there
+    was none, and every byte must hold.
+    """
     path = f"{folder}/{FILE_NAME}"
     if not files.exists(path):
         raise EpochsLost(f"{path} is missing")
@@ -140,12 +164,23 @@ def load_epochs(files: Files, folder: str, stream_id: bytes, partition: int) -> 
     if data[:HEADER_SIZE] != _header(stream_id, partition):
         raise EpochsLost(f"{path} does not belong to this partition or is damaged at its start")
     starts: list[EpochStart] = []
-    for at in range(HEADER_SIZE, len(data) - ENTRY_SIZE + 1, ENTRY_SIZE):
-        body = data[at : at + _ENTRY.size]
-        if _CRC.unpack_from(data, at + _ENTRY.size)[0] != crc32c(body):
-            if at + ENTRY_SIZE < len(data):
-                raise EpochsLost(f"{path} is damaged at byte {at}, with entries behind it")
+    for at in range(HEADER_SIZE, len(data), ENTRY_SIZE):
+        raw = data[at : at + ENTRY_SIZE]
+        body = raw[: _ENTRY.size]
+        if len(raw) < ENTRY_SIZE or _CRC.unpack_from(raw, _ENTRY.size)[0] != crc32c(body):
+            if whole or at + ENTRY_SIZE < len(data) or not _never_arrived(raw, at):
+                raise EpochsLost(f"{path} is damaged at byte {at}")
             break
         epoch, flags, start = _ENTRY.unpack(body)
         starts.append(EpochStart(epoch, start, bool(flags & UNCLEAN)))
     return LeaderEpochs(starts)
+
+
+def _never_arrived(raw: bytes, at: int) -> bool:
+    """Whether a last entry looks like one that the disk does not have yet, not like one that rotted.
+
+    The file ends inside it, or the pages that it lies in are still zeros.
+    """
+    first_page = raw[: PAGE_BYTES - at % PAGE_BYTES]
+    second_page = raw[len(first_page) :]
+    return len(raw) < ENTRY_SIZE or not any(first_page) or (bool(second_page) and not any(second_page))

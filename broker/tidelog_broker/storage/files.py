@@ -21,6 +21,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tidelog_broker.storage.index import LoadedIndexes
+
 Bytes = bytes | memoryview | pa.Buffer
 
 VECTOR_MAX = 1024
@@ -200,28 +202,52 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
     temporary = f"{path}.tmp"
     if files.exists(temporary):
         files.remove(temporary)
-    file = files.open(temporary, create=True)
     try:
-        write_all(file, [data], 0)
-        file.datasync()
-    finally:
-        file.close()
-    files.rename(temporary, path)
+        file = files.open(temporary, create=True)
+        try:
+            write_all(file, [data], 0)
+            file.datasync()
+        finally:
+            file.close()
+        files.rename(temporary, path)
+    except OSError:
+        # A full disk gets its room back; a leftover would harm nothing else.
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        raise
     files.sync_dir(os.path.dirname(path))
+
+
+class Held:
+    """An open file that is in use; the same object for everybody who uses the path."""
+
+    __slots__ = ("file", "forgotten", "path", "users")
+
+    def __init__(self, path: str, file: File) -> None:
+        self.path = path
+        self.file = file
+        self.users = 0
+        self.forgotten = False
+        """The path stands for another file by now: closed when the last user lets go."""
 
 
 class OpenFiles:
     """A bound on open files: descriptors are opened on use and closed when others need the room.
 
-    A file in use, or pinned because it holds unsynced bytes, is never closed: an fsync
-    must go through the descriptor that was written through. Safe for many threads.
+    A file in use is never closed, and one with unsynced bytes is in use until its sync:
+    an fsync must go through the descriptor that was written through. Over the bound by
+    files in use alone, it gives way rather than fail. Safe for many threads.
     """
 
     def __init__(self, files: Files, open_files_max: int = 512) -> None:
         self.files = files
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: dict[str, Held] = {}
+        self.indexes = LoadedIndexes()
+        """What of the files' indexes is in memory."""
+        self._idle: OrderedDict[str, Held] = OrderedDict()
+        """Open and unused, the longest unused first."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -229,73 +255,69 @@ class OpenFiles:
     @contextlib.contextmanager
     def use(self, path: str, *, create: bool = False) -> Iterator[File]:
         """The open file, for the length of a `with` block."""
-        entry = self._acquire(path, create)
+        held = self.acquire(path, create=create)
         try:
-            yield entry.file
+            yield held.file
         finally:
-            self._release(path, entry)
+            self.release(held)
 
-    def pin(self, path: str, *, create: bool = False) -> File:
-        """The open file, which stays open until `unpin`."""
-        return self._acquire(path, create).file
-
-    def unpin(self, path: str) -> None:
+    def acquire(self, path: str, *, create: bool = False) -> Held:
+        """The open file, which stays open until `release`."""
         with self._lock:
-            entry = self._entries.get(path)
-        if entry is not None:
-            self._release(path, entry)
+            held = self._entries.get(path)
+            if held is None:
+                held = self._entries[path] = Held(path, self.files.open(path, create=create))
+            elif held.users == 0:
+                del self._idle[path]
+            held.users += 1
+            if len(self._entries) > self._open_files_max:
+                self._evict()
+            return held
+
+    def release(self, held: Held) -> None:
+        with self._lock:
+            held.users -= 1
+            if held.users:
+                return
+            if held.forgotten:
+                _close(held)
+                return
+            self._idle[held.path] = held
+            if len(self._entries) > self._open_files_max:
+                self._evict()
 
     def forget(self, path: str) -> None:
         """Closes the file as soon as nobody uses it; the next use opens what then has this name."""
         with self._lock:
-            entry = self._entries.pop(path, None)
-            if entry is not None:
-                entry.forgotten = True
-                if entry.users == 0:
-                    entry.file.close()
+            self._forget(path)
+
+    def forget_below(self, folder: str) -> None:
+        """Forgets every file in a folder, which is about to get another name."""
+        with self._lock:
+            for path in [path for path in self._entries if path.startswith(f"{folder}/")]:
+                self._forget(path)
 
     def close(self) -> None:
-        """Closes everything, in use or not."""
+        """Closes everything that is not in use, and the rest as soon as it is not."""
         with self._lock:
-            for entry in self._entries.values():
-                entry.file.close()
-            self._entries.clear()
+            for path in list(self._entries):
+                self._forget(path)
 
-    def _acquire(self, path: str, create: bool) -> _Entry:
-        with self._lock:
-            entry = self._entries.get(path)
-            if entry is None:
-                entry = self._entries[path] = _Entry(self.files.open(path, create=create))
-                self._evict()
-            else:
-                self._entries.move_to_end(path)
-            entry.users += 1
-            return entry
-
-    def _release(self, path: str, entry: _Entry) -> None:
-        with self._lock:
-            entry.users -= 1
-            if entry.forgotten:
-                if entry.users == 0:
-                    entry.file.close()
-            else:
-                self._evict()
+    def _forget(self, path: str) -> None:
+        held = self._entries.pop(path, None)
+        if held is not None:
+            held.forgotten = True
+            if self._idle.pop(path, None) is not None:
+                _close(held)
 
     def _evict(self) -> None:
-        if len(self._entries) <= self._open_files_max:
-            return
-        for path, entry in list(self._entries.items()):
-            if len(self._entries) <= self._open_files_max:
-                return
-            if entry.users == 0:
-                del self._entries[path]
-                entry.file.close()
+        while self._idle and len(self._entries) > self._open_files_max:
+            path, held = self._idle.popitem(last=False)
+            del self._entries[path]
+            _close(held)
 
 
-class _Entry:
-    __slots__ = ("file", "forgotten", "users")
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.users = 0
-        self.forgotten = False
+def _close(held: Held) -> None:
+    # Nothing unsynced is in it, so nothing can be lost by an error here.
+    with contextlib.suppress(OSError):
+        held.file.close()

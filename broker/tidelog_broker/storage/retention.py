@@ -58,4 +58,4 @@ def start_after_retention(
             break
         start = max(start, segment.next_offset)
         kept -= segment.bytes
-    return min(start, high_watermark)
+    return max(start_offset, min(start, high_watermark))

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+import errno
+
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader, header_crc, verify_batch
 from tidelog.records.layout import ALIGNMENT, MAGIC, check_framing
@@ -22,6 +24,9 @@ from tidelog_broker.storage.segment import Segment
 
 SEARCH_BYTES = 4 << 20
 """Read at a time while looking for the next batch behind damage."""
+
+UNREADABLE_STEP_BYTES = 4096
+"""Stepped over at a time where the disk cannot read."""
 
 
 class DamagedRange(NamedTuple):
@@ -73,7 +78,18 @@ def scan(
 def _check_one(
     file: File, position: int, end: int, stream_id: bytes, partition: int, expected_offset: int
 ) -> Sound | Unsound:
-    raw = file.pread(HEADER_BYTES, position)
+    try:
+        return _check_readable(file, position, end, stream_id, partition, expected_offset)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return Unsound(position, f"the disk cannot read it: {error.strerror}", False, None)
+
+
+def _check_readable(
+    file: File, position: int, end: int, stream_id: bytes, partition: int, expected_offset: int
+) -> Sound | Unsound:
+    raw = file.pread(min(HEADER_BYTES, end - position), position)
     if len(raw) < HEADER_BYTES:
         return Unsound(position, f"{len(raw)} bytes of a header", True, None)
     header = BatchHeader.unpack(raw)
@@ -102,7 +118,7 @@ def _next_sound(
 ) -> int | None:
     """The next place where a whole sound batch begins, with an offset that can follow."""
     while position + HEADER_BYTES <= end:
-        window = file.pread(min(SEARCH_BYTES, end - position), position)
+        window = _search_window(file, position, end)
         at = window.find(MAGIC)
         while at >= 0:
             if (position + at) % ALIGNMENT == 0:
@@ -110,30 +126,45 @@ def _next_sound(
                 if isinstance(found, Sound) and found.header.base_offset >= at_least:
                     return position + at
             at = window.find(MAGIC, at + 1)
-        if len(window) < SEARCH_BYTES:
+        if not window:
+            position += UNREADABLE_STEP_BYTES - position % UNREADABLE_STEP_BYTES
+        elif position + len(window) >= end:
             return None
-        position += len(window) - ALIGNMENT
+        else:
+            position += max(len(window) - ALIGNMENT, ALIGNMENT)
     return None
+
+
+def _search_window(file: File, position: int, end: int) -> bytes:
+    """What can be read from `position` on; nothing where the disk cannot."""
+    for length in (SEARCH_BYTES, UNREADABLE_STEP_BYTES - position % UNREADABLE_STEP_BYTES):
+        try:
+            return file.pread(min(length, end - position), position)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+    return b""
 
 
 @dataclass(slots=True)
 class SegmentScan:
-    """What a whole closed segment holds."""
+    """What a whole segment holds."""
 
-    index: SparseIndex = field(default_factory=SparseIndex)
+    bytes: int
+    """How much of it was there when the scan began."""
+    index: SparseIndex
     damaged: list[DamagedRange] = field(default_factory=list)
 
 
-def scan_segment(segment: Segment, stream_id: bytes, partition: int) -> SegmentScan:
+def scan_segment(segment: Segment) -> SegmentScan:
     """Looks through a whole segment: an index that reaches behind damage, and the damage."""
-    result = SegmentScan()
+    size, end_offset = segment.extent()
+    result = SegmentScan(size, SparseIndex(segment.base_offset))
     expected, largest, after_damage = segment.base_offset, None, False
     with segment.opened() as file:
-        for found in scan(file, 0, segment.size, stream_id, partition, segment.base_offset):
+        for found in scan(file, 0, size, *segment.key, segment.base_offset):
             if isinstance(found, Unsound):
                 after_damage = True
-                if found.next_position is None:
-                    result.damaged.append(DamagedRange(expected, segment.next_offset))
                 continue
             header = found.header
             if after_damage:
@@ -143,6 +174,34 @@ def scan_segment(segment: Segment, stream_id: bytes, partition: int) -> SegmentS
                 header.base_offset - segment.base_offset, found.position, largest, always=after_damage
             )
             expected, after_damage = header.next_offset, False
-        if not result.damaged and expected < segment.next_offset:
-            result.damaged.append(DamagedRange(expected, segment.next_offset))
+    if expected < end_offset:
+        result.damaged.append(DamagedRange(expected, end_offset))
     return result
+
+
+def boundary_at(segment: Segment, offset: int) -> tuple[int, int]:
+    """Where to cut a segment so that nothing at or above `offset` is left: position and new end.
+
+    At the start of the batch that holds it; before damage that holds it.
+    """
+    if offset <= segment.base_offset:
+        return 0, segment.base_offset
+    try:
+        position = segment.locate(offset)
+        if position >= segment.size:
+            return segment.size, segment.next_offset
+        header = segment.header_at(position)
+        if header is not None and header.base_offset <= offset:
+            return position, header.base_offset
+    except DataCorrupt:
+        pass
+    position, end = 0, segment.base_offset
+    with segment.opened() as file:
+        for found in scan(file, 0, segment.size, *segment.key, segment.base_offset):
+            if isinstance(found, Sound):
+                if found.header.base_offset <= offset < found.header.next_offset:
+                    return found.position, found.header.base_offset
+                if found.header.base_offset > offset:
+                    break
+                position, end = found.position + found.header.length, found.header.next_offset
+    return position, end

@@ -2,20 +2,24 @@
 
 A segment knows where batches lie in its file; it does not know what is committed or
 durable (`log`), nor how to mend itself (`recovery`). Its index is loaded when first
-needed and rebuilt when it does not fit the file.
+needed and made anew as far as it does not hold. The appender and any number of readers
+may use it at the same time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-
 
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader, header_crc
 from tidelog.records.layout import check_framing
-from tidelog_broker.storage.files import Bytes, File, Files, OpenFiles, write_all
+from tidelog_broker.storage.checkpoint import Partition
+from tidelog_broker.storage.files import Bytes, File, Files, Held, OpenFiles, write_all
 from tidelog_broker.storage.index import SparseIndex
 
 WALK_BYTES = 64 << 10
@@ -31,8 +35,11 @@ class Segment:
     __slots__ = (
         "_files",
         "_index",
+        "_lock",
         "base_offset",
+        "closed",
         "first_append_us",
+        "key",
         "last_append_us",
         "next_offset",
         "path",
@@ -40,87 +47,104 @@ class Segment:
         "timestamp_max_us",
     )
 
-    def __init__(self, files: OpenFiles, folder: str, base_offset: int) -> None:
+    def __init__(self, files: OpenFiles, folder: str, base_offset: int, key: Partition) -> None:
         self._files = files
+        self._lock = threading.RLock()
+        """Over the index and the times, which readers load while the appender adds to them."""
         self._index: SparseIndex | None = None
+        self.key = key
+        """Stream id and partition: header CRCs bind batches to them."""
         self.base_offset = base_offset
         self.path = f"{folder}/{segment_name(base_offset)}"
         self.size = 0
         """Bytes of whole batches in the file."""
         self.next_offset = base_offset
+        self.closed = False
+        """No more batches come."""
         self.first_append_us: int | None = None
-        """Append time of the first batch; None: empty or not read yet. µs."""
+        """Append time of the first batch; the three times are None while empty or not read. µs."""
         self.last_append_us: int | None = None
         self.timestamp_max_us: int | None = None
-        """Largest record timestamp; None: empty or not read yet. µs."""
+        """Largest record timestamp. µs."""
 
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}–{self.next_offset} {self.size} bytes>"
 
     def sibling(self, base_offset: int) -> Segment:
         """An empty segment of the same log."""
-        return Segment(self._files, os.path.dirname(self.path), base_offset)
+        return Segment(self._files, os.path.dirname(self.path), base_offset, self.key)
 
     # --- writing
 
-    def write(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
-        """Appends whole batches: `buffers` hold them in order, `headers` describe them.
+    def prepare(self) -> None:
+        """Loads what `extend` needs; raises OSError."""
+        if self._index is None or (self.size and self.timestamp_max_us is None):
+            self.load_times()
 
-        Raises OSError and leaves `size` as it was; the file may then be longer, and
-        `cut_back` puts that right.
+    def write(self, buffers: Sequence[Bytes]) -> Held:
+        """Writes whole batches behind the last one; the file, held open, for `release` or a later sync.
+
+        Raises OSError; the file may then be longer, and `cut_back` puts that right. The
+        segment knows of the batches only after `extend`.
         """
-        with self._files.use(self.path, create=True) as file:
-            write_all(file, buffers, self.size)
-        self.extend(headers)
+        held = self._files.acquire(self.path, create=True)
+        try:
+            write_all(held.file, buffers, self.size)
+        except BaseException:
+            self._files.release(held)
+            raise
+        return held
+
+    def release(self, held: Held) -> None:
+        self._files.release(held)
 
     def extend(self, headers: Sequence[BatchHeader]) -> None:
         """Takes note of batches that stand in the file from `size` on."""
-        index = self._index
-        if index is None:
-            index = self._index = SparseIndex() if self.size == 0 else self._load_index()
-        for header in headers:
-            largest = header.timestamp_max_us
-            if self.timestamp_max_us is None or largest > self.timestamp_max_us:
-                self.timestamp_max_us = largest
-            index.note(header.base_offset - self.base_offset, self.size, self.timestamp_max_us)
-            if self.first_append_us is None and self.size == 0:
-                self.first_append_us = header.append_time_us
-            self.last_append_us = header.append_time_us
-            self.size += header.length
-            self.next_offset = header.next_offset
+        self.prepare()
+        with self._lock:
+            index = self._index
+            assert index is not None
+            base, size, largest = self.base_offset, self.size, self.timestamp_max_us
+            if self.first_append_us is None:
+                self.first_append_us = headers[0].append_time_us
+            for header in headers:
+                if largest is None or header.timestamp_max_us > largest:
+                    largest = header.timestamp_max_us
+                index.note(header.base_offset - base, size, largest)
+                size += header.length
+            self.timestamp_max_us = largest
+            self.last_append_us = headers[-1].append_time_us
+            self.next_offset = headers[-1].next_offset
+            self.size = size
 
     def skip_to(self, position: int, offset: int) -> None:
         """Steps over damaged bytes: what comes next stands at `position` and begins with `offset`."""
-        self.size = position
-        self.next_offset = offset
+        with self._lock:
+            self.size = position
+            self.next_offset = offset
 
     def cut_back(self) -> None:
-        """Removes what a failed write left behind `size`; raises OSError if that fails too."""
+        """Removes what a failed write left behind `size`, durably; raises OSError if that fails too.
+
+        Durably, because the batches are about to be refused for certain and whole ones
+        may be among what was written.
+        """
         with self._files.use(self.path) as file:
             if file.size() > self.size:
                 file.truncate(self.size)
+                file.datasync()
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cuts the file at a batch boundary, durably."""
-        with self._files.use(self.path) as file:
-            file.truncate(position)
-            file.datasync()
-        self.size = position
-        self.next_offset = next_offset
-        self.remove_index()
-        self.timestamp_max_us = self.last_append_us = None
-        if position == 0:
-            self.first_append_us = None
-
-    def pin(self) -> None:
-        """Keeps the descriptor open: the file has unsynced bytes."""
-        self._files.pin(self.path, create=True)
-
-    def sync(self) -> None:
-        """Makes the file durable and lets go of one pin."""
-        with self._files.use(self.path) as file:
-            file.datasync()
-        self._files.unpin(self.path)
+        """Cuts the file at a batch boundary, durably; the caller syncs the folder."""
+        with self._lock:
+            self.remove_index()
+            with self._files.use(self.path) as file:
+                file.truncate(position)
+                file.datasync()
+            self.size = position
+            self.next_offset = next_offset
+            self.closed = False
+            self.timestamp_max_us = self.last_append_us = self.first_append_us = None
 
     # --- reading
 
@@ -129,49 +153,93 @@ class Segment:
         return self._files.use(self.path)
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position`, never past the last whole batch."""
+        """Up to `length` bytes from `position`, never past the last whole batch.
+
+        Raises `DataCorrupt` for what the disk cannot read.
+        """
         with self._files.use(self.path) as file:
-            return file.pread(min(length, self.size - position), position)
+            return self._read(file, min(length, self.size - position), position)
+
+    def _read(self, file: File, length: int, position: int) -> bytes:
+        try:
+            return file.pread(length, position) if length > 0 else b""
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise DataCorrupt(f"{self.path} at position {position} cannot be read: {error.strerror}") from error
+
+    def extent(self) -> tuple[int, int]:
+        """Size and next offset, of the same moment."""
+        with self._lock:
+            return self.size, self.next_offset
+
+    def header_holds(self, raw: bytes, header: BatchHeader) -> bool:
+        """Whether a header's CRC binds it to this partition."""
+        return header_crc(*self.key, raw) == header.header_crc
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """The header at a batch boundary, None at the end. Its CRC is not checked here."""
-        if position + HEADER_BYTES > self.size:
+        """The header at a batch boundary, None where none is or its CRC does not hold."""
+        raw = self.pread(HEADER_BYTES, position) if 0 <= position < self.size else b""
+        if len(raw) < HEADER_BYTES:
             return None
-        return BatchHeader.unpack(self.pread(HEADER_BYTES, position))
+        header = BatchHeader.unpack(raw)
+        return header if self.header_holds(raw, header) else None
 
-    def walk(self, position: int, *, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    def walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from a boundary on.
 
-        Raises `DataCorrupt` where the bytes cannot be a batch; header CRCs are the
-        caller's business.
+        Raises `DataCorrupt` where a header does not hold or does not follow the one
+        before it. Bodies are not looked at.
         """
-        end = self.size if end is None else end
+        end, follows = self.size, -1
         window, window_at = b"", 0
         with self._files.use(self.path) as file:
             while position < end:
                 at = position - window_at
                 if at + HEADER_BYTES > len(window):
-                    window, window_at, at = file.pread(min(WALK_BYTES, end - position), position), position, 0
-                if len(window) - at < HEADER_BYTES:
-                    raise DataCorrupt(f"{self.path} ends inside a batch header at position {position}")
+                    window = self._read(file, min(WALK_BYTES, end - position), position)
+                    window_at, at = position, 0
+                    if len(window) < HEADER_BYTES:
+                        raise DataCorrupt(f"{self.path} ends inside a batch header at position {position}")
                 header = BatchHeader.unpack(window, at)
                 try:
                     check_framing(header, end - position)
                 except CorruptBatch as error:
                     raise DataCorrupt(f"{self.path} at position {position}: {error}") from None
+                if not self.header_holds(window[at : at + HEADER_BYTES], header):
+                    raise DataCorrupt(f"{self.path} at position {position}: the header CRC does not hold")
+                if follows >= 0 and header.base_offset != follows and not header.compacted:
+                    raise DataCorrupt(f"{self.path} at position {position}: offset {follows} is missing")
                 yield position, header
                 position += header.length
+                follows = header.next_offset
 
-    def locate(self, offset: int, stream_id: bytes, partition: int) -> int:
+    def walk_past_damage(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `walk`, but goes on behind damage where the index knows a batch."""
+        while True:
+            at = position
+            try:
+                for at, header in self.walk(position):
+                    yield at, header
+                return
+            except DataCorrupt:
+                following = self.index.position_after(at)
+                if following is None:
+                    return
+                position = following
+
+    def locate(self, offset: int) -> int:
         """The position of the batch that holds `offset` or, where compaction left a gap, of the next one.
 
         Raises `DataCorrupt` when the way there is not readable.
         """
         relative = offset - self.base_offset
         start = self.index.position_at_or_before(relative)
-        if start and not self._fits(start, offset, stream_id, partition):
-            self.rebuild_index()
-            start = self.index.position_at_or_before(relative)
+        if start:
+            header = self.header_at(start)
+            if header is None or header.base_offset > offset:
+                self.rebuild_index()
+                start = self.index.position_at_or_before(relative)
         for position, header in self.walk(start):
             if header.next_offset > offset:
                 if position - start > REBUILD_WALK_BYTES_MAX + header.length:
@@ -179,123 +247,169 @@ class Segment:
                 return position
         return self.size
 
-    def locate_time(self, timestamp_us: int, at_least: int) -> tuple[int, BatchHeader] | None:
-        """The first batch that reaches `timestamp_us` (F7) and the offset `at_least`."""
-        for position, header in self.walk(self.index.position_before_time(timestamp_us)):
+    def reaching(self, timestamp_us: int, at_least: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches whose largest timestamp reaches a time (F7), those wholly below `at_least` left out."""
+        for position, header in self.walk_past_damage(self.index.position_before_time(timestamp_us)):
             if header.timestamp_max_us >= timestamp_us and header.next_offset > at_least:
-                return position, header
-        return None
-
-    def _fits(self, position: int, offset: int, stream_id: bytes, partition: int) -> bool:
-        raw = self.pread(HEADER_BYTES, position)
-        if len(raw) < HEADER_BYTES:
-            return False
-        header = BatchHeader.unpack(raw)
-        return header.base_offset <= offset and header_crc(stream_id, partition, raw) == header.header_crc
-
-    # --- what a start leaves unread until somebody asks
+                yield position, header
 
     def load_times(self) -> None:
-        """Fills in the append times and the largest timestamp of a segment that was not scanned."""
-        if self.size == 0 or (self.timestamp_max_us is not None and self.first_append_us is not None):
+        """Fills in the times of a segment that was not scanned. Damaged batches have none."""
+        if self.size == 0:
+            self.index  # noqa: B018 - loads it
             return
-        first = self.header_at(0)
-        assert first is not None
-        self.first_append_us = first.append_time_us
-        start = max(self.index.last_position, 0)
-        largest = self.index.last_maximum
-        for _, header in self.walk(start):
-            largest = header.timestamp_max_us if largest is None else max(largest, header.timestamp_max_us)
-            self.last_append_us = header.append_time_us
-        self.timestamp_max_us = largest
+        with self._lock:
+            if self.timestamp_max_us is not None and self._index is not None:
+                return
+            index, largest, last = self.index, None, None
+            if self.timestamp_max_us is not None:
+                return
+            for start in (max(index.last_position, 0), 0):
+                largest = index.last_maximum
+                for _, header in self.walk_past_damage(start):
+                    largest = max(header.timestamp_max_us, header.timestamp_max_us if largest is None else largest)
+                    last = header.append_time_us
+                if last is not None:
+                    break
+                # The end is damaged: the last sound batch lies further up.
+            first = next(self.walk_past_damage(0), None)
+            self.first_append_us = None if first is None else first[1].append_time_us
+            self.last_append_us, self.timestamp_max_us = last, largest
 
     # --- the index
 
     @property
     def index(self) -> SparseIndex:
-        if self._index is None:
-            self._index = self._load_index()
-        return self._index
-
-    def _load_index(self) -> SparseIndex:
-        loaded = None
-        if self._files.files.exists(self.index_path) and self._files.files.exists(self.timeindex_path):
-            with self._files.use(self.index_path) as offsets, self._files.use(self.timeindex_path) as times:
-                loaded = SparseIndex.load(
-                    offsets.pread(offsets.size(), 0), times.pread(times.size(), 0), self.size
-                )
-        if loaded is None or not self._reaches_end(loaded):
-            return self._scan_index(loaded)
-        return loaded
-
-    def _reaches_end(self, index: SparseIndex) -> bool:
-        """Whether the last entry lies near enough the end to be useful."""
-        return self.size - max(index.last_position, 0) <= REBUILD_WALK_BYTES_MAX
-
-    def _scan_index(self, prefix: SparseIndex | None) -> SparseIndex:
-        """Walks the headers behind the last good entry, or all of them."""
-        index = prefix if prefix is not None and len(prefix) else SparseIndex()
-        start = max(index.last_position, 0)
-        largest = index.last_maximum
-        try:
-            for position, header in self.walk(start):
-                largest = header.timestamp_max_us if largest is None else max(largest, header.timestamp_max_us)
-                index.note(header.base_offset - self.base_offset, position, largest)
-        except DataCorrupt:
-            if index is prefix:
-                return self._scan_index(None)
-            # What lies behind the damage is reached by `log`, which steps over it.
+        index = self._index
+        if index is None:
+            with self._lock:
+                index = self._index
+                if index is None:
+                    index = self._index = self._load_index()
+            if self.closed:
+                self._files.indexes.loaded(self, index.bytes)
         return index
 
-    def adopt_index(self, index: SparseIndex) -> None:
-        """Puts an index made by `scan` in the place of the present one."""
-        self.remove_index()
-        self._index = index
-        self.save_index()
+    def unload_index(self) -> None:
+        """Gives the memory back; only of closed segments, whose files hold it all."""
+        if self.closed:
+            self._index = None
+
+    def _load_index(self) -> SparseIndex:
+        index = SparseIndex(self.base_offset)
+        if self.size:
+            # Unreadable is as good as missing.
+            with contextlib.suppress(OSError):
+                offsets, times = self._index_bytes()
+                index = SparseIndex.load(self.base_offset, offsets, times, self.size)
+            if self.size - max(index.last_position, 0) > REBUILD_WALK_BYTES_MAX:
+                self._scan_into(index)
+        elif any(self._files.files.exists(path) for path in (self.index_path, self.timeindex_path)):
+            index.stale = True
+        return index
+
+    def _index_bytes(self) -> tuple[bytes, bytes]:
+        files = self._files
+        if not (files.files.exists(self.index_path) and files.files.exists(self.timeindex_path)):
+            return b"", b""
+        with files.use(self.index_path) as offsets, files.use(self.timeindex_path) as times:
+            return offsets.pread(offsets.size(), 0), times.pread(times.size(), 0)
+
+    def _scan_into(self, index: SparseIndex) -> None:
+        """Walks the headers behind the last entry; stops at damage, which `log` finds and steps over."""
+        largest = index.last_maximum
+        with contextlib.suppress(DataCorrupt):
+            for position, header in self.walk(max(index.last_position, 0)):
+                largest = header.timestamp_max_us if largest is None else max(largest, header.timestamp_max_us)
+                index.note(header.base_offset - self.base_offset, position, largest)
+
+    def adopt_index(self, index: SparseIndex, scanned_bytes: int) -> None:
+        """Puts an index made of the first `scanned_bytes` in the place of the present one."""
+        with self._lock:
+            old = self._index
+            if old is not None and self.size > scanned_bytes:
+                index.extend_from(old, scanned_bytes)
+            index.stale = True
+            self._index = index
+            self.save_index()
+        if self.closed:
+            self._files.indexes.loaded(self, index.bytes)
 
     def rebuild_index(self) -> None:
         """Makes the index anew from the headers."""
-        self.remove_index()
-        self._index = self._scan_index(None)
-        self.save_index()
+        scanned_bytes, index = self.size, SparseIndex(self.base_offset)
+        self._scan_into(index)
+        self.adopt_index(index, scanned_bytes)
 
     def save_index(self) -> None:
-        """Brings the index files up to date. They are caches, so nothing is synced."""
-        index = self._index
-        if index is None or index.saved == len(index):
-            return
-        offsets_at, times_at = index.saved_bytes
-        offsets, times = index.unsaved()
-        with self._files.use(self.index_path, create=True) as file:
-            file.truncate(offsets_at + write_all(file, [offsets], offsets_at))
-        with self._files.use(self.timeindex_path, create=True) as file:
-            file.truncate(times_at + write_all(file, [times], times_at))
-        index.saved = len(index)
+        """Brings the index files up to date, if the disk takes it. They are caches: nothing is synced."""
+        with self._lock, contextlib.suppress(OSError):
+            index = self._index
+            # A segment that retention removed gets no index files again.
+            if index is None or (index.saved == len(index) and not index.stale) or not self._is_there():
+                return
+            offsets_at, times_at = index.saved_bytes
+            offsets, times, check = index.unsaved()
+            with self._files.use(self.index_path, create=True) as file:
+                file.truncate(offsets_at + write_all(file, [offsets], offsets_at))
+            with self._files.use(self.timeindex_path, create=True) as file:
+                file.truncate(times_at + write_all(file, [times], times_at))
+            index.was_saved(check)
+
+    def _is_there(self) -> bool:
+        return self._files.files.exists(self.path)
+
+    def drop_stale_index(self) -> bool:
+        """After a crash: forgets index files that tell of batches behind the segment's end.
+
+        The caller syncs the folder, so that they cannot come back when those positions
+        hold other batches. Whether there were any.
+        """
+        index = self.index
+        if not index.stale:
+            return False
+        with self._lock:
+            self.remove_index()
+            fresh = SparseIndex(self.base_offset)
+            fresh.extend_from(index, 0)
+            self._index = fresh
+        return True
 
     def close(self) -> None:
         """No more batches come: the last one gets an index entry, and the index leaves memory."""
-        index = self.index
-        last = max(index.last_position, 0)
-        for position, header in self.walk(last):
-            last, relative = position, header.base_offset - self.base_offset
-        if self.size:
-            assert self.timestamp_max_us is not None
-            index.note(relative, last, self.timestamp_max_us, always=True)
-        self.save_index()
-        self._index = None
+        with self._lock:
+            index = self.index
+            last: tuple[int, BatchHeader] | None = None
+            for last in self.walk_past_damage(max(index.last_position, 0)):
+                pass
+            if last is not None and self.timestamp_max_us is not None:
+                index.note(last[1].base_offset - self.base_offset, last[0], self.timestamp_max_us, always=True)
+            self.save_index()
+            self.closed = True
+            self._index = None
 
     def remove_index(self) -> None:
-        self._index = None
-        for path in (self.index_path, self.timeindex_path):
-            self._files.forget(path)
-            if self._files.files.exists(path):
-                self._files.files.remove(path)
+        with self._lock:
+            self._index = None
+            self._files.indexes.forget(self)
+            for path in (self.index_path, self.timeindex_path):
+                self._files.forget(path)
+                if self._files.files.exists(path):
+                    self._files.files.remove(path)
 
     def remove(self) -> None:
-        """Unlinks the segment's files."""
-        self.remove_index()
-        self._files.forget(self.path)
-        self._files.files.remove(self.path)
+        """Unlinks the segment's files, the batches first."""
+        with self._lock:
+            self._files.forget(self.path)
+            if self._is_there():
+                self._files.files.remove(self.path)
+            self.remove_index()
+
+    def forget_files(self) -> None:
+        """Lets go of descriptors and of the index; the files stay."""
+        self._files.indexes.forget(self)
+        for path in (self.path, self.index_path, self.timeindex_path):
+            self._files.forget(path)
 
     @property
     def files(self) -> Files:
@@ -304,20 +418,22 @@ class Segment:
 
     @property
     def index_path(self) -> str:
-        return f"{os.path.splitext(self.path)[0]}.index"
+        return f"{self.path.removesuffix(SEGMENT_SUFFIX)}.index"
 
     @property
     def timeindex_path(self) -> str:
-        return f"{os.path.splitext(self.path)[0]}.timeindex"
+        return f"{self.path.removesuffix(SEGMENT_SUFFIX)}.timeindex"
+
+
+SEGMENT_SUFFIX = ".log"
+INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 def segment_name(base_offset: int) -> str:
-    return f"{base_offset:020d}.log"
+    return f"{base_offset:020d}{SEGMENT_SUFFIX}"
 
 
-def segment_base(name: str) -> int | None:
-    """The base offset in a segment's file name; None for any other file."""
+def segment_base(name: str, suffixes: Sequence[str] = (SEGMENT_SUFFIX,)) -> int | None:
+    """The base offset in the name of a segment or of one of its indexes; None for any other file."""
     stem, dot, suffix = name.partition(".")
-    return int(stem) if dot and suffix == "log" and len(stem) == 20 and stem.isdigit() else None
-
-
+    return int(stem) if dot + suffix in suffixes and len(stem) == 20 and stem.isdigit() else None

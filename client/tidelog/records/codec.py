@@ -26,7 +26,6 @@ from tidelog.records.layout import (
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
 from tidelog.records.schema import (
     COLUMNS_ORDER,
-    Columns,
     columns_of,
     field_of,
     schema_of,
@@ -36,7 +35,7 @@ from tidelog.records.schema import (
 
 # One batch is one large buffer and some small ones: waking Arrow's threads for each of
 # them costs ten times what compressing a small batch does.
-_WRITE_OPTIONS = {
+_WRITE_OPTIONS: dict[int, pa.ipc.IpcWriteOptions] = {
     Compression.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
     Compression.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
 }
@@ -68,15 +67,15 @@ def encode_batch(
     count = columns.num_rows
     if count == 0:
         raise InvalidRequest("a record batch holds at least one record")
-    present = columns_of(columns.schema)
+    attributes = int(compression) | int(columns_of(columns.schema)) | flags
     smallest, largest = timestamp_span_us(columns.column("timestamp"))
-    message = _message(columns, present, compression)
+    message = _message(columns, attributes)
     length = HEADER_BYTES + message.size
     if length > BATCH_BYTES_HARD_MAX:
         raise BatchTooLarge(f"{count} records make a batch of {length} bytes, {BATCH_BYTES_HARD_MAX} at most")
     assert length % ALIGNMENT == 0
     tail = _CLIENT_FIELDS.pack(
-        int(compression) | int(present) | flags,
+        attributes,
         SCHEMA_VERSION,
         count,
         count - 1,
@@ -92,15 +91,16 @@ def encode_batch(
     return b"".join((head, b"\0\0\0\0", _U32.pack(body_crc), tail, message))
 
 
-def _message(columns: pa.RecordBatch, present: Columns, compression: Compression) -> pa.Buffer:
-    if compression is Compression.NONE:
+def _message(columns: pa.RecordBatch, attributes: int) -> pa.Buffer:
+    compression = attributes & COMPRESSION_MASK
+    if compression == Compression.NONE:
         return columns.serialize()
     # RecordBatch.serialize() cannot compress, so the message is cut out of a stream (F5).
     # Under our own schema: what metadata the caller's carries does not matter.
     sink = pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(sink, schema_of(present), options=_WRITE_OPTIONS[compression])
+    writer = pa.ipc.new_stream(sink, schema_of_attributes(attributes), options=_WRITE_OPTIONS[compression])
     writer.write_batch(columns)
-    return sink.getvalue().slice(len(_SCHEMA_MESSAGES[int(present) >> 2]))
+    return sink.getvalue().slice(len(_SCHEMA_MESSAGES[attributes >> 2 & 0b1111]))
 
 
 def stamp(
@@ -135,7 +135,7 @@ def decode_batch(batch: bytes | pa.Buffer, header: BatchHeader | None = None) ->
         if attributes & COMPRESSION_MASK and buffer.size <= _COPY_BYTES_MAX:
             return _open_compressed(attributes, buffer)
         return pa.ipc.read_record_batch(buffer.slice(HEADER_BYTES), schema_of_attributes(attributes))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
         raise CorruptBatch(f"Arrow cannot open the body: {error}") from None
 
 
@@ -147,10 +147,7 @@ def _open_compressed(attributes: int, buffer: pa.Buffer) -> pa.RecordBatch:
     """Opens a body without Arrow's threads, for which its stream reader must see a schema first."""
     schema = _SCHEMA_MESSAGES[attributes >> 2 & 0b1111]
     stream = b"".join((schema, buffer.slice(HEADER_BYTES)))
-    try:
-        return pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
-    except StopIteration:
-        raise CorruptBatch("the body holds no Arrow message") from None
+    return pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
 
 
 def to_columns(data: pa.RecordBatch | pa.Table, *, now_us: int) -> pa.RecordBatch:

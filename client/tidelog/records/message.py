@@ -186,12 +186,17 @@ def _codec(batch: _Table) -> int | None:
 
 
 def _check_order(buffers: tuple[BufferPlace, ...], body_length: int) -> None:
-    """Buffers lie inside the body, aligned, one after the other: none hides behind another."""
+    """Buffers lie inside the body, aligned, one after the other: none hides behind another.
+
+    An empty one may lie anywhere in it.
+    """
     end = 0
     for offset, length in buffers:
-        if length < 0 or offset < end or offset % 8 or offset + length > body_length:
+        floor = end if length else 0
+        if length < 0 or offset < floor or offset % 8 or offset + length > body_length:
             raise CorruptBatch(
                 f"an Arrow buffer of {length} bytes at {offset} overlaps another, is not aligned to 8, "
                 f"or leaves the body of {body_length} bytes"
             )
-        end = offset + length
+        if length:
+            end = offset + length

@@ -1,0 +1,55 @@
+# Everything that a developer types. Each target sets up what it needs first (tools/setup.sh).
+#
+#   PYTHON=python3.12   the interpreter to make .venv with
+#   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo) and the benchmark (bench)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench proto
+
+PYTHON ?=
+ARGS ?=
+CASES ?=
+JSON ?=
+
+BIN := .venv/bin
+GENERATED := .build/proto
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
+
+setup: ## make .venv, or bring it up to date
+	@PYTHON='$(PYTHON)' tools/setup.sh
+
+# `exec`, so that Ctrl-C and a signal to this process reach the demo, which cleans up after itself.
+demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
+	@exec $(BIN)/tidelog demo $(ARGS)
+
+test: setup ## all tests; ARGS goes to pytest
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+check: setup ## style, types, import contracts, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	@$(generate)
+	@diff -r -x '*.proto' -x py.typed -x __pycache__ -x __init__.py proto $(GENERATED) || \
+	  { echo 'check: the code below proto/ is not what its .proto files give; call make proto' >&2; exit 1; }
+
+bench: setup ## compare with peers; CASES=produce,consume JSON=out.json
+	@exec $(BIN)/python -m bench $(if $(CASES),--cases '$(CASES)') $(if $(JSON),--json '$(JSON)') $(ARGS)
+
+proto: setup ## generate the Python code from proto/
+	@$(generate)
+	rm -f proto/tidelog_proto/*_pb2*
+	cp $(GENERATED)/tidelog_proto/*_pb2* proto/tidelog_proto/
+
+# Into a directory of its own, so that a mistake in a .proto file leaves the committed code alone.
+define generate
+rm -rf $(GENERATED) && mkdir -p $(GENERATED) && \
+PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto \
+  --python_out=$(GENERATED) --grpc_python_out=$(GENERATED) \
+  --mypy_out=$(GENERATED) --mypy_grpc_out=$(GENERATED) proto/tidelog_proto/*.proto
+endef

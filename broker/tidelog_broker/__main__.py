@@ -1,0 +1,162 @@
+"""The command ``tidelog-broker``: format a data directory, run a broker, mend one that failed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from pydantic import ValidationError
+from pydantic_core import PydanticUndefined
+
+from tidelog_broker.config import Settings
+from tidelog_broker.errors import BrokerError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and exits with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code: 0 done, 1 failed, 2 wrong usage. Reasons go to standard error, a sentence each."""
+    options = _parser().parse_args(arguments)
+    command = options.command
+    try:
+        return int(command(options))
+    except ValidationError as error:
+        for problem in error.errors():
+            field = ".".join(str(part) for part in problem["loc"])
+            print(f"tidelog-broker: {field}: {problem['msg']}", file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    except (BrokerError, OSError, ValueError) as error:
+        print(f"tidelog-broker: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog-broker",
+        description="A Tidelog broker. First `format` a data directory, then `run` on it.",
+        epilog="Example: tidelog-broker format --data-dir ./data && tidelog-broker run --data-dir ./data",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    runs = commands.add_parser(
+        "run",
+        help="run a broker until SIGTERM",
+        epilog="Example: tidelog-broker run --data-dir ./data --nats nats://127.0.0.1:4222",
+    )
+    runs.add_argument("--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it")
+    for name, field in Settings.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        text = (field.description or "").replace("%", "%%")
+        if field.default is not PydanticUndefined and field.default not in ("", None):
+            text += f" Default: {field.default}."
+        kwargs: dict[str, Any] = {"default": None, "dest": f"setting_{name}", "help": text}
+        if field.annotation is bool:
+            kwargs |= {"action": argparse.BooleanOptionalAction}
+        elif name == "listeners":
+            flag, kwargs = "--listener", kwargs | {"action": "append", "metavar": "NAME=HOST:PORT"}
+        else:
+            kwargs |= {"metavar": name.rsplit("_", 1)[-1].upper()}
+        runs.add_argument(flag, **kwargs)
+    runs.set_defaults(command=_run)
+
+    formats = commands.add_parser(
+        "format",
+        help="make an empty data directory, once",
+        description="Makes a data directory of a new cluster with one broker. Refuses a folder that holds data.",
+        epilog="Example: tidelog-broker format --data-dir ./data",
+    )
+    formats.add_argument("--data-dir", type=Path, required=True, help="folder to format; it is created")
+    formats.add_argument("--broker-id", type=int, default=0, help="number of this broker. Default: 0.")
+    formats.set_defaults(command=_format)
+
+    recovers = commands.add_parser(
+        "recover",
+        help="make a data directory usable after a failed flush",
+        description="After a failed flush nobody knows what the disk holds. This reads everything past the recovery "
+        "points, writes it into new files, flushes them and takes the FAILED mark away. Run it when the disk is sound.",
+        epilog="Example: tidelog-broker recover --data-dir ./data",
+    )
+    recovers.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")
+    recovers.set_defaults(command=_recover)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    import uvloop
+
+    from tidelog_broker.service import serve
+
+    given = {
+        name.removeprefix("setting_"): value
+        for name, value in vars(options).items()
+        if name.startswith("setting_") and value is not None
+    }
+    settings = Settings.load(options.config, **given)
+    configure_logging(settings)
+    return uvloop.run(serve(settings))
+
+
+def _format(options: argparse.Namespace) -> int:
+    from tidelog.model import id_text
+    from tidelog_broker.runtime.controller import format_solo
+    from tidelog_broker.storage.files import OsFiles
+
+    cluster_id = uuid4().bytes
+    format_solo(
+        OsFiles(),
+        str(options.data_dir.resolve()),
+        cluster_id=cluster_id,
+        broker_id=options.broker_id,
+        directory_id=uuid4().bytes,
+    )
+    print(f"formatted {options.data_dir} for broker {options.broker_id} of cluster {id_text(cluster_id)}")  # noqa: T201
+    return 0
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from tidelog_broker.storage.files import OsFiles
+    from tidelog_broker.storage.rewrite import recover_data_directory
+
+    configure_logging(None)
+    for line in recover_data_directory(OsFiles(), str(options.data_dir.resolve())):
+        print(line)  # noqa: T201
+    return 0
+
+
+def configure_logging(settings: Settings | None) -> None:
+    """Structured lines on standard error: for people, or as JSON."""
+    level = settings.log_level if settings is not None else "info"
+    json_lines = settings is not None and settings.log_json
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if json_lines
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([structlog.processors.format_exc_info] if json_lines else []),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

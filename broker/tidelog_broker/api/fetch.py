@@ -1,0 +1,269 @@
+"""One Fetch call: records of one or many partitions, as they lie or as plain messages.
+
+A call reads each partition up to where it may, from memory if it can, else in the
+catch-up threads, one read ahead of what is being sent. It waits for commits without a
+task or timer per partition. What goes wrong with one partition ends that partition, not
+the call (DESIGN section 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.records import decode_batch, split_batches
+from tidelog.wire import error_to_proto
+from tidelog_broker.core.replication.positions import check_position
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.storage.log import Chunk
+from tidelog_proto import log_pb2
+
+PARTITIONS_MAX = 1000
+"""Partitions of one call."""
+
+RESPONSE_BYTES_DEFAULT = 1 << 20
+RESPONSE_BYTES_MAX = 16 << 20
+HEARTBEAT_MS_DEFAULT = 5000
+HEARTBEAT_MS_MIN = 50
+
+
+class _Reading:
+    """How far the call is with one partition."""
+
+    __slots__ = ("ahead", "end", "epoch", "index", "offset", "partition", "place", "said")
+
+    def __init__(self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None) -> None:
+        self.index = index
+        self.partition = partition
+        self.offset = offset
+        self.epoch = epoch
+        self.end = end
+        """First offset not to send; None: none, it follows."""
+        self.place: tuple[int, int] | None = None
+        self.ahead: asyncio.Future[Chunk | None] | None = None
+        """A read of the next chunk that runs already."""
+        self.said = -1
+        """The high watermark that the client heard of last."""
+
+    def limit(self) -> int:
+        """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
+        return self.partition.high_watermark
+
+    @property
+    def finished(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+
+class FetchCall:
+    """See the module."""
+
+    def __init__(self, broker: Broker, request: log_pb2.FetchRequest) -> None:
+        if len(request.partitions) > PARTITIONS_MAX:
+            raise InvalidRequest(f"{len(request.partitions)} partitions in one call, {PARTITIONS_MAX} at most")
+        if not request.partitions:
+            raise InvalidRequest("a fetch names at least one partition")
+        if request.format not in (log_pb2.VERBATIM, log_pb2.RECORDS):
+            raise InvalidRequest(f"format is {request.format}; it is 0 (verbatim) or 1 (records)")
+        self._broker = broker
+        self._request = request
+        self._plain = request.format == log_pb2.RECORDS
+        self._bytes_max = min(request.response_bytes_max or RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX)
+        heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
+        self._heartbeat = max(heartbeat_ms, HEARTBEAT_MS_MIN) / 1000
+        self._ready: dict[int, _Reading] = {}
+        self._by_partition: dict[Partition, list[_Reading]] = {}
+        self._wake = asyncio.Event()
+
+    def on_commit(self, partition: Partition) -> None:
+        """A partition has more to read (`runtime.partition.Follower`)."""
+        for reading in self._by_partition.get(partition, ()):
+            self._ready[reading.index] = reading
+        self._wake.set()
+
+    async def responses(self) -> AsyncIterator[log_pb2.FetchResponse]:
+        """The answers, until every partition has ended."""
+        try:
+            active: dict[int, _Reading] = {}
+            for index, wanted in enumerate(self._request.partitions):
+                try:
+                    reading = await self._start(index, wanted)
+                except TidelogError as error:
+                    yield log_pb2.FetchResponse(index=index, error=error_to_proto(error))
+                    continue
+                active[index] = self._ready[index] = reading
+                self._by_partition.setdefault(reading.partition, []).append(reading)
+                reading.partition.follow(self)
+            while active:
+                while self._ready:
+                    for index in list(self._ready):
+                        reading = self._ready.pop(index)
+                        async for response in self._advance(reading):
+                            if response.WhichOneof("item") in ("end", "error"):
+                                self._forget(active.pop(index))
+                            yield response
+                if active and not await self._more():
+                    for reading in active.values():
+                        yield self._response(reading, heartbeat=log_pb2.Heartbeat())
+        finally:
+            for partition in self._by_partition:
+                partition.unfollow(self)
+
+    async def _more(self) -> bool:
+        """Waits for a commit; False when the heartbeat is due first."""
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._heartbeat):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _forget(self, reading: _Reading) -> None:
+        readings = self._by_partition[reading.partition]
+        readings.remove(reading)
+        if not readings:
+            del self._by_partition[reading.partition]
+            reading.partition.unfollow(self)
+
+    async def _start(self, index: int, wanted: log_pb2.FetchPartition) -> _Reading:
+        partition = self._broker.leading(wanted.stream_id, wanted.partition)
+        offset, epoch = await resolve_start(self._broker, partition, wanted)
+        end = wanted.end_offset if wanted.HasField("end_offset") else None
+        if not self._request.follow:
+            end = partition.high_watermark if end is None else min(end, partition.high_watermark)
+        return _Reading(index, partition, offset, epoch, end)
+
+    async def _advance(self, reading: _Reading) -> AsyncIterator[log_pb2.FetchResponse]:
+        """What one partition has, one answer; it is put back in line if there may be more."""
+        partition = reading.partition
+        if reading.finished:
+            yield self._response(reading, end=log_pb2.EndOfPartition())
+            return
+        try:
+            if partition.stopped:
+                self._broker.leading(partition.stream_id, partition.partition)
+            chunk = await self._read(reading)
+        except TidelogError as error:
+            yield self._response(reading, error=error_to_proto(error))
+            return
+        if chunk is None:
+            return
+        begin = reading.offset
+        reading.offset, reading.epoch, reading.place = chunk.next_offset, chunk.leader_epoch, chunk.place
+        if not reading.finished:
+            self._read_ahead(reading)
+            self._ready[reading.index] = reading
+        data = b"".join(chunk.parts)
+        if self._plain:
+            records = plain_records(data, begin, reading.end)
+            yield self._response(reading, records=log_pb2.FetchedRecords(records=records))
+        else:
+            yield self._response(reading, batches=data)
+        if reading.finished:
+            yield self._response(reading, end=log_pb2.EndOfPartition())
+
+    async def _read(self, reading: _Reading) -> Chunk | None:
+        if reading.ahead is not None:
+            ahead, reading.ahead = reading.ahead, None
+            return await ahead
+        return self._cached(reading) or await self._from_disk(reading)
+
+    def _cached(self, reading: _Reading) -> Chunk | None:
+        log = reading.partition.log
+        return log.read_cached(reading.offset, self._bytes_max, reading.limit())
+
+    def _from_disk(self, reading: _Reading) -> asyncio.Future[Chunk | None]:
+        log = reading.partition.log
+        return self._broker.in_catch_up_thread(
+            log.read, reading.offset, self._bytes_max, reading.limit(), reading.place
+        )
+
+    def _read_ahead(self, reading: _Reading) -> None:
+        """Starts reading the next chunk from disk while this one is sent."""
+        log = reading.partition.log
+        if reading.offset < reading.limit() and not log.is_cached(reading.offset):
+            reading.ahead = self._from_disk(reading)
+            # Its failure is met when it is awaited; a call that ends before leaves it unseen.
+            reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _response(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
+        partition = reading.partition
+        reading.said = partition.high_watermark
+        return log_pb2.FetchResponse(
+            index=reading.index,
+            log_start_offset=partition.log.start_offset,
+            high_watermark=partition.high_watermark,
+            log_end_offset=partition.log.end_offset,
+            next=log_pb2.Position(offset=reading.offset, leader_epoch=reading.epoch),
+            **item,  # type: ignore[arg-type]
+        )
+
+
+async def resolve_start(
+    broker: Broker, partition: Partition, wanted: log_pb2.FetchPartition
+) -> tuple[int, int | None]:
+    """The offset that a request's start means, and the epoch of the record before it.
+
+    A position is checked against the log's history (R13); raises `OffsetOutOfRange` or
+    `LogTruncated`.
+    """
+    log = partition.log
+    kind = wanted.WhichOneof("start")
+    if kind == "position":
+        position = wanted.position
+        epoch = position.leader_epoch if position.HasField("leader_epoch") else None
+        check_position(
+            position.offset,
+            epoch,
+            first=log.epochs.first,
+            end_of_epoch=None if epoch is None else log.epochs.end_of(epoch, log.end_offset),
+            log_start_offset=log.start_offset,
+            log_end_offset=log.end_offset,
+        )
+        return position.offset, epoch
+    if kind == "latest":
+        return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
+    if kind == "timestamp_us":
+        found = await broker.in_catch_up_thread(log.find_time, wanted.timestamp_us, partition.high_watermark)
+        offset = partition.high_watermark if found is None else found
+        return offset, _epoch_before(partition, offset)
+    return log.start_offset, None
+
+
+def _epoch_before(partition: Partition, offset: int) -> int | None:
+    log = partition.log
+    return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
+
+
+def plain_records(data: bytes, begin: int, end: int | None) -> Sequence[log_pb2.FetchedRecord]:
+    """The records of whole batches from offset `begin` up to `end`, as messages."""
+    records: list[log_pb2.FetchedRecord] = []
+    for header, batch in split_batches(data):
+        columns = decode_batch(batch, header)
+        deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
+        rows = columns.set_column(
+            columns.schema.get_field_index("timestamp"), "timestamp", columns.column("timestamp").cast("int64")
+        ).to_pylist()
+        for delta, row in zip(deltas, rows, strict=True):
+            offset = header.base_offset + delta
+            if offset < begin or (end is not None and offset >= end):
+                continue
+            record = log_pb2.FetchedRecord(
+                offset=offset, leader_epoch=header.leader_epoch, append_time_us=header.append_time_us
+            )
+            message = record.record
+            message.timestamp_us = row["timestamp"]
+            if row.get("key") is not None:
+                message.key = row["key"]
+            if row["value"] is not None:
+                message.value = row["value"]
+            if row.get("subject") is not None:
+                message.subject = row["subject"]
+            for entry in row.get("headers") or ():
+                message.headers.add(name=entry["key"], value=entry["value"])
+            records.append(record)
+    return records
+
+

@@ -1,0 +1,199 @@
+"""gRPC: the one module that knows it. Services speak messages, this turns them into calls.
+
+A service is an object with one method per rpc, by its name in snake case:
+
+- unary: ``async def publish(request) -> response``
+- server stream: ``def fetch(request) -> AsyncIterator[response]``
+- both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
+  ``unanswered`` and ``until(condition)``
+
+They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
+INTERNAL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from tidelog.errors import TidelogError
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog_broker.api.status import RichStatus, internal_error, rich_status
+
+log = structlog.get_logger(__name__)
+
+MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
+"""The largest batch and what stands around it (F3)."""
+
+KEEPALIVE_MS = 20_000
+
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+Observe = Callable[[str, str], None]
+"""Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
+
+
+class GrpcDoor:
+    """A gRPC server with health, reflection and the given services."""
+
+    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe) -> None:
+        self._observe = observe
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
+        names = [descriptor.full_name for descriptor, _ in services]
+        for descriptor, service in services:
+            handlers = {method.name: self._handler(method, service) for method in descriptor.methods}
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(descriptor.full_name, handlers),)
+            )
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._names = ["", *names]
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+
+    def listen(self, host: str, port: int) -> int:
+        """Binds an address; the port that was bound. Raises OSError with a sentence."""
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound: int = self._server.add_insecure_port(target)
+        except RuntimeError:
+            bound = 0
+        if bound == 0:
+            raise OSError(f"cannot listen on {target}: the port is in use or the address is not this machine's")
+        return bound
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """What grpc.health.v1 answers, for the server and each service."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in self._names:
+            await self._health.set(name, status)
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls and waits up to `grace` seconds for those that run."""
+        await self._server.stop(grace)
+
+    def _handler(self, method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler:
+        function = getattr(service, _snake(method.name))
+        request_class: Any = message_factory.GetMessageClass(method.input_type)
+        response_class: Any = message_factory.GetMessageClass(method.output_type)
+        codecs = {
+            "request_deserializer": request_class.FromString,
+            "response_serializer": response_class.SerializeToString,
+        }
+        if method.client_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._duplex(method.name, function), **codecs)
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method.name, function), **codecs)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, function), **codecs)
+
+    def _unary(self, name: str, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                response = await function(request)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+                return response
+
+        return answer
+
+    def _stream(self, name: str, function: Callable[[Any], AsyncIterator[Any]]) -> Callable[[Any, Any], Any]:
+        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            try:
+                responses = function(request)
+                async for response in responses:
+                    await context.write(response)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+
+        return answer
+
+    def _duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Callable[[Any, Any], Any]:
+        async def answer(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            outbox = _Outbox(context)
+            writer = asyncio.create_task(outbox.run())
+            try:
+                call = function(outbox.put)
+                while (request := await context.read()) is not grpc.aio.EOF:
+                    call.receive(request)
+                    if call.full:
+                        await call.until(lambda: not call.full)
+                await call.until(lambda: call.unanswered == 0)
+                outbox.close()
+                await writer
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+            finally:
+                writer.cancel()
+
+        return answer
+
+    async def _abort(self, name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if not isinstance(error, TidelogError):
+            log.error("a call failed", rpc=name, exc_info=error)
+            error = internal_error(error)
+        self._observe(name, error.code)
+        status = RichStatus(rich_status(error))
+        context.set_trailing_metadata(status.trailing_metadata)
+        await context.abort(status.code, status.details)
+
+
+class _Outbox:
+    """Answers of one call that wait to be written; bounded by what the call lets in."""
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._responses: deque[Any] = deque()
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def put(self, response: Any) -> None:
+        self._responses.append(response)
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            while self._responses:
+                await self._context.write(self._responses.popleft())
+            if self._closed:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

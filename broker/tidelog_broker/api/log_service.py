@@ -1,0 +1,222 @@
+"""The `Log` service: writing and reading records (proto/tidelog_proto/log.proto)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import count
+
+from tidelog.errors import BatchTooLarge, InvalidRequest, InvalidTimestamp, ResourceExhausted, StreamNotFound, TidelogError
+from tidelog.records.checksum import crc32c
+from tidelog.records.limits import HEADERS_PER_RECORD_MAX
+from tidelog.wire import error_to_proto
+from tidelog_broker.api.fetch import FetchCall, resolve_start
+from tidelog_broker.api.produce import ProduceCall
+from tidelog_broker.core.metadata.image import StreamImage
+from tidelog_broker.runtime.appends import Acks, Single, SinglesAppend, SinglesAppended, encoded_bytes_max
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
+from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
+from tidelog_proto import log_pb2
+
+PUBLISH_RECORDS_MAX = 10_000
+"""Records of one Publish."""
+
+OFFSETS_PARTITIONS_MAX = 10_000
+"""Partitions of one Offsets request."""
+
+FETCH_CALLS_MAX = 5_000
+"""Fetch calls at a time."""
+
+
+class LogService:
+    """See the module; every method raises `TidelogError`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sticky = count()
+        self._fetches = 0
+
+    def produce(self, send: Callable[[log_pb2.ProduceResponse], None]) -> ProduceCall:
+        return ProduceCall(self._broker, send)
+
+    async def fetch(self, request: log_pb2.FetchRequest) -> AsyncIterator[log_pb2.FetchResponse]:
+        if self._fetches >= FETCH_CALLS_MAX:
+            raise ResourceExhausted(f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000)
+        self._fetches += 1
+        try:
+            async for response in FetchCall(self._broker, request).responses():
+                yield response
+        finally:
+            self._fetches -= 1
+
+    async def publish(self, request: log_pb2.PublishRequest) -> log_pb2.PublishResponse:
+        if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:
+            raise InvalidRequest(f"{len(request.records)} records; a Publish takes 1–{PUBLISH_RECORDS_MAX}")
+        if request.acks not in (0, 1, 2):
+            raise InvalidRequest(f"acks is {request.acks}; it is 0 (all), 1 (leader) or 2 (none)")
+        stream = self._stream(request)
+        by_partition = self._partitioned(stream, request)
+        # Everything is checked before anything is queued, so that a refusal has had no effect.
+        shares = []
+        for number, indexes in by_partition.items():
+            partition = self._broker.leading(stream.id, number)
+            shares.append((indexes, partition, self._singles(partition, request, indexes)))
+        waiting = [
+            (indexes, partition, self._submit(partition, records, request)) for indexes, partition, records in shares
+        ]
+        response = log_pb2.PublishResponse()
+        receipts: list[log_pb2.PublishReceipt | None] = [None] * len(request.records)
+        done = await asyncio.gather(*(future for _, _, future in waiting), return_exceptions=True)
+        for (indexes, partition, _), outcome in zip(waiting, done, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            for place, index in enumerate(indexes):
+                receipts[index] = log_pb2.PublishReceipt(
+                    partition=partition.partition,
+                    offset=outcome.offsets[place],
+                    leader_epoch=outcome.leader_epoch,
+                    duplicate=place in outcome.duplicates,
+                )
+        response.receipts.extend(receipt for receipt in receipts if receipt is not None)
+        return response
+
+    def _stream(self, request: log_pb2.PublishRequest) -> StreamImage:
+        image = self._broker.controller.image
+        kind = request.WhichOneof("stream")
+        if kind is None:
+            raise InvalidRequest("a Publish names its stream, by stream_id or by name")
+        stream: StreamImage | None
+        if kind == "name":
+            stream = image.stream_named(request.name)
+            what = repr(request.name[:200])
+        else:
+            stream = image.streams.get(request.stream_id)
+            what = f"with id {request.stream_id[:16].hex()}"
+        if stream is None:
+            raise StreamNotFound(f"there is no stream {what}")
+        return stream
+
+    def _partitioned(self, stream: StreamImage, request: log_pb2.PublishRequest) -> dict[int, list[int]]:
+        """Partition → indexes of its records. key → CRC-32C(key) mod n; without a key one for the request."""
+        n = len(stream.partitions)
+        if request.HasField("partition"):
+            return {request.partition: list(range(len(request.records)))}
+        sticky = next(self._sticky) % n
+        found: dict[int, list[int]] = {}
+        for index, entry in enumerate(request.records):
+            record = entry.record
+            number = crc32c(record.key) % n if record.HasField("key") else sticky
+            found.setdefault(number, []).append(index)
+        return found
+
+    def _singles(
+        self, partition: Partition, request: log_pb2.PublishRequest, indexes: Sequence[int]
+    ) -> list[Single]:
+        now_us = self._broker.clock()
+        latest = now_us + partition.config.timestamp_ahead_ms_max * 1000
+        dedupe = partition.config.dedupe_window_ms > 0
+        singles = [_single(request.records[index], now_us, latest, dedupe) for index in indexes]
+        size = encoded_bytes_max(singles)
+        if size > partition.limits.batch_bytes_max:
+            raise BatchTooLarge(
+                f"{len(singles)} records for partition {partition.partition} take up to {size} bytes; this stream "
+                f"takes {partition.limits.batch_bytes_max} at a time (batch_bytes_max)",
+                batch_bytes_max=partition.limits.batch_bytes_max,
+            )
+        return singles
+
+    def _submit(
+        self, partition: Partition, records: list[Single], request: log_pb2.PublishRequest
+    ) -> asyncio.Future[SinglesAppended]:
+        future: asyncio.Future[SinglesAppended] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: SinglesAppended | TidelogError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, TidelogError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
+        append = SinglesAppend(
+            records,
+            done,
+            Acks(request.acks),
+            self._broker.deadline(timeout_ms),
+            encoded_bytes_max(records),
+        )
+        try:
+            self._broker.append(partition, append)
+        except TidelogError as error:
+            done(error)
+        return future
+
+    async def offsets(self, request: log_pb2.OffsetsRequest) -> log_pb2.OffsetsResponse:
+        if len(request.partitions) > OFFSETS_PARTITIONS_MAX:
+            raise InvalidRequest(f"{len(request.partitions)} partitions, {OFFSETS_PARTITIONS_MAX} at most")
+        return log_pb2.OffsetsResponse(partitions=[await self._offsets(wanted) for wanted in request.partitions])
+
+    async def _offsets(self, wanted: log_pb2.FetchPartition) -> log_pb2.PartitionOffsets:
+        try:
+            partition = self._broker.leading(wanted.stream_id, wanted.partition)
+            offset, epoch = await resolve_start(self._broker, partition, wanted)
+        except TidelogError as error:
+            return log_pb2.PartitionOffsets(error=error_to_proto(error))
+        log = partition.log
+        return log_pb2.PartitionOffsets(
+            log_start_offset=log.start_offset,
+            high_watermark=partition.high_watermark,
+            log_end_offset=log.end_offset,
+            leader_epoch=partition.leader_epoch,
+            position=log_pb2.Position(offset=offset, leader_epoch=epoch),
+        )
+
+    async def init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
+        if request.HasField("producer_id"):
+            raise InvalidRequest("a producer begins anew without an id; naming an earlier one is not supported yet")
+        return log_pb2.InitProducerResponse(
+            producer_id=await self._broker.controller.allocate_producer_id(),
+            producer_epoch=0,
+            inflight_batches_max=PRODUCER_WINDOW_BATCHES,
+        )
+
+    async def delete_records(self, request: log_pb2.DeleteRecordsRequest) -> log_pb2.DeleteRecordsResponse:
+        partition = self._broker.leading(request.stream_id, request.partition)
+        reached = partition.high_watermark
+        before = request.before_offset if request.HasField("before_offset") else reached
+        if before > reached:
+            raise InvalidRequest(f"before_offset is {before}; the high watermark is {reached}, records behind it stay")
+        return log_pb2.DeleteRecordsResponse(log_start_offset=await self._broker.delete_records(partition, before))
+
+
+def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> Single:
+    """A plain record; its message id stands among its headers, where NATS clients put it."""
+    record = entry.record
+    timestamp = record.timestamp_us if record.HasField("timestamp_us") else now_us
+    if timestamp > latest_us:
+        raise InvalidTimestamp(
+            f"a record's timestamp is {(timestamp - now_us) / 1e6:.3f} s ahead of the broker's clock "
+            f"(timestamp_ahead_ms_max)"
+        )
+    if len(record.headers) > HEADERS_PER_RECORD_MAX:
+        raise InvalidRequest(f"a record has {len(record.headers)} headers, {HEADERS_PER_RECORD_MAX} at most")
+    headers = [(h.name, h.value if h.HasField("value") else None) for h in record.headers]
+    message_id = entry.message_id if entry.HasField("message_id") else None
+    in_headers = next((value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None)
+    if message_id is not None and in_headers is not None:
+        raise InvalidRequest(f"a record has a message_id and a header {MESSAGE_ID_HEADER}; give one of them")
+    if message_id is not None:
+        headers.append((MESSAGE_ID_HEADER, message_id.encode()))
+    elif in_headers is not None:
+        message_id = in_headers.decode("utf-8", "surrogateescape")
+    return Single(
+        value=record.value if record.HasField("value") else None,
+        timestamp_us=timestamp,
+        key=record.key if record.HasField("key") else None,
+        headers=headers,
+        subject=record.subject if record.HasField("subject") else None,
+        message_id=message_id if dedupe else None,
+    )

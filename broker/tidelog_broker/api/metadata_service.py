@@ -1,0 +1,115 @@
+"""The `Metadata` service: which streams there are, and where their leaders live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import re2
+
+from tidelog import wire
+from tidelog.errors import InvalidRequest, ResourceExhausted
+from tidelog_broker.core.metadata.delta import delta_between
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
+from tidelog_broker.runtime.controller import Controller
+from tidelog_proto import common_pb2, metadata_pb2
+
+NAMES_MAX = 10_000
+"""Names in one Resolve."""
+
+PATTERN_BYTES_MAX = 1000
+WATCHES_MAX = 5_000
+"""Watch calls at a time."""
+
+
+# RE2 matches in linear time: a client's pattern cannot hang the broker.
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+
+
+def compiled_pattern(pattern: str) -> re2._Regexp:
+    """A pattern (RE2 syntax) for whole stream names; raises `InvalidRequest`."""
+    if len(pattern) > PATTERN_BYTES_MAX:
+        raise InvalidRequest(f"the pattern has {len(pattern)} characters, {PATTERN_BYTES_MAX} at most")
+    try:
+        return re2.compile(pattern, _QUIET)
+    except re2.error as error:
+        reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else str(error)
+        raise InvalidRequest(f"{pattern!r} is no regular expression: {reason}") from None
+
+
+class MetadataService:
+    """See the module."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._watches = 0
+
+    async def resolve(self, request: metadata_pb2.ResolveRequest) -> metadata_pb2.ResolveResponse:
+        if len(request.names) > NAMES_MAX:
+            raise InvalidRequest(f"{len(request.names)} names in one request, {NAMES_MAX} at most")
+        image = self._controller.image
+        found: dict[bytes, StreamImage] = {}
+        missing = []
+        for name in request.names:
+            stream = image.stream_named(name)
+            if stream is None:
+                missing.append(name)
+            else:
+                found[stream.id] = stream
+        if request.HasField("pattern"):
+            pattern = compiled_pattern(request.pattern)
+            found.update((s.id, s) for s in image.streams.values() if pattern.fullmatch(s.name))
+        return metadata_pb2.ResolveResponse(
+            cluster_id=image.cluster_id,
+            version=image.version,
+            brokers=_brokers(image.brokers.values(), request.listener),
+            streams=[wire.stream_to_proto(stream.describe()) for stream in found.values()],
+            missing=missing,
+        )
+
+    async def watch(self, request: metadata_pb2.WatchRequest) -> AsyncIterator[metadata_pb2.WatchResponse]:
+        if self._watches >= WATCHES_MAX:
+            raise ResourceExhausted(f"{WATCHES_MAX} watches run (watches_max)", retry_after_ms=1000)
+        self._watches += 1
+        changed = asyncio.Event()
+        unwatch = self._controller.watch(lambda old, new: changed.set())
+        try:
+            # Changes that come while an answer is being sent are told together in the next one.
+            sent = ClusterImage()
+            while True:
+                changed.clear()
+                image = self._controller.image
+                yield _changes(sent, image, request.listener, full=sent.version == 0)
+                sent = image
+                await changed.wait()
+        finally:
+            unwatch()
+            self._watches -= 1
+
+
+def _changes(
+    old: ClusterImage, new: ClusterImage, listener: str, *, full: bool
+) -> metadata_pb2.WatchResponse:
+    delta = delta_between(old, new)
+    return metadata_pb2.WatchResponse(
+        cluster_id=new.cluster_id,
+        version=new.version,
+        full=full,
+        brokers=_brokers(delta.brokers, listener),
+        streams=[wire.stream_to_proto(stream.describe()) for stream in delta.streams],
+        deleted=[stream.id for stream in delta.deleted],
+    )
+
+
+def _brokers(brokers: Iterable[BrokerImage], listener: str) -> list[common_pb2.BrokerDescription]:
+    """Descriptions with the listener that was asked for, or all of them."""
+    messages = []
+    for broker in brokers:
+        message = wire.broker_to_proto(broker.describe())
+        if listener and any(entry.name == listener for entry in message.listeners):
+            kept = [entry for entry in message.listeners if entry.name == listener]
+            del message.listeners[:]
+            message.listeners.extend(kept)
+        messages.append(message)
+    return messages

@@ -1,0 +1,130 @@
+"""What an entry of the metadata log can say, and its bytes (M6).
+
+MessagePack maps with a tag: fields at their default are left out, fields that a reader
+does not know are skipped, so a command may gain fields. A tag or enum value that is not
+known is another matter: skipping it would make images differ, so decoding refuses it.
+The tags and field names below are a file format: they are never changed or used again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tidelog.model import Listener, StreamConfig
+from tidelog_broker.core.metadata.image import LastKnown
+from tidelog_broker.errors import DataDirectoryError
+
+FEATURE_LEVEL = 1
+"""The newest that this software understands."""
+
+
+class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format"):
+    """The first command of every cluster."""
+
+    cluster_id: bytes
+    feature_level: int = FEATURE_LEVEL
+
+
+class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="register"):
+    """A process of a broker has started (R10); with the same incarnation: its facts changed."""
+
+    broker_id: int
+    incarnation: bytes
+    directory_id: bytes
+    listeners: tuple[Listener, ...] = ()
+    rack: str = ""
+    solo_epoch: int = 0
+    """Not 0: a cluster without a quorum. It leads, from this entry on and in this epoch,
+    what it is in sync for."""
+
+
+class NewPartition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A partition as it begins: its replicas are all empty, so they are all in sync."""
+
+    replicas: tuple[int, ...]
+    """The preferred leader first."""
+    leader: int
+    leader_epoch: int
+
+
+class CreateStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="create"):
+    stream_id: bytes
+    name: str
+    config: StreamConfig
+    partitions: tuple[NewPartition, ...]
+    created_us: int
+    """The controller's clock (M3)."""
+    labels: dict[str, str] = {}
+    owner: str = ""
+
+
+class AlterStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="alter"):
+    stream_id: bytes
+    config: StreamConfig
+    """As a whole, so that replay never depends on the defaults of a software version."""
+    new_partitions: tuple[NewPartition, ...] = ()
+    """Behind those that are there; `config.partitions` counts them already."""
+
+
+class DeleteStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="delete"):
+    stream_id: bytes
+
+
+class AllocateProducerIds(msgspec.Struct, frozen=True, omit_defaults=True, tag="producers"):
+    """The `count` ids from the image's `next_producer_id` on belong to this broker."""
+
+    broker_id: int
+    count: int
+
+
+class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What becomes of one partition; fields that are not set stay as they are."""
+
+    stream_id: bytes
+    partition: int
+    replicas: tuple[int, ...] | UnsetType = UNSET
+    isr: tuple[int, ...] | UnsetType = UNSET
+    eligible: tuple[int, ...] | UnsetType = UNSET
+    last_known: tuple[LastKnown, ...] | UnsetType = UNSET
+    leader: int | UnsetType | None = UNSET
+    """A broker: it is elected, in a new epoch. None: nobody leads."""
+    unclean: bool = False
+    """Of an election: the new leader may lack committed records."""
+
+
+class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
+    """Elections and changes of ISRs and replicas; one entry for thousands (M4)."""
+
+    changes: tuple[PartitionChange, ...]
+
+
+Command: TypeAlias = (
+    FormatCluster
+    | RegisterBroker
+    | CreateStream
+    | AlterStream
+    | DeleteStream
+    | AllocateProducerIds
+    | ChangePartitions
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+
+
+def encode_command(command: Command) -> bytes:
+    return _encoder.encode(command)
+
+
+def decode_command(payload: bytes) -> Command:
+    """Raises `DataDirectoryError` for a command of a later version: it must not be skipped."""
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DataDirectoryError(
+            f"the metadata log holds a command that this version does not understand ({error}); "
+            "start the version of tidelog-broker that wrote it, or a later one"
+        ) from error

@@ -1,0 +1,207 @@
+"""Image and request to a command, or a typed error: everything that is wrong is refused here.
+
+Pure, like `apply`: identifiers and time come in as arguments. The image must be the one
+that the command will be applied to (`runtime.controller` sees to that), so that two
+requests at once cannot both be right about a name or a version.
+
+`None` instead of a command means that what was asked for is so already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidelog.errors import (
+    FeatureNotImplemented,
+    InvalidRequest,
+    ResourceExhausted,
+    StreamExists,
+    StreamNotFound,
+    Unavailable,
+    VersionConflict,
+)
+from tidelog.model import StreamSettings, validate_labels, validate_stream_name
+from tidelog.placement import BrokerLoad, place
+from tidelog_broker.core.metadata.commands import (
+    AllocateProducerIds,
+    AlterStream,
+    CreateStream,
+    DeleteStream,
+    NewPartition,
+)
+from tidelog_broker.core.metadata.image import BrokerState, ClusterImage, Share, StreamImage
+
+REPLICAS_PER_BROKER_MAX = 50_000
+"""On average over the cluster; more partitions are refused."""
+
+PRODUCER_IDS_END = 1 << 63
+"""The ids from here on are those of sinks (S1)."""
+
+
+def create_stream(
+    image: ClusterImage,
+    name: str,
+    settings: StreamSettings,
+    *,
+    stream_id: bytes,
+    created_us: int,
+    labels: Mapping[str, str] | None = None,
+    owner: str = "",
+    internal: bool = False,
+) -> CreateStream | None:
+    """Creates a stream with a new id; None: it is there, with the same given settings.
+
+    Raises `InvalidRequest`, `StreamExists` (and says what differs), `ResourceExhausted`,
+    `Unavailable`.
+    """
+    validate_stream_name(name, internal=internal)
+    validate_labels(labels or {})
+    existing = image.stream_named(name)
+    if existing is not None:
+        settings.for_new_stream(len(image.brokers))
+        _same_or_refuse(existing, settings, labels or {})
+        return None
+    brokers = _loads(image)
+    config = settings.for_new_stream(len(brokers))
+    return CreateStream(
+        stream_id=stream_id,
+        name=name,
+        config=config,
+        partitions=_place(image, brokers, config.partitions, config.replication_factor),
+        created_us=created_us,
+        labels=dict(sorted((labels or {}).items())),
+        owner=owner,
+    )
+
+
+def alter_stream(
+    image: ClusterImage,
+    name: str,
+    settings: StreamSettings,
+    *,
+    expected_version: int | None = None,
+    stream_id: bytes | None = None,
+) -> AlterStream | None:
+    """Changes the given settings of a stream; None: they are so already.
+
+    Raises `StreamNotFound`, `VersionConflict`, `InvalidRequest`, `ResourceExhausted`.
+    """
+    stream = _existing(image, name, expected_version, stream_id)
+    old, new = stream.config, settings.on(stream.config)
+    if new == old:
+        return None
+    if new.partitions < old.partitions:
+        raise InvalidRequest(
+            f"stream {name!r} has {old.partitions} partitions and {new.partitions} were asked for; "
+            "partitions only grow, because records never move between them",
+            field="partitions",
+        )
+    if new.replication_factor != old.replication_factor:
+        raise FeatureNotImplemented(
+            f"stream {name!r} has a replication factor of {old.replication_factor}; "
+            "this version cannot change it after creation",
+            field="replication_factor",
+        )
+    grown = new.partitions - old.partitions
+    return AlterStream(
+        stream_id=stream.id,
+        config=new,
+        new_partitions=_place(image, _loads(image), grown, new.replication_factor) if grown else (),
+    )
+
+
+def delete_stream(
+    image: ClusterImage,
+    name: str,
+    *,
+    expected_version: int | None = None,
+    stream_id: bytes | None = None,
+    internal: bool = False,
+) -> DeleteStream:
+    """Raises `StreamNotFound`, `VersionConflict`, or `InvalidRequest` for an internal stream."""
+    if not internal and name in image.names:
+        validate_stream_name(name)
+    return DeleteStream(_existing(image, name, expected_version, stream_id).id)
+
+
+def allocate_producer_ids(image: ClusterImage, broker_id: int, count: int) -> AllocateProducerIds:
+    """The `count` ids from `image.next_producer_id` on; raises `ResourceExhausted` at their end."""
+    if image.next_producer_id + count > PRODUCER_IDS_END:
+        raise ResourceExhausted("every producer id has been given out")
+    return AllocateProducerIds(broker_id=broker_id, count=count)
+
+
+def _existing(
+    image: ClusterImage, name: str, expected_version: int | None, stream_id: bytes | None
+) -> StreamImage:
+    stream = image.stream_named(name)
+    if stream is None:
+        raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
+    if stream_id is not None and stream_id != stream.id:
+        raise StreamNotFound(
+            f"stream {name!r} is not the one that was asked for: that one was deleted, "
+            "and another was created under its name",
+            name=name,
+        )
+    if expected_version is not None and expected_version != stream.version:
+        raise VersionConflict(
+            f"stream {name!r} is at version {stream.version}, not at {expected_version}; look at it again",
+            name=name,
+            version=stream.version,
+        )
+    return stream
+
+
+def _same_or_refuse(stream: StreamImage, settings: StreamSettings, labels: Mapping[str, str]) -> None:
+    """Creation is idempotent: the given settings must be the stream's, the rest does not matter."""
+    differing = [
+        f"{field} is {_show(have)}, not {_show(asked)}"
+        for field, (have, asked) in settings.differing(stream.config).items()
+    ]
+    if labels and dict(labels) != stream.labels:
+        differing.append(f"labels are {stream.labels}, not {dict(labels)}")
+    if differing:
+        raise StreamExists(
+            f"stream {stream.name!r} exists with other settings: {'; '.join(differing)}", name=stream.name
+        )
+
+
+def _show(value: object) -> str:
+    """A setting's value as people write it; without the fields of a retention that are no bound."""
+    bounds = getattr(value, "__slots__", None)
+    if not bounds or isinstance(value, str):
+        return repr(str(value)) if isinstance(value, str) else str(value)
+    pairs = ((name, getattr(value, name)) for name in bounds)
+    return ", ".join(f"{name} {bound}" for name, bound in pairs if bound is not None) or "no bound"
+
+
+def _loads(image: ClusterImage) -> list[BrokerLoad]:
+    """The brokers that may get new replicas."""
+    loads = []
+    for broker in image.brokers.values():
+        if broker.state is BrokerState.ACTIVE:
+            share = image.shares.get(broker.id, Share())
+            loads.append(BrokerLoad(broker.id, broker.rack, share.replicas, share.leaders))
+    if not loads:
+        raise Unavailable("no broker is there that could hold a new partition; try again", retry_after_ms=500)
+    return loads
+
+
+def _place(
+    image: ClusterImage, brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int
+) -> tuple[NewPartition, ...]:
+    placed = place(brokers, partitions, replication_factor)
+    carried = sum(broker.replicas for broker in brokers)
+    if carried + partitions * replication_factor > REPLICAS_PER_BROKER_MAX * len(brokers):
+        raise ResourceExhausted(
+            f"{partitions} more partitions with {replication_factor} replicas each would exceed "
+            f"{REPLICAS_PER_BROKER_MAX} replicas per broker; add brokers or delete streams"
+        )
+    return tuple(
+        NewPartition(
+            replicas=replicas,
+            leader=replicas[0],
+            leader_epoch=max(1, image.brokers[replicas[0]].solo_epoch),
+        )
+        for replicas in placed
+    )

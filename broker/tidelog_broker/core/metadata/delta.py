@@ -1,0 +1,47 @@
+"""What differs between two images: what brokers and watching clients are told.
+
+Cheap when little changed, whatever the size of the cluster: untouched parts of the maps
+are the same objects in both images.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
+
+
+class ImageDelta(msgspec.Struct, frozen=True):
+    version: int
+    """Of the newer image."""
+    brokers: tuple[BrokerImage, ...] = ()
+    """New or changed, by id."""
+    streams: tuple[StreamImage, ...] = ()
+    """New or changed, by id."""
+    deleted: tuple[StreamImage, ...] = ()
+    """As they last were, by id."""
+
+    def __bool__(self) -> bool:
+        return bool(self.brokers or self.streams or self.deleted)
+
+
+def delta_between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
+    """What turns `old` into `new`; with an empty `old`: everything."""
+    streams: list[StreamImage] = []
+    deleted: list[StreamImage] = []
+    for _, before, after in new.streams.changes(old.streams):
+        if after is not None:
+            streams.append(after)
+        elif before is not None:
+            deleted.append(before)
+    brokers = () if new.brokers is old.brokers else new.brokers.values()
+    return ImageDelta(
+        version=new.version,
+        brokers=tuple(broker for broker in brokers if old.brokers.get(broker.id) != broker),
+        streams=tuple(sorted(streams, key=_by_id)),
+        deleted=tuple(sorted(deleted, key=_by_id)),
+    )
+
+
+def _by_id(stream: StreamImage) -> bytes:
+    return stream.id

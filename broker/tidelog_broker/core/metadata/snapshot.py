@@ -1,0 +1,63 @@
+"""An image as bytes, for the snapshots of the metadata log.
+
+Written like commands (`commands`): MessagePack maps, defaults left out, unknown fields
+skipped. What is derived is counted again, not stored. The same image gives the same
+bytes in every process.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidelog_broker.core.metadata.apply import share_of
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
+from tidelog_broker.core.metadata.persistent import PersistentMap
+from tidelog_broker.errors import DataDirectoryError
+
+
+class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    cluster_id: bytes
+    version: int
+    feature_level: int
+    next_producer_id: int
+    brokers: list[BrokerImage] = []
+    streams: list[StreamImage] = []
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(_Snapshot)
+
+
+def encode_image(image: ClusterImage) -> bytes:
+    return _encoder.encode(
+        _Snapshot(
+            cluster_id=image.cluster_id,
+            version=image.version,
+            feature_level=image.feature_level,
+            next_producer_id=image.next_producer_id,
+            brokers=list(image.brokers.values()),
+            streams=sorted(image.streams.values(), key=lambda stream: stream.id),
+        )
+    )
+
+
+def decode_image(data: bytes) -> ClusterImage:
+    """Raises `DataDirectoryError` for an image of a later version."""
+    try:
+        found = _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise DataDirectoryError(
+            f"the metadata snapshot cannot be read by this version ({error}); "
+            "start the version of tidelog-broker that wrote it, or a later one"
+        ) from error
+    return ClusterImage(
+        cluster_id=found.cluster_id,
+        version=found.version,
+        feature_level=found.feature_level,
+        next_producer_id=found.next_producer_id,
+        brokers={broker.id: broker for broker in found.brokers},
+        streams=PersistentMap.of({stream.id: stream for stream in found.streams}),
+        names=PersistentMap.of({stream.name: stream.id for stream in found.streams}),
+        shares=share_of(found.streams),
+        partition_count=sum(len(stream.partitions) for stream in found.streams),
+    )

@@ -1,0 +1,68 @@
+"""Prometheus metrics of the broker. Names end in their unit; counters in `_total`.
+
+What can be read off the state is read when somebody scrapes (`Collected`), so that a
+thousand idle partitions cost nothing in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+FLUSH_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+Sample = tuple[str, str, tuple[tuple[str, str], ...], float]
+"""Name, help, labels, value."""
+
+
+class Metrics:
+    """The broker's counters; one registry for each broker, so that tests can run many."""
+
+    def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Collected(samples))
+        self.calls = Counter(
+            "tidelog_rpc_calls", "Calls by rpc and outcome.", ["rpc", "code"], registry=self.registry
+        )
+        self.appended_batches = Counter(
+            "tidelog_appended_batches", "Batches appended by this leader.", registry=self.registry
+        )
+        self.appended_records = Counter(
+            "tidelog_appended_records", "Records appended by this leader.", registry=self.registry
+        )
+        self.appended_bytes = Counter(
+            "tidelog_appended_bytes", "Bytes of batches appended by this leader.", registry=self.registry
+        )
+        self.refused_appends = Counter(
+            "tidelog_refused_appends", "Appends refused, by error code.", ["code"], registry=self.registry
+        )
+        self.fetched_bytes = Counter(
+            "tidelog_fetched_bytes", "Bytes of batches sent to readers, by where they came from.",
+            ["source"], registry=self.registry,
+        )  # fmt: skip
+        self.flush_seconds = Histogram(
+            "tidelog_flush_seconds", "Duration of a flush round.", buckets=FLUSH_BUCKETS, registry=self.registry
+        )
+        self.failed = Gauge(
+            "tidelog_storage_failed", "1 after a write or flush failed.", registry=self.registry
+        )
+        self.nats_messages = Counter(
+            "tidelog_nats_messages", "NATS messages by what became of them.", ["outcome"], registry=self.registry
+        )
+
+
+class _Collected(Collector):
+    def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for name, text, labels, value in self._samples():
+            family = families.get(name)
+            if family is None:
+                family = families[name] = GaugeMetricFamily(name, text, labels=[key for key, _ in labels])
+            family.add_metric([value for _, value in labels], value)
+        yield from families.values()

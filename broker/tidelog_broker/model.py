@@ -1,0 +1,85 @@
+"""The nouns that several layers of the broker share: the entries of the metadata log.
+
+`core` decides what stands in it and `storage` keeps it; neither imports the other, so
+the words that pass between them are here (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from tidelog_broker.errors import DataDirectoryError
+
+
+class EntryType(IntEnum):
+    """What an entry's payload is; the numbers are a file format."""
+
+    COMMAND = 1
+    """A command of `core.metadata.commands`."""
+    CONFIGURATION = 2
+    """A `Configuration`: who votes from here on."""
+    NOOP = 3
+    """Empty: a new leader commits what it found."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An entry of the metadata log."""
+
+    index: int
+    """From 1, without gaps."""
+    term: int
+    type: EntryType
+    payload: bytes
+
+
+class HardState(NamedTuple):
+    """What a voter must not forget (Raft, figure 2)."""
+
+    term: int = 0
+    vote: int | None = None
+    """The broker that got this one's vote in `term`; None: nobody."""
+    commit: int = 0
+    """Everything up to this index is committed; may lag behind the truth."""
+
+
+class Voter(msgspec.Struct, frozen=True):
+    """A broker together with its disk: with another disk it is another voter."""
+
+    broker_id: int
+    directory_id: bytes
+
+
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who votes, and who only follows until it may."""
+
+    voters: tuple[Voter, ...]
+    learners: tuple[Voter, ...] = ()
+
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Configuration:
+        """Raises `DataDirectoryError` for what a later version wrote."""
+        try:
+            return msgspec.msgpack.decode(payload, type=cls)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise DataDirectoryError(
+                f"the metadata log holds a list of voters that this version does not understand ({error}); "
+                "start the version of tidelog-broker that wrote it, or a later one"
+            ) from error
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The image at an index, in place of the entries up to it."""
+
+    index: int
+    term: int
+    """Of the entry at `index`."""
+    configuration: Configuration
+    """As of `index`."""
+    data: bytes
+    """The encoded image."""

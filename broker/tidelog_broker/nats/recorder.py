@@ -1,0 +1,323 @@
+"""Streams with a subject record it: messages in, acknowledgements out after the commit (N1–N3, N5).
+
+One connection for the broker, one subscription for each stream. All messages of one read
+become one append per partition; a message that cannot be stored is counted, answered
+with a JetStream error if it asked for an answer, and harms nothing else. When too much
+waits to be committed, reading pauses and the NATS server holds the rest.
+
+A stream with several partitions places a message by FNV-1a-32 of its subject modulo
+their number, so the messages of one subject stay in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+
+import structlog
+
+from tidelog.errors import (
+    BatchTooLarge,
+    DiskFull,
+    IndefiniteError,
+    ResourceExhausted,
+    StorageFailed,
+    TidelogError,
+)
+from tidelog.model import NatsAck
+from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.errors import NatsError
+from tidelog_broker.nats.headers import Finder, parse
+from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication, unsupported_header
+from tidelog_broker.nats.log_limit import LogLimit
+from tidelog_broker.nats.parser import Message
+from tidelog_broker.nats.subjects import has_wildcard, is_reserved, may_match_reserved
+from tidelog_broker.nats.subscription import Subscription
+from tidelog_broker.runtime.appends import Single, SinglesAppend, SinglesAppended, encoded_bytes_max
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
+
+log = structlog.get_logger(__name__)
+
+INFLIGHT_BYTES_MAX = 32 << 20
+"""Bytes of messages that wait to be committed; over it the connection is not read."""
+
+APPEND_BYTES_MAX = 256 << 10
+"""Messages are appended in groups of about this size: one is refused or stored as a whole."""
+
+SETTLE_SECONDS_MAX = 2.0
+"""How long the creation of a stream waits for the NATS server to know its subscription."""
+
+DRAIN_SECONDS_MAX = 5.0
+
+_message_id = Finder(MESSAGE_ID_HEADER.encode())
+_expected_stream = Finder(b"Nats-Expected-Stream")
+
+_PARTITION_CACHE_MAX = 65_536
+"""Subjects of a stream whose partition is remembered."""
+
+
+class _Refused(Exception):
+    """A message that cannot be stored, and what its publisher is told."""
+
+    def __init__(self, failure: Failure, detail: str = "") -> None:
+        super().__init__(detail)
+        self.failure = failure
+        self.detail = detail
+
+
+class _Recording:
+    """A stream that records its subject."""
+
+    __slots__ = ("filter_reserved", "name", "partitions", "pattern", "places", "subscription")
+
+    def __init__(self, partition: Partition) -> None:
+        self.name = partition.name
+        self.partitions: dict[int, Partition] = {}
+        self.pattern = partition.config.subject.encode()
+        self.filter_reserved = has_wildcard(self.pattern) and may_match_reserved(self.pattern)
+        self.places: dict[bytes, int] = {}
+        self.subscription: Subscription | None = None
+
+    def partition_of(self, subject: bytes) -> Partition:
+        count = len(self.partitions)
+        if count == 1:
+            return next(iter(self.partitions.values()))
+        number = self.places.get(subject)
+        if number is None:
+            if len(self.places) >= _PARTITION_CACHE_MAX:
+                self.places.clear()
+            number = self.places[subject] = fnv1a_32(subject) % count
+        return self.partitions[number]
+
+
+class Recorder:
+    """See the module. A `PartitionListener` of the broker."""
+
+    def __init__(self, broker: Broker, connection: Connection) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._recordings: dict[bytes, _Recording] = {}
+        self._outcomes = broker.metrics.nats_messages
+        self._log_limit = LogLimit(monotonic)
+        self._inflight = 0
+        self._paused = False
+        self._fresh = False
+
+    def __repr__(self) -> str:
+        return f"<Recorder streams={len(self._recordings)} inflight={self._inflight} paused={self._paused}>"
+
+    # --- following the broker's partitions
+
+    def partition_added(self, partition: Partition) -> None:
+        if not partition.config.subject:
+            return
+        recording = self._recordings.get(partition.stream_id)
+        if recording is None:
+            recording = self._recordings[partition.stream_id] = _Recording(partition)
+            self._subscribe(recording)
+        recording.partitions[partition.partition] = partition
+        recording.places.clear()
+
+    def partition_changed(self, partition: Partition) -> None:
+        recording = self._recordings.get(partition.stream_id)
+        before = recording.pattern.decode() if recording is not None else ""
+        if partition.config.subject != before:
+            if recording is not None:
+                self._end(partition.stream_id)
+                others = [p for p in recording.partitions.values() if p is not partition]
+            else:
+                others = []
+            for one in (*others, partition):
+                self.partition_added(one)
+
+    def partition_removed(self, partition: Partition) -> None:
+        self._end(partition.stream_id)
+
+    async def settled(self) -> None:
+        """Waits until the server knows of new subscriptions, if it is there."""
+        if self._fresh:
+            self._fresh = False
+            try:
+                await self._connection.flush(SETTLE_SECONDS_MAX)
+            except NatsError as error:
+                log.warning("the NATS server has not confirmed a subscription yet", error=str(error))
+
+    def _subscribe(self, recording: _Recording) -> None:
+        self._fresh = True
+        recording.subscription = self._connection.subscribe(
+            recording.pattern, lambda messages: self._record(recording, messages)
+        )
+
+    def _end(self, stream_id: bytes) -> None:
+        recording = self._recordings.pop(stream_id, None)
+        if recording is not None and recording.subscription is not None:
+            self._connection.unsubscribe(recording.subscription)
+
+    async def drain(self) -> None:
+        """Takes in what the server has sent, then nothing more (N5)."""
+        subscriptions = [r.subscription for r in self._recordings.values() if r.subscription is not None]
+        self._recordings.clear()
+        try:
+            await self._connection.drain(subscriptions, DRAIN_SECONDS_MAX)
+        except NatsError as error:
+            log.warning("the NATS subscriptions could not be drained", error=str(error))
+
+    # --- messages in
+
+    def _record(self, recording: _Recording, messages: Sequence[Message]) -> None:
+        now_us = self._broker.clock()
+        groups: dict[Partition, _Group] = {}
+        for message in messages:
+            subject = message[0]
+            if recording.filter_reserved and is_reserved(subject):
+                continue
+            partition = recording.partition_of(subject)
+            try:
+                single = _single(message, recording.name, partition, now_us)
+            except _Refused as refused:
+                self._refuse(partition, message, refused.failure, refused.detail)
+                continue
+            size = encoded_bytes_max((single,))
+            if size > partition.limits.batch_bytes_max - 4096:
+                self._refuse(partition, message, Failure.TOO_LARGE, f"{size} bytes")
+                continue
+            group = groups.get(partition)
+            if group is not None and group.bytes + size > min(APPEND_BYTES_MAX, partition.limits.batch_bytes_max):
+                self._append(partition, groups.pop(partition))
+                group = None
+            if group is None:
+                group = groups[partition] = _Group()
+            group.singles.append(single)
+            group.replies.append(message[1])
+            group.bytes += size
+        for partition, group in groups.items():
+            self._append(partition, group)
+
+    def _append(self, partition: Partition, group: _Group) -> None:
+        def done(outcome: SinglesAppended | TidelogError) -> None:
+            self._inflight -= group.bytes
+            if self._paused and self._inflight <= INFLIGHT_BYTES_MAX // 2:
+                self._paused = False
+                self._connection.resume_reading()
+            self._answer(partition, group, outcome)
+
+        append = SinglesAppend(group.singles, done, deadline=self._broker.deadline(None), bytes=group.bytes)
+        self._inflight += group.bytes
+        try:
+            self._broker.append(partition, append)
+        except TidelogError as error:
+            done(error)
+            return
+        if self._inflight > INFLIGHT_BYTES_MAX and not self._paused:
+            self._paused = True
+            self._connection.pause_reading()
+
+    # --- answers out
+
+    def _answer(self, partition: Partition, group: _Group, outcome: SinglesAppended | TidelogError) -> None:
+        if isinstance(outcome, TidelogError):
+            self._outcomes.labels(outcome.code).inc(len(group.replies))
+            self._note(partition, str(outcome), len(group.replies))
+            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
+                _failure_of(outcome), str(outcome)
+            )
+            self._send(partition, [publication(reply, body) for reply in group.replies if reply])
+            return
+        duplicates = outcome.duplicates
+        self._outcomes.labels("recorded").inc(len(group.replies) - len(duplicates))
+        if duplicates:
+            self._outcomes.labels("duplicate").inc(len(duplicates))
+        acknowledger = Acknowledger(partition.name, partition.partition, outcome.leader_epoch)
+        accepted, duplicate = acknowledger.accepted, acknowledger.duplicate
+        frames = []
+        for index, (reply, offset) in enumerate(zip(group.replies, outcome.offsets, strict=True)):
+            if reply:
+                body = duplicate(offset) if index in duplicates else accepted(offset)
+                frames.append(publication(reply, body))
+        self._send(partition, frames)
+
+    def _refuse(self, partition: Partition, message: Message, failure: Failure, detail: str) -> None:
+        self._outcomes.labels(failure.name.lower()).inc()
+        self._note(partition, f"{failure.name.lower()}: {detail}", 1)
+        if message[1]:
+            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(failure, detail)
+            self._send(partition, [publication(message[1], body)])
+
+    def _send(self, partition: Partition, frames: list[bytes]) -> None:
+        if not frames or partition.config.nats_ack is NatsAck.NEVER:
+            return
+        try:
+            self._connection.write(b"".join(frames))
+        except NatsError as error:
+            # The records are safe; their publishers will ask again.
+            self._outcomes.labels("answer_lost").inc(len(frames))
+            self._note(partition, f"answers were lost: {error}", len(frames))
+
+    def _note(self, partition: Partition, what: str, count: int) -> None:
+        left_out = self._log_limit.left_out(f"{partition.name}: {what.partition(':')[0]}")
+        if left_out is not None:
+            log.warning(
+                "NATS messages were not recorded", stream=partition.name, reason=what, messages=count,
+                left_out_before=left_out,
+            )  # fmt: skip
+
+
+class _Group:
+    """Messages of one partition that are appended together."""
+
+    __slots__ = ("bytes", "replies", "singles")
+
+    def __init__(self) -> None:
+        self.singles: list[Single] = []
+        self.replies: list[bytes | None] = []
+        self.bytes = 0
+
+
+def _single(message: Message, stream: str, partition: Partition, now_us: int) -> Single:
+    """The record that a message becomes; raises `_Refused`."""
+    subject, _, block, payload = message
+    try:
+        name = subject.decode()
+    except UnicodeDecodeError:
+        raise _Refused(Failure.INVALID_MESSAGE, "the subject is not UTF-8") from None
+    if block is None:
+        return Single(payload, now_us, None, (), name, None)
+    found = unsupported_header(block)
+    if found is not None:
+        raise _Refused(Failure.UNSUPPORTED_HEADER, f"the header {found.decode()} is not supported")
+    expected = _expected_stream(block)
+    if expected is not None and expected != stream.encode():
+        raise _Refused(Failure.WRONG_STREAM, f"this stream is {stream}")
+    try:
+        headers = [(key.decode(), value) for key, value in parse(block)]
+    except (NatsError, UnicodeDecodeError) as error:
+        raise _Refused(Failure.INVALID_MESSAGE, f"the headers cannot be read: {error}") from None
+    message_id = None
+    if partition.config.dedupe_window_ms > 0:
+        raw = _message_id(block)
+        message_id = raw.decode("utf-8", "surrogateescape") if raw else None
+    return Single(payload, now_us, None, headers, name, message_id)
+
+
+def _failure_of(error: TidelogError) -> Failure:
+    if isinstance(error, DiskFull):
+        return Failure.DISK_FULL
+    if isinstance(error, ResourceExhausted):
+        return Failure.OVERLOADED
+    if isinstance(error, BatchTooLarge):
+        return Failure.TOO_LARGE
+    if isinstance(error, StorageFailed | IndefiniteError):
+        return Failure.STORAGE_FAILED
+    return Failure.STOPPING
+
+
+def fnv1a_32(data: bytes) -> int:
+    """The hash of NATS's own `partition()` subject mapping."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
+
+

@@ -1,0 +1,146 @@
+"""What happens on a connection: the events of its links, led to where they matter.
+
+It exists between ``connection``, which is what the broker calls, and ``link`` and ``redial``,
+which call back: here a new link gets its subscriptions and the waiting bytes, and here what a
+server says about itself is kept.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from tidelog_broker.nats.counters import Counters
+from tidelog_broker.nats.link import PING, Link, open_link
+from tidelog_broker.nats.log_limit import LogLimit
+from tidelog_broker.nats.outbox import Outbox
+from tidelog_broker.nats.parser import Message
+from tidelog_broker.nats.servers import Servers
+from tidelog_broker.nats.settings import Server, Settings
+from tidelog_broker.nats.subscription import Subscriptions
+
+log = structlog.get_logger(__name__)
+
+
+class Session:
+    """The state that outlives links. Implements ``link.Owner`` and ``redial.Caller``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        servers: Servers,
+        on_connected: Callable[[str], None],
+        on_disconnected: Callable[[str], None],
+    ) -> None:
+        self.counters = Counters()
+        self.link: Link | None = None
+        """The link that is up."""
+        self.server: Server | None = None
+        """Where it leads, or the last attempt did."""
+        self.up = asyncio.Event()
+        """Set while a link is up."""
+        self.max_payload_bytes: int | None = None
+        self.last_failure = ""
+        self.reading_paused = False
+        self._log_limit = LogLimit(lambda: asyncio.get_running_loop().time())
+        self.subscriptions = Subscriptions(self.counters, self._log_limit)
+        self.outbox = Outbox(settings.write_buffer_bytes_max, self.counters)
+        self._settings = settings
+        self._servers = servers
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+
+    def __repr__(self) -> str:
+        return f"<Session {self.server or '-'} {self.link!r} {self.subscriptions!r} {self.outbox!r}>"
+
+    # What the redialer asks for and reports
+
+    async def dial(self, server: Server) -> Link:
+        """Open a link on which every subscription stands."""
+        self.server = server
+        return await open_link(self, self._settings, server, self.subscriptions.greeting())
+
+    def dial_failed(self, server: Server, reason: str) -> None:
+        """Count and tell."""
+        self.counters.connects_failed += 1
+        self.last_failure = f"{server}: {reason}"
+        self._warn(
+            "cannot connect to NATS; trying again", f"dial {server}", server=str(server), reason=reason
+        )
+
+    def came_up(self, link: Link, server: Server) -> None:
+        """Make this link the one in use."""
+        self.counters.connects += 1
+        self.link = link
+        if self.reading_paused:
+            link.pause_reading()
+        changes = self.subscriptions.since_greeting()
+        if changes:
+            link.write(changes)
+        self.outbox.attach(link)
+        self.up.set()
+        log.info("connected to NATS", server=str(server), subscriptions=len(self.subscriptions))
+        self._call(self._on_connected, str(server))
+
+    def went_down(self, reason: str) -> None:
+        """Do without a link."""
+        self.counters.disconnects += 1
+        self.last_failure = f"{self.server}: {reason}"
+        self.link = None
+        self.up.clear()
+        self.outbox.detach()
+        self._warn("disconnected from NATS", f"lost {self.server}", server=str(self.server), reason=reason)
+        self._call(self._on_disconnected, reason)
+
+    def ping(self) -> None:
+        """Send a PING whose answer only has to be heard."""
+        if self.link is not None:
+            self.link.ignore_pong()
+            self.outbox.command(PING)
+
+    # What a link reports
+
+    def received(self, size: int) -> None:
+        """Count what came in."""
+        self.counters.bytes_received += size
+
+    def deliver(self, messages: dict[int, list[Message]]) -> None:
+        """Hand on what came in."""
+        self.subscriptions.deliver(messages)
+
+    def writable(self) -> None:
+        """Send on, and let those on who wait."""
+        self.outbox.flush()
+        self.outbox.wake()
+
+    def info(self, fields: dict[str, Any]) -> None:
+        """Keep what a server says about itself and its peers."""
+        max_payload = fields.get("max_payload")
+        if type(max_payload) is int and max_payload > 0:
+            self.max_payload_bytes = max_payload
+        leaving = fields.get("ldm") is True
+        if self.server is not None:
+            self._servers.learn(self.server, fields.get("connect_urls"), leaving=leaving)
+        if leaving:
+            self._warn("a NATS server is about to shut down", f"ldm {self.server}", server=str(self.server))
+
+    def server_error(self, text: str) -> None:
+        """Note a complaint. If it is a fatal one, the server closes the link by itself."""
+        self.counters.server_errors += 1
+        self.subscriptions.refuse(text)
+        self._warn("the NATS server complained", f"error {text}", server=str(self.server), error=text)
+
+    def _warn(self, event: str, key: str, **values: object) -> None:
+        left_out = self._log_limit.left_out(key)
+        if left_out is not None:
+            log.warning(event, left_out=left_out, **values)
+
+    def _call(self, callback: Callable[[str], None], argument: str) -> None:
+        try:
+            callback(argument)
+        except Exception:
+            self.counters.handler_errors += 1
+            left_out = self._log_limit.left_out("state callback")
+            if left_out is not None:
+                log.exception("a callback about the connection to NATS failed", left_out=left_out)

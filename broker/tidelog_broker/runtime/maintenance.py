@@ -1,0 +1,199 @@
+"""What happens without being asked: checkpoints, background flushes, retention, rolls by age, deletion.
+
+One task for the whole broker, however many partitions there are (DESIGN section 7); it
+looks only at partitions that changed, but for the sweep, which is rare. File work runs
+in the housekeeping thread; what changes the active segment takes the write lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from time import monotonic
+from typing import TypeVar
+
+import structlog
+
+from tidelog.model import Retention
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
+from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
+from tidelog_broker.storage.store import LogStore
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+TICK_SECONDS = 0.1
+"""How often deadlines and background flushes are looked at, while there is anything to do."""
+
+
+class Maintenance:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        rounds: WriteRounds,
+        flushes: FlushRounds,
+        housekeeping: Executor,
+        clock: Clock,
+        fail: Fail,
+        *,
+        checkpoint_interval: float,
+        page_cache_flush_interval: float,
+        page_cache_dirty_bytes_max: int,
+        sweep_interval: float,
+        deleted_delay: float,
+    ) -> None:
+        """Intervals and delays in seconds."""
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._rounds = rounds
+        self._flushes = flushes
+        self._housekeeping = housekeeping
+        self._clock = clock
+        self._fail = fail
+        self._checkpoint_interval = checkpoint_interval
+        self._page_cache_flush_interval = page_cache_flush_interval
+        self._page_cache_dirty_bytes_max = page_cache_dirty_bytes_max
+        self._sweep_interval = sweep_interval
+        self._deleted_delay = deleted_delay
+        self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
+        self.partitions: dict[tuple[bytes, int], Partition] = {}
+        """Those of the broker; shared with it."""
+        self.writing: dict[Partition, None] = {}
+        """Partitions with appends that wait for their commit; they may pass their deadline."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        next_checkpoint = next_sweep = monotonic()
+        while True:
+            await asyncio.sleep(TICK_SECONDS if self.busy else self._checkpoint_interval)
+            now = monotonic()
+            self._expire()
+            self._flush_old()
+            if now >= next_checkpoint and self._flushes.unsaved:
+                next_checkpoint = now + self._checkpoint_interval
+                await self._guarded("checkpoint", self.checkpoint())
+            if now >= next_sweep:
+                next_sweep = now + self._sweep_interval
+                await self._guarded("sweep", self.sweep())
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.writing or self._flushes.unsaved)
+
+    async def _guarded(self, what: str, work: Awaitable[None]) -> None:
+        """A full disk is waited out; a failed flush ends the broker."""
+        try:
+            await work
+        except StorageFailure as error:
+            self._fail(error)
+        except OSError as error:
+            log.warning("maintenance could not write; it tries again", what=what, error=str(error))
+
+    def deleted(self, path: str | None) -> None:
+        """Has a deleted stream's folder removed after the delay."""
+        if path is not None:
+            self._deleted.append((monotonic() + self._deleted_delay, path))
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        for partition in list(self.writing):
+            partition.expire(now)
+            if not partition.uncommitted and not partition.queued:
+                del self.writing[partition]
+
+    def _flush_old(self) -> None:
+        """Flushes page-cache streams that waited long enough or hold too much (DESIGN 4, 2b)."""
+        now = self._loop.time()
+        dirty = [p for p in self._flushes.unsaved if p.dirty_since is not None]
+        held = sum(p.log.unsynced_bytes for p in dirty)
+        for partition in dirty:
+            assert partition.dirty_since is not None
+            if held > self._page_cache_dirty_bytes_max or now - partition.dirty_since > self._page_cache_flush_interval:
+                self._flushes.request(partition)
+
+    async def checkpoint(self) -> None:
+        """Saves recovery points, high watermarks and log start offsets that moved."""
+        changed = list(self._flushes.unsaved)
+        for partition in changed:
+            # What is still dirty comes up again when it is flushed.
+            if partition.dirty_since is None:
+                del self._flushes.unsaved[partition]
+        entries = [(partition.log, partition.high_watermark) for partition in changed]
+        try:
+            await self._in_thread(self._store.save_checkpoints, entries)
+        except OSError:
+            self._flushes.unsaved.update(dict.fromkeys(changed))
+            raise
+
+    async def sweep(self) -> None:
+        """Rolls segments by age, forgets what retention lets go, removes deleted streams' files."""
+        now_us = self._clock()
+        old = await self._in_thread(self._old_actives, list(self.partitions.values()), now_us)
+        for partition in old:
+            await self._rounds.exclusively(partition.log.roll)
+            self._flushes.wrote(partition)
+        await self._forget([p for p in self.partitions.values() if not bounds_of(p.config.retention).unlimited])
+        due = [entry for entry in self._deleted if entry[0] <= monotonic()]
+        for entry in due:
+            self._deleted.remove(entry)
+            await self._in_thread(self._store.remove_deleted, entry[1])
+
+    @staticmethod
+    def _old_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
+        return [partition for partition in partitions if partition.log.is_old(now_us)]
+
+    async def _forget(self, partitions: list[Partition]) -> None:
+        now_us = self._clock()
+        starts = await self._in_thread(
+            lambda: [(p, _start_after(p.log, p.config.retention, p.high_watermark, now_us)) for p in partitions]
+        )
+        moved = [(p, start) for p, start in starts if start > p.log.start_offset]
+        if moved:
+            await self.advance_starts(moved)
+
+    async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
+        """Moves log start offsets; they are durable before any file goes (DESIGN 4, 2b)."""
+        for partition, start in starts:
+            partition.log.advance_start(start)
+        entries = [(partition.log, partition.high_watermark) for partition, _ in starts]
+        await self._in_thread(self._store.save_checkpoints, entries)
+        for partition, _ in starts:
+            freed = await self._in_thread(partition.log.remove_below_start)
+            if freed:
+                log.info(
+                    "retention freed segments",
+                    stream=partition.name, partition=partition.partition, bytes=freed,
+                    log_start_offset=partition.log.start_offset,
+                )  # fmt: skip
+
+    def _in_thread(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._housekeeping, function, *args)
+
+
+def bounds_of(retention: Retention) -> RetentionBounds:
+    return RetentionBounds(
+        age_us=None if retention.age_ms is None else retention.age_ms * 1000,
+        bytes_max=retention.bytes,
+        messages_max=retention.messages,
+    )
+
+
+def _start_after(one: PartitionLog, retention: Retention, high_watermark: int, now_us: int) -> int:
+    segments = one.segments
+    if len(segments) > 1 and retention.age_ms is not None:
+        for segment in segments[:-1]:
+            segment.load_times()
+    facts = [SegmentFacts(segment.next_offset, segment.size, segment.last_append_us) for segment in segments]
+    return start_after_retention(
+        facts, bounds_of(retention),
+        start_offset=one.start_offset, high_watermark=high_watermark, now_us=now_us,
+    )  # fmt: skip
+

@@ -1,0 +1,221 @@
+"""The composition root: builds the parts in order, stops them in reverse (DESIGN section 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import structlog
+
+from tidelog.model import Listener
+from tidelog_broker.api.admin_service import AdminService
+from tidelog_broker.api.grpc_door import GrpcDoor
+from tidelog_broker.api.http import HttpDoor
+from tidelog_broker.api.log_service import LogService
+from tidelog_broker.api.metadata_service import MetadataService
+from tidelog_broker.config import Settings, parse_address, parse_listen
+from tidelog_broker.core.metadata.commands import RegisterBroker
+from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.recorder import Recorder
+from tidelog_broker.nats.settings import Settings as NatsSettings
+from tidelog_broker.runtime.broker import Broker, BrokerLimits
+from tidelog_broker.runtime.clock import Clock, system_clock
+from tidelog_broker.runtime.controller import open_solo_controller
+from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.files import Files, OsFiles
+from tidelog_broker.storage.store import LogStore
+from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
+
+log = structlog.get_logger(__name__)
+
+GRACE_SECONDS = 0.5
+"""How long open calls may take to end once everything is committed."""
+
+
+class Service:
+    """A broker process: start, wait, stop."""
+
+    def __init__(self, settings: Settings, *, files: Files | None = None, clock: Clock = system_clock) -> None:
+        """`files` and `clock` are the operating system's unless a test gives others."""
+        self._settings = settings
+        self._files = files or OsFiles()
+        self._clock = clock
+        self.listeners: list[Listener] = []
+        """The addresses in use, with the ports that were bound."""
+        self.http_port: int | None = None
+
+    async def start(self) -> None:
+        """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        self._metadata_thread = ThreadPoolExecutor(1, "tidelog-metadata")
+        self._directory = await loop.run_in_executor(
+            self._metadata_thread,
+            lambda: DataDirectory.open(
+                self._files, str(settings.data_dir.resolve()), broker_id=settings.broker_id,
+                reserve_bytes=settings.disk_reserve_bytes,
+            ),
+        )  # fmt: skip
+        try:
+            await self._serve()
+        except BaseException:
+            self._directory.close()
+            raise
+
+    async def _serve(self) -> None:
+        settings, directory = self._settings, self._directory
+        self._controller = open_solo_controller(directory, self._metadata_thread, fail=self._fail)
+        store = LogStore(
+            self._files,
+            directory.path,
+            open_files_max=settings.open_files_max,
+            tail_cache_bytes_max=settings.tail_cache_bytes_max,
+        )
+        broker = self.broker = Broker(
+            directory.broker_id, store, self._controller, self._clock, _limits(settings)
+        )
+        self._door = GrpcDoor(
+            [
+                (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(self._controller)),
+                (log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
+                (admin_pb2.DESCRIPTOR.services_by_name["Admin"], AdminService(broker)),
+            ],
+            calls_max=settings.connections_max,
+            observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
+        )
+        self.listeners = [self._bind(spec) for spec in settings.listeners]
+        await broker.open_logs(same_boot=directory.same_boot)
+        await self._register()
+        broker.start()
+        await self._start_nats()
+        self._start_http()
+        await self._door.start()
+        await self._door.set_serving(True)
+        if self.http_port is not None:
+            log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
+        for listener in self.listeners:
+            log.info("listening", address=listener.target, listener=listener.name)
+
+    async def _register(self) -> None:
+        """Tells the metadata log of this run: it leads in a new epoch from here on (R10)."""
+        directory = self._directory
+        loop = asyncio.get_running_loop()
+        starts = await loop.run_in_executor(self._metadata_thread, directory.record_start)
+        await self._controller.propose(
+            [
+                RegisterBroker(
+                    broker_id=directory.broker_id,
+                    incarnation=uuid4().bytes,
+                    directory_id=directory.directory_id,
+                    listeners=tuple(self.listeners),
+                    rack=self._settings.rack,
+                    solo_epoch=starts,
+                )
+            ]
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        self.broker.fail(error)
+
+    def _bind(self, spec: str) -> Listener:
+        name, host, port, shown_host, shown_port = parse_listen(spec)
+        bound = self._door.listen(host, port)
+        return Listener(name, shown_host, shown_port or bound)
+
+    async def _start_nats(self) -> None:
+        self._connection: Connection | None = None
+        self._recorder: Recorder | None = None
+        urls = tuple(url.strip() for url in self._settings.nats.split(",") if url.strip())
+        if not urls:
+            return
+        self._connection = Connection(
+            NatsSettings(servers=urls, name=self._settings.nats_name),
+            random.Random(),
+            on_connected=lambda server: log.info("connected to NATS", server=server),
+            on_disconnected=lambda reason: log.warning("disconnected from NATS", reason=reason),
+        )
+        self._recorder = Recorder(self.broker, self._connection)
+        self.broker.listen(self._recorder)
+        self._connection.start()
+
+    def _start_http(self) -> None:
+        self._http: HttpDoor | None = None
+        if not self._settings.http:
+            return
+        host, port = parse_address(self._settings.http)
+        try:
+            self._http = HttpDoor(
+                host, port, self.broker.metrics, ready=lambda: self.broker.ready_reason, state=self.broker.state
+            )
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
+        self.http_port = self._http.port
+        self._http.start()
+
+    async def stop(self) -> None:
+        """Takes in what was sent, commits it, leaves the clean-stop mark."""
+        log.info("stopping")
+        if not self.broker.failed.done():
+            await self._door.set_serving(False)
+            if self._recorder is not None:
+                await self._recorder.drain()
+        await self.broker.stop()
+        if self._connection is not None:
+            await self._flush_answers(self._connection)
+            await self._connection.close()
+        await self._door.stop(GRACE_SECONDS)
+        if self._http is not None:
+            self._http.stop()
+        await self._controller.close()
+        self._directory.close()
+        self._metadata_thread.shutdown()
+        log.info("stopped")
+
+    def mark_failed(self) -> None:
+        """Leaves the mark that keeps a broker from starting on what a failed flush left."""
+        self._directory.mark_failed(str(self.broker.failed.result()))
+
+    @staticmethod
+    async def _flush_answers(connection: Connection) -> None:
+        try:
+            await connection.flush(GRACE_SECONDS)
+        except Exception as error:
+            log.warning("the last answers to NATS publishers may be lost", error=str(error))
+
+
+async def serve(settings: Settings) -> int:
+    """Runs a broker until SIGTERM or SIGINT; the exit code."""
+    service = Service(settings)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await service.start()
+    waiter = asyncio.create_task(stop.wait())
+    await asyncio.wait([waiter, service.broker.failed], return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    failed = service.broker.failed.done()
+    if failed:
+        # Marked before anything else: what follows may hang on the broken disk.
+        service.mark_failed()
+        loop.call_later(5.0, os._exit, 1)
+    await service.stop()
+    return 1 if failed else 0
+
+
+def _limits(settings: Settings) -> BrokerLimits:
+    return BrokerLimits(
+        produce_timeout=settings.produce_timeout_ms / 1000,
+        checkpoint_interval=settings.checkpoint_interval_ms / 1000,
+        page_cache_flush_interval=settings.page_cache_flush_interval_ms / 1000,
+        page_cache_dirty_bytes_max=settings.page_cache_dirty_bytes_max,
+        sweep_interval=settings.sweep_interval_ms / 1000,
+        deleted_delay=settings.deleted_delay_ms / 1000,
+        flush_threads=settings.flush_threads,
+        catch_up_threads=settings.catch_up_threads,
+    )
+

@@ -1,0 +1,150 @@
+"""What goes into an append and what comes out; batches collected for one write.
+
+Neighbours: `log` writes them, `append_guard` decides about each of them.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.errors import DiskFull, PrecedingFailed, StorageFailed, TidelogError
+from tidelog.records import HEADER_BYTES, BatchHeader, stamp
+from tidelog_broker.storage.append_guard import BatchRef, GuardLimits
+from tidelog_broker.storage.epochs import LeaderEpochs
+from tidelog_broker.storage.files import Bytes
+
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The settings of a stream that its logs need."""
+
+    segment_bytes: int = 1 << 30
+    segment_age_us: int | None = None
+    guard: GuardLimits = GuardLimits()
+
+
+class Sender:
+    """Somebody who pipelines batches to one partition and expects them in order.
+
+    Once one of them is refused, those behind it are refused too (`PrecedingFailed`),
+    until one comes that is marked as a new beginning.
+    """
+
+    __slots__ = ("failed",)
+
+    def __init__(self) -> None:
+        self.failed = False
+
+
+class AppendItem(NamedTuple):
+    """A validated batch that waits to be appended."""
+
+    batch: bytes
+    """As the client sent it: the leader's fields are zero."""
+    header: BatchHeader
+    expected_offset: int | None = None
+    message_ids: tuple[tuple[int, str], ...] = ()
+    """(index of the record, id) of those records that are to be deduplicated."""
+    sender: Sender | None = None
+    """Whose order must hold; None: nobody's."""
+    reset: bool = False
+    """The sender begins anew after a refusal."""
+
+
+class Appended(NamedTuple):
+    """Where a batch stands in the log."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    append_time_us: int
+    duplicate: bool
+
+
+class Staged:
+    """Batches of one write, and the outcomes that hang on it."""
+
+    __slots__ = (
+        "append_time_us",
+        "buffers",
+        "bytes",
+        "end",
+        "headers",
+        "ids",
+        "leader_epoch",
+        "places",
+        "senders",
+    )
+
+    def __init__(self, leader_epoch: int, append_time_us: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.append_time_us = append_time_us
+        self.clear()
+
+    def clear(self) -> None:
+        self.buffers: list[Bytes] = []
+        """Two for each batch: its header and the rest."""
+        self.headers: list[BatchHeader] = []
+        self.ids: list[list[tuple[int, str]]] = []
+        self.places: list[int] = []
+        """Indexes of the outcomes that fail with the write: those of the batches and of their repeats."""
+        self.senders: list[Sender | None] = []
+        """One for each place."""
+        self.bytes = 0
+        self.end = 0
+        """The offset behind the last batch."""
+
+    def add(
+        self, item: AppendItem, stream_id: bytes, partition: int, base_offset: int, place: int
+    ) -> Appended:
+        """Stamps a batch with its place in the log (F2)."""
+        raw = stamp(
+            item.batch,
+            stream_id=stream_id,
+            partition=partition,
+            base_offset=base_offset,
+            append_time_us=self.append_time_us,
+            leader_epoch=self.leader_epoch,
+        )
+        header = BatchHeader.unpack(raw)
+        self.buffers += (raw, memoryview(item.batch)[HEADER_BYTES:])
+        self.headers.append(header)
+        self.ids.append([(base_offset + index, name) for index, name in item.message_ids if name])
+        self.places.append(place)
+        self.senders.append(item.sender)
+        self.bytes += header.length
+        self.end = header.next_offset
+        return Appended(base_offset, self.end - 1, self.leader_epoch, self.append_time_us, duplicate=False)
+
+    def repeat_of(self, ref: BatchRef, epochs: LeaderEpochs, place: int, sender: Sender | None) -> Appended:
+        """The outcome of a repeat: where its first copy stands, which may be staged itself."""
+        epoch: int | None = self.leader_epoch
+        if self.headers and ref.base_offset >= self.headers[0].base_offset:
+            self.places.append(place)
+            self.senders.append(sender)
+        else:
+            epoch = epochs.epoch_at(ref.base_offset)
+        last = ref.base_offset + ref.count - 1
+        return Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True)
+
+
+def check_order(sender: Sender, *, reset: bool) -> None:
+    """Raises `PrecedingFailed` if an earlier batch of the sender was refused and this is no new beginning."""
+    if not sender.failed:
+        return
+    if not reset:
+        raise PrecedingFailed(
+            "an earlier batch of this partition failed on the call; send it again, the first one with reset"
+        )
+    sender.failed = False
+
+
+def refusal_of(error: OSError) -> TidelogError:
+    """What a client hears about a write that failed and left nothing."""
+    if error.errno in FULL_DISK_ERRNOS:
+        return DiskFull(f"the broker's disk is full: {error.strerror}", retry_after_ms=1000)
+    return StorageFailed(f"the broker could not write: {error.strerror or error}")

@@ -1,0 +1,132 @@
+"""The bytes of the metadata log: entries, hard state, snapshots. Little-endian throughout.
+
+Entry: magic ``TLE1``, payload length (u32), CRC-32C of all but itself (u32), type (u8),
+3 zeros, index (u64), term (u64), durable (u64), payload, zeros up to a multiple of 8.
+*Durable* is the last index that was known to be on disk when the entry was written. It
+is what tells a torn tail from rot: an invalid entry that a later one calls durable was
+whole once.
+
+Hard state: magic ``TLH1``, flags (u32; bit 0: there is a vote), term (u64), commit
+(u64), vote (u32), CRC-32C of all before (u32).
+
+Snapshot: magic ``TLS1``, length of the configuration (u32), index (u64), term (u64),
+length of the image (u64), configuration, image, CRC-32C of all before (u32).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tidelog.records.checksum import crc32c
+from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot
+
+ENTRY_MAGIC = b"TLE1"
+ENTRY_ALIGNMENT = 8
+PAYLOAD_BYTES_MAX = 64 << 20
+"""A longer payload is refused before it is written, and not believed when it is read."""
+
+_ENTRY = struct.Struct("<4sIIB3xQQQ")
+_HARD_STATE = struct.Struct("<4sIQQI")
+_SNAPSHOT = struct.Struct("<4sIQQQ")
+_CRC = struct.Struct("<I")
+_HAS_VOTE = 1
+_TYPES = {int(kind): kind for kind in EntryType}
+
+
+class Frame(NamedTuple):
+    """An entry where it lies."""
+
+    entry: Entry
+    durable: int
+    position: int
+    end: int
+
+
+def pack_entry(entry: Entry, durable: int) -> bytes:
+    body = entry.payload + bytes(-len(entry.payload) % ENTRY_ALIGNMENT)
+    fields = (entry.type, entry.index, entry.term, durable)
+    head = _ENTRY.pack(ENTRY_MAGIC, len(entry.payload), 0, *fields)
+    crc = crc32c(body, crc32c(head[12:], crc32c(head[:8])))
+    return b"".join((head[:8], _CRC.pack(crc), head[12:], body))
+
+
+def unpack_entry(data: bytes, position: int) -> Frame | None:
+    """The entry at `position`; None: there is no valid one."""
+    if position + _ENTRY.size > len(data):
+        return None
+    magic, length, crc, kind, index, term, durable = _ENTRY.unpack_from(data, position)
+    end = _end(position, length)
+    if magic != ENTRY_MAGIC or length > PAYLOAD_BYTES_MAX or end > len(data) or kind not in _TYPES:
+        return None
+    start = position + _ENTRY.size
+    found = crc32c(data[position : position + 8])
+    found = crc32c(data[position + 12 : end], found)
+    if found != crc:
+        return None
+    return Frame(Entry(index, term, _TYPES[kind], data[start : start + length]), durable, position, end)
+
+
+def cut_short(data: bytes, position: int) -> bool:
+    """Whether the data ends inside an entry that begins, as far as it goes, at `position`."""
+    rest = data[position : position + 8]
+    if rest[:4] != ENTRY_MAGIC[: len(rest)]:
+        return False
+    if len(data) - position < _ENTRY.size:
+        return True
+    (length,) = _CRC.unpack_from(rest, 4)
+    return length <= PAYLOAD_BYTES_MAX and _end(position, length) > len(data)
+
+
+def find_entries(data: bytes, position: int) -> list[Frame]:
+    """Every valid entry that begins after `position`, wherever it is aligned."""
+    found: list[Frame] = []
+    at = data.find(ENTRY_MAGIC, position + 1)
+    while at >= 0:
+        frame = unpack_entry(data, at) if at % ENTRY_ALIGNMENT == 0 else None
+        if frame is not None:
+            found.append(frame)
+        at = data.find(ENTRY_MAGIC, frame.end if frame is not None else at + 1)
+    return found
+
+
+def pack_hard_state(state: HardState) -> bytes:
+    flags = 0 if state.vote is None else _HAS_VOTE
+    head = _HARD_STATE.pack(b"TLH1", flags, state.term, state.commit, state.vote or 0)
+    return head + _CRC.pack(crc32c(head))
+
+
+def unpack_hard_state(data: bytes) -> HardState | None:
+    """None: the bytes are not what `pack_hard_state` made."""
+    if len(data) != _HARD_STATE.size + _CRC.size or not _checked(data):
+        return None
+    magic, flags, term, commit, vote = _HARD_STATE.unpack_from(data)
+    return HardState(term, vote if flags & _HAS_VOTE else None, commit) if magic == b"TLH1" else None
+
+
+def pack_snapshot(snapshot: Snapshot) -> bytes:
+    configuration = snapshot.configuration.encode()
+    head = _SNAPSHOT.pack(b"TLS1", len(configuration), snapshot.index, snapshot.term, len(snapshot.data))
+    crc = crc32c(snapshot.data, crc32c(configuration, crc32c(head)))
+    return b"".join((head, configuration, snapshot.data, _CRC.pack(crc)))
+
+
+def unpack_snapshot(data: bytes) -> Snapshot | None:
+    """None: the bytes are not what `pack_snapshot` made."""
+    if len(data) < _SNAPSHOT.size + _CRC.size or not _checked(data):
+        return None
+    magic, length, index, term, size = _SNAPSHOT.unpack_from(data)
+    start = _SNAPSHOT.size + length
+    if magic != b"TLS1" or start + size + _CRC.size != len(data):
+        return None
+    configuration = Configuration.decode(data[_SNAPSHOT.size : start])
+    return Snapshot(index, term, configuration, data[start : start + size])
+
+
+def _checked(data: bytes) -> bool:
+    (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
+    return bool(crc32c(data[: -_CRC.size]) == crc)
+
+
+def _end(position: int, length: int) -> int:
+    return position + _ENTRY.size + length + -length % ENTRY_ALIGNMENT

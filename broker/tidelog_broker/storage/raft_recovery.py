@@ -1,0 +1,197 @@
+"""What a start makes of the metadata log that the last run left.
+
+The rule of DESIGN 4, 2b, with the log's own means. An entry is *known to have been
+durable* if the saved commit covers it, if a later entry says so, or if a later segment
+exists; such an entry that is invalid or missing is damage, and the broker does not
+start: metadata is never guessed. After the last known one a crash may have torn the
+log: it ends at the first invalid entry. If the kernel is the one of the last run, the
+page cache lived, so only an entry inside which the file ends is torn.
+
+What is cut off is kept in a ``.cut-…`` file, never overwritten.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import structlog
+
+from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.model import HardState, Snapshot
+from tidelog_broker.storage.files import Files, read_file, write_all
+from tidelog_broker.storage.raft_format import (
+    Frame,
+    cut_short,
+    find_entries,
+    unpack_entry,
+    unpack_hard_state,
+    unpack_snapshot,
+)
+from tidelog_broker.storage.raft_log import SEGMENT_BYTES, RaftLog, RaftSegment, segment_path, snapshot_path
+from tidelog_broker.storage.reserve import Reserve
+
+log = structlog.get_logger(__name__)
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"snapshot-(\d{20})-(\d{20})")
+_MEND = "restore the directory from a backup, or start this broker on an empty one and let it be refilled"
+
+
+class _Snapshots(NamedTuple):
+    newest: Snapshot | None
+    whole: list[tuple[int, int]]
+    """Index and term, oldest first."""
+
+
+def open_raft_log(
+    files: Files, folder: str, *, same_boot: bool, reserve: Reserve, segment_bytes: int = SEGMENT_BYTES
+) -> RaftLog:
+    """The log below `folder`, repaired as far as the rule allows.
+
+    Everything it holds is on disk when it returns. Raises `DataDirectoryError` if the log
+    is damaged or was never made.
+    """
+    hard_state = _hard_state(files, folder)
+    names = files.list(folder)
+    # What the last run put here may be only page cache and unsynced names.
+    files.sync_dir(folder)
+    snapshots = _load_snapshots(files, folder, names)
+    bases = sorted(int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name)))
+    if not bases:
+        raise _damaged(f"{folder} holds no segment of the metadata log")
+    segments: list[RaftSegment] = []
+    term = 0
+    for base in bases:
+        expected = segments[-1].next_index if segments else base
+        if base != expected:
+            raise _damaged(f"{segment_path(folder, base)} begins where entry {expected} should stand")
+        last = base == bases[-1]
+        segment, term = _recover_segment(files, folder, base, term, hard_state.commit, same_boot, last)
+        segments.append(segment)
+    _check_whole(folder, hard_state, segments, snapshots)
+    for name in names:
+        if name.endswith(".tmp"):
+            files.remove(f"{folder}/{name}")
+    return RaftLog(
+        files,
+        folder,
+        hard_state=hard_state,
+        segments=segments,
+        snapshots=snapshots.whole,
+        snapshot=snapshots.newest,
+        reserve=reserve,
+        segment_bytes=segment_bytes,
+    )
+
+
+def _hard_state(files: Files, folder: str) -> HardState:
+    path = f"{folder}/hard-state"
+    if not files.exists(path):
+        raise _damaged(f"{path} is missing, and with it this broker's vote")
+    state = unpack_hard_state(read_file(files, path))
+    if state is None:
+        raise _damaged(f"{path} fails its checksum, and with it this broker's vote is lost")
+    return state
+
+
+def _load_snapshots(files: Files, folder: str, names: list[str]) -> _Snapshots:
+    """The snapshots that are whole; a damaged one is reported and left where it is."""
+    newest: Snapshot | None = None
+    whole: list[tuple[int, int]] = []
+    places = sorted((int(found[1]), int(found[2])) for name in names if (found := _SNAPSHOT.fullmatch(name)))
+    for index, term in places:
+        path = snapshot_path(folder, index, term)
+        snapshot = unpack_snapshot(read_file(files, path))
+        if snapshot is None or (snapshot.index, snapshot.term) != (index, term):
+            log.error("a metadata snapshot is damaged; an older one and the log replace it", path=path)
+            continue
+        newest = snapshot
+        whole.append((index, term))
+    return _Snapshots(newest, whole)
+
+
+def _recover_segment(
+    files: Files, folder: str, base: int, term: int, commit: int, same_boot: bool, last: bool
+) -> tuple[RaftSegment, int]:
+    """The segment's valid entries, on disk; what is torn behind them is cut. With the last term."""
+    segment = RaftSegment(folder, base)
+    file = files.open(segment.path)
+    try:
+        if last:
+            # What is read next must be what the disk holds (2a), not what the cache remembers.
+            file.datasync()
+            file.drop_cache(0, file.size())
+        data = file.pread(file.size(), 0)
+    finally:
+        file.close()
+    while segment.size < len(data):
+        frame = unpack_entry(data, segment.size)
+        if frame is None or frame.entry.index != segment.next_index or frame.entry.term < term:
+            _check_torn(segment, data, commit, same_boot, last)
+            _cut(files, segment, data[segment.size :])
+            break
+        term = frame.entry.term
+        segment.add(frame.entry, frame.position, frame.end)
+    return segment, term
+
+
+def _check_torn(segment: RaftSegment, data: bytes, commit: int, same_boot: bool, last: bool) -> None:
+    """Raises unless the invalid entry behind the segment's valid ones may be a torn write."""
+    index, position = segment.next_index, segment.size
+    where = f"entry {index} of the metadata log ({segment.path}, byte {position})"
+    if not last:
+        raise _damaged(f"{where} is invalid, though a later segment follows")
+    if index <= commit:
+        raise _damaged(f"{where} is invalid, though everything up to entry {commit} was committed")
+    witness: Frame | None = next(
+        (frame for frame in find_entries(data, position) if frame.durable >= index), None
+    )
+    if witness is not None:
+        raise _damaged(
+            f"{where} is invalid, though it was on disk when entry {witness.entry.index} was written"
+        )
+    if same_boot and not cut_short(data, position):
+        raise _damaged(f"{where} is invalid, though the machine has not been restarted since it was written")
+
+
+def _cut(files: Files, segment: RaftSegment, tail: bytes) -> None:
+    path, number = f"{segment.path}.cut-{segment.size}", 0
+    while files.exists(path):
+        number += 1
+        path = f"{segment.path}.cut-{segment.size}.{number}"
+    kept = files.open(path, create=True)
+    try:
+        write_all(kept, [tail], 0)
+        kept.datasync()
+    finally:
+        kept.close()
+    files.sync_dir(path.rsplit("/", 1)[0])
+    file = files.open(segment.path)
+    try:
+        file.truncate(segment.size)
+        file.datasync()
+    finally:
+        file.close()
+    log.warning("the metadata log had a torn end", path=segment.path, last=segment.next_index - 1, kept=path)
+
+
+def _check_whole(
+    folder: str, hard_state: HardState, segments: list[RaftSegment], snapshots: _Snapshots
+) -> None:
+    """Snapshot and entries must join, and reach as far as is known to have been committed."""
+    first, last = segments[0].base, segments[-1].next_index - 1
+    covered = snapshots.newest.index if snapshots.newest is not None else 0
+    if first > covered + 1:
+        raise _damaged(
+            f"the metadata log in {folder} begins at entry {first}, and no snapshot covers those before"
+        )
+    if last < max(hard_state.commit, covered):
+        raise _damaged(
+            f"the metadata log in {folder} ends at entry {last}, "
+            f"though entry {max(hard_state.commit, covered)} was committed"
+        )
+
+
+def _damaged(what: str) -> DataDirectoryError:
+    return DataDirectoryError(f"{what}; {_MEND}")

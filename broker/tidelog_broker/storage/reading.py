@@ -1,0 +1,148 @@
+"""Reading verified batches out of one segment, by offset and by time, and replaying them.
+
+Nothing that fails its checks leaves this module (2c). Which ranges are known to be
+damaged, and what is done when a read meets damage, is `log`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import DataCorrupt, TidelogError
+from tidelog.records import HEADER_BYTES, BatchHeader, decode_batch, verify_batch
+from tidelog.records.layout import check_framing
+from tidelog_broker.storage.append_guard import AppendGuard
+from tidelog_broker.storage.files import Bytes
+from tidelog_broker.storage.scan import Sound, scan
+from tidelog_broker.storage.segment import Segment
+
+MESSAGE_ID_HEADER = "Nats-Msg-Id"
+
+
+class Chunk(NamedTuple):
+    """Whole batches, read and verified."""
+
+    parts: Sequence[Bytes]
+    bytes: int
+    next_offset: int
+    leader_epoch: int
+    """Of the last record."""
+    place: tuple[int, int]
+    """Segment base and position behind the chunk: where the next read may begin."""
+
+
+def read_chunk(
+    segment: Segment, offset: int, bytes_max: int, limit: int, place: tuple[int, int] | None
+) -> Chunk | None:
+    """Batches from the one that holds `offset` on, below `limit`; None: the first ends above `limit`.
+
+    Raises `DataCorrupt` if the first batch is not sound or not there.
+    """
+    position = None
+    if place is not None and place[0] == segment.base_offset:
+        header = segment.header_at(place[1])
+        if header is not None and header.base_offset == offset:
+            position = place[1]
+    if position is None:
+        position = segment.locate(offset)
+    data = segment.pread(max(bytes_max, HEADER_BYTES), position)
+    if len(data) < HEADER_BYTES:
+        raise DataCorrupt(f"{segment.path} ends before offset {offset}", offset=offset)
+    length = BatchHeader.unpack(data).length
+    if length > len(data):
+        # One batch at least, however large; the header's own CRC vouches for its length.
+        if segment.header_at(position) is None:
+            raise DataCorrupt(f"{segment.path} at {position}: the header CRC does not hold", offset=offset)
+        data = segment.pread(length, position)
+    return _verified(data, segment, position, offset, limit)
+
+
+def _verified(data: bytes, segment: Segment, position: int, offset: int, limit: int) -> Chunk | None:
+    view = memoryview(data)
+    at, epoch, wanted = 0, 0, offset
+    while len(data) - at >= HEADER_BYTES:
+        header = BatchHeader.unpack(data, at)
+        try:
+            check_framing(header, segment.size - position - at)
+            if at + header.length > len(data):
+                if at:
+                    break
+                raise DataCorrupt(f"{header.length} bytes are promised, {len(data)} are there", offset=wanted)
+            verify_batch(view[at : at + header.length], header, *segment.key)
+            if header.next_offset <= wanted or (header.base_offset > wanted and not header.compacted):
+                raise DataCorrupt(f"offset {wanted} is missing", offset=wanted)
+        except TidelogError as error:
+            if at:
+                break
+            raise DataCorrupt(f"{segment.path} at {position}: {error}", offset=wanted) from None
+        if header.next_offset > limit:
+            break
+        at += header.length
+        wanted, epoch = header.next_offset, header.leader_epoch
+    if at == 0:
+        return None
+    return Chunk([view[:at]], at, wanted, epoch, (segment.base_offset, position + at))
+
+
+def first_at_time(segment: Segment, timestamp_us: int, at_least: int) -> int | None:
+    """The offset of the segment's first record at or after a time, not below `at_least` (F7).
+
+    Batches that fail their checks are left out: they cannot be read either.
+    """
+    for position, header in segment.reaching(timestamp_us, at_least):
+        batch = segment.pread(header.length, position)
+        try:
+            verify_batch(batch, header, *segment.key)
+        except DataCorrupt:
+            continue
+        columns = decode_batch(batch, header)
+        deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
+        times = columns.column("timestamp").cast("int64").to_pylist()
+        for delta, time in zip(deltas, times, strict=True):
+            offset = header.base_offset + delta
+            if time >= timestamp_us and offset >= at_least:
+                return offset
+    return None
+
+
+def replay(guard: AppendGuard, segments: Iterable[Segment]) -> None:
+    """Brings the append guard up to the end of the log (DESIGN 4.9).
+
+    Every batch is verified first: a wrong guard would call new batches repeats. What is
+    damaged is stepped over, because nobody can say what it held.
+    """
+    for segment in segments:
+        if segment.size and segment.next_offset > guard.offset:
+            with contextlib.suppress(FileNotFoundError):
+                _replay_segment(guard, segment)
+
+
+def _replay_segment(guard: AppendGuard, segment: Segment) -> None:
+    start = 0
+    if guard.offset > segment.base_offset:
+        with contextlib.suppress(DataCorrupt):
+            start = segment.locate(guard.offset)
+    with segment.opened() as file:
+        for found in scan(file, start, segment.size, *segment.key, -1):
+            if isinstance(found, Sound) and found.header.base_offset >= guard.offset:
+                header = found.header
+                ids: list[tuple[int, str]] = []
+                if header.has_message_ids:
+                    ids = message_ids_of(segment.pread(header.length, found.position), header)
+                guard.record(header, ids)
+
+
+def message_ids_of(batch: bytes, header: BatchHeader) -> list[tuple[int, str]]:
+    """(offset, message id) of the records of a batch with attribute bit 7."""
+    columns = decode_batch(batch, header)
+    found = []
+    for index, headers in enumerate(columns.column("headers").to_pylist()):
+        for entry in headers:
+            if entry["key"] == MESSAGE_ID_HEADER and entry["value"] is not None:
+                name = entry["value"].decode("utf-8", "surrogateescape")
+                if name:
+                    found.append((header.base_offset + index, name))
+                break
+    return found

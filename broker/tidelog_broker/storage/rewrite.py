@@ -1,0 +1,104 @@
+"""After a failed flush: everything that may not be on disk is written into new files (DESIGN 4.3).
+
+A kernel that failed an fsync may call the same pages clean the next time, so nothing is
+gained by syncing the old files again. What lies past the recovery points is read, checked
+batch by batch, copied to new files, flushed, and put in the place of the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog_broker.storage.checkpoint import Checkpoints
+from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.epochs import save_epochs
+from tidelog_broker.storage.files import Files, OpenFiles, write_all
+from tidelog_broker.storage.identity import read_identity
+from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.recovery import LastRun, Quarantine, Stray, recover
+from tidelog_broker.storage.tail_cache import TailCache
+
+COPY_BYTES = 4 << 20
+
+
+def recover_data_directory(files: Files, path: str) -> Iterator[str]:
+    """Mends a data directory and takes its FAILED mark away; a sentence for each thing done.
+
+    Raises `DataDirectoryError` and OSError; the mark then stays, and it can be run again.
+    """
+    directory = DataDirectory.open_to_recover(files, path)
+    try:
+        reason = directory.failure()
+        yield f"the mark says: {reason}" if reason else "the directory is not marked as failed; it is checked all the same"
+        raft = directory.raft_folder
+        for name in files.list(raft):
+            if name.endswith(".log") or name == "hard-state":
+                _copy(files, f"{raft}/{name}", None)
+        files.sync_dir(raft)
+        yield "the metadata log is written anew"
+        checkpoints = Checkpoints.load(files, f"{path}/checkpoints")
+        opened = OpenFiles(files)
+        for folder in _partition_folders(files, f"{path}/streams"):
+            yield _recover_partition(opened, checkpoints, folder)
+        checkpoints.save()
+        directory.clear_failed()
+        yield "the FAILED mark is gone; the broker can start"
+    finally:
+        directory.close()
+
+
+def _partition_folders(files: Files, streams: str) -> Iterator[str]:
+    if not files.exists(streams):
+        return
+    for stream in files.list(streams):
+        if not stream.startswith("."):
+            for partition in files.list(f"{streams}/{stream}"):
+                if not partition.startswith("."):
+                    yield f"{streams}/{stream}/{partition}"
+
+
+def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) -> str:
+    shown = "/".join(folder.rsplit("/", 2)[1:])
+    identity = read_identity(files.files, folder)
+    if identity is None:
+        return f"{shown}: no readable identity; left as it is"
+    stream_id, partition = identity
+    point = checkpoints.recovery_point(identity)
+    last_run = LastRun(point, checkpoints.log_start_offset(identity), same_boot=False)
+    try:
+        log = recover(files, TailCache(0), folder, stream_id, partition, LogConfig(), last_run)
+    except (Quarantine, Stray) as reason:
+        return f"{shown}: left as it is: {reason}"
+    rewritten = 0
+    for segment in log.segments:
+        if segment.size and (point is None or segment.base_offset >= point.segment_base):
+            _copy(files.files, segment.path, segment.size)
+            rewritten += segment.size
+    files.files.sync_dir(folder)
+    save_epochs(files, folder, stream_id, partition, log.epochs)
+    checkpoints.put_recovery_point(identity, log.recovery_point, log.end_offset)
+    log.close()
+    return f"{shown}: {rewritten} bytes written anew, the log ends at offset {log.end_offset}{_cut(log)}"
+
+
+def _cut(log: PartitionLog) -> str:
+    return f", {log.cut_bytes} bytes were no whole batches and are kept beside it" if log.cut_bytes else ""
+
+
+def _copy(files: Files, path: str, size: int | None) -> None:
+    """Puts a flushed copy of a file in its place; durable once the folder is synced."""
+    temporary = f"{path}.tmp"
+    if files.exists(temporary):
+        files.remove(temporary)
+    source, copy = files.open(path), files.open(temporary, create=True)
+    try:
+        end = source.size() if size is None else size
+        for position in range(0, end, COPY_BYTES):
+            write_all(copy, [source.pread(min(COPY_BYTES, end - position), position)], position)
+        copy.datasync()
+    finally:
+        source.close()
+        copy.close()
+    files.rename(temporary, path)
+
+

@@ -1,0 +1,69 @@
+"""What a client can be told: options of producers, readers and connections, with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tidelog._retry import RetryPolicy
+from tidelog.errors import InvalidRequest
+from tidelog.records import Compression
+from tidelog_proto import common_pb2
+
+ACKS: Final[Mapping[str, common_pb2.Acks]] = {
+    "all": common_pb2.ACKS_ALL,
+    "leader": common_pb2.ACKS_LEADER,
+    "none": common_pb2.ACKS_NONE,
+}
+
+COMPRESSION: Final[Mapping[str, Compression]] = {
+    "none": Compression.NONE,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """How a producer batches, waits and repeats."""
+
+    acks: Literal["all", "leader", "none"] = "all"
+    """all: a receipt means committed (R7); leader: durable on the leader; none: accepted."""
+    idempotent: bool = True
+    """Repeats never make duplicates (R8). False: what was in flight when a connection
+    broke is reported as `ConnectionLost` instead of being repeated."""
+    compression: Literal["none", "lz4", "zstd"] = "none"
+    """Of the batches, by Arrow's own buffer compression."""
+    linger_ms: float = 5.0
+    """How long a batch waits for more records. An awaited `send` with nothing in flight
+    does not wait."""
+    batch_bytes: int = 1 << 20
+    """A batch is sent when it would grow past this; the stream's `batch_bytes_max` caps it."""
+    buffer_bytes_max: int = 64 << 20
+    """Bytes of all records accepted and not yet acknowledged."""
+    delivery_timeout_s: float = 60.0
+    """From sealing a batch to its receipt, all repetitions included."""
+    request_timeout_s: float = 15.0
+    """How long one attempt may take at the broker."""
+    inflight_batches_max: int = 5
+    """Unanswered batches per partition; the broker's own bound caps it (R8)."""
+    retry: RetryPolicy = RetryPolicy()
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSION:
+            raise InvalidRequest(f"compression is {self.compression!r}; it must be none, lz4 or zstd")
+        if self.acks not in ACKS:
+            raise InvalidRequest(f"acks is {self.acks!r}; it must be all, leader or none")
+        for name, low in (
+            ("batch_bytes", 4096),
+            ("buffer_bytes_max", 64 << 10),
+            ("inflight_batches_max", 1),
+        ):
+            if getattr(self, name) < low:
+                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be at least {low}")
+        for name in ("delivery_timeout_s", "request_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be positive")
+        if self.linger_ms < 0:
+            raise InvalidRequest(f"linger_ms is {self.linger_ms}; it cannot be negative")

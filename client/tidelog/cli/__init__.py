@@ -1,0 +1,24 @@
+"""The command line: a thin skin over the library, one file per noun.
+
+What belongs here: options, output, processes started by hand (`tidelog dev`, `tidelog
+demo`). What does not: anything a program may want too, which is in the library. The
+broker and the Spark jobs are other packages, known here by name only and run as
+processes of their own.
+
+- `stream` `produce` `consume` `cluster` `dump` `verify` `dev` `demo`  the commands
+- `_app`        the tree of commands, and what becomes of errors
+- `_values`     durations, sizes, moments, positions, as people write them
+- `_output`     tables and JSON
+- `_processes`  child processes that never outlive us
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """The console script ``tidelog``: runs one command and exits with its code."""
+    import sys
+
+    from tidelog.cli._app import run
+
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+class Output(StrEnum):
+    """How a command prints what it found."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OUTPUT: Any = typer.Option(Output.TABLE, "--output", "-o", help="A table for people, or JSON for programs.")
+
+
+def console(*, to_stderr: bool = False) -> Console:
+    """Standard output as it is now: tests and pipes change it."""
+    return Console(stderr=to_stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+    """A plain table; the columns in `right` are numbers."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*("" if cell is None else str(cell) for cell in row))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> Table:
+    """Name and value, a line each."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold")
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        made.add_row(name, "" if value is None else str(value))
+    return made

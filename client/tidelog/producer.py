@@ -1,0 +1,522 @@
+"""The producer: records in, receipts out.
+
+This module chooses partitions, turns records into batches (`_batching`) and keeps the
+buffer's bound; `_sender` delivers the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from tidelog._batching import (
+    BATCH_OVERHEAD_BYTES,
+    RECORD_BYTES,
+    Batch,
+    GivenHeaders,
+    OpenBatch,
+    as_bytes,
+    as_headers,
+    as_subject,
+    encode,
+    record_size,
+    slices_near,
+)
+from tidelog._channels import Channels
+from tidelog._lane import Failed
+from tidelog._metadata import Metadata
+from tidelog._options import COMPRESSION, ProducerOptions
+from tidelog._partitioner import StickyPartition, partition_of, split_by_key
+from tidelog._sender import Delivery, Sender, own_copy
+from tidelog.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    PartitionNotFound,
+    ResourceExhausted,
+    TidelogError,
+)
+from tidelog.model import Receipt
+from tidelog.records import to_columns
+from tidelog.records.limits import RECORDS_PER_BATCH_MAX
+
+class _Gathering:
+    """The open batch of a partition, and when it goes."""
+
+    __slots__ = ("delivery", "linger", "open", "partition", "ripe")
+
+    def __init__(self, partition: int, delivery: Delivery) -> None:
+        self.partition = partition
+        self.delivery = delivery
+        self.open: OpenBatch | None = None
+        self.linger: asyncio.TimerHandle | asyncio.Handle | None = None
+        self.ripe = False
+        """The open batch has waited long enough and goes as soon as the window allows."""
+
+
+_FULL = OpenBatch()
+"""Stands where there is no open batch: it has no room."""
+
+
+class Producer:
+    """Writes records to one stream; made by `Client.producer`, used with ``async with``.
+
+    Not thread-safe: all calls belong to one event loop (`tidelog.blocking` has a producer
+    for threads).
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        channels: Channels,
+        metadata: Metadata,
+        options: ProducerOptions,
+        rng: random.Random,
+    ) -> None:
+        self.stream = stream
+        self.options = options
+        self._rng = rng
+        self._sender = Sender(stream, channels, metadata, options, rng, self._send_ripe)
+        self._budget = self._sender.budget
+        self._compression = COMPRESSION[options.compression]
+        self._gatherings: dict[int, _Gathering] = {}
+        self._sticky_open = _FULL
+        """The open batch that a record without a key goes to."""
+        self._loop: asyncio.AbstractEventLoop
+        self._started = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return (
+            f"<Producer {self.stream} unfinished={self._sender.unfinished} "
+            f"buffered={self._budget.used}/{self._budget.bytes_max}{state}>"
+        )
+
+    # --- life
+
+    async def start(self) -> None:
+        """Finds the stream and gets a producer id; ``async with`` does it.
+
+        Raises `StreamNotFound`, or `Unavailable` when no broker answers.
+        """
+        if self._started:
+            return
+        self._loop = asyncio.get_running_loop()
+        await self._sender.start()
+        description = self._sender.description
+        config = description.config
+        self._count = len(description.partitions)
+        self._batch_bytes_max = config.batch_bytes_max
+        self._size_max = min(self.options.batch_bytes, config.batch_bytes_max) - BATCH_OVERHEAD_BYTES
+        if self._size_max <= 0:
+            self._size_max = config.batch_bytes_max // 2
+        self._sticky = StickyPartition(self._count, self._rng.randrange(self._count))
+        self._started = True
+
+    async def close(self) -> None:
+        """Sends what is left and waits for it (see `flush`); the producer takes nothing more.
+
+        Raises like `flush`. When cancelled, or called again, it gives up what is left.
+        """
+        if not self._started:
+            self._closed = True
+            return
+        already, self._closed = self._closed, True
+        try:
+            if not already:
+                await self.flush()
+        finally:
+            await self._shut_down()
+
+    async def abort(self) -> None:
+        """Closes at once. What is unacknowledged fails; what was in flight, indefinitely."""
+        self._closed = True
+        if self._started:
+            await self._shut_down()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            await self.abort()
+        elif error is not None:
+            # The body's own error is the one to be seen.
+            try:
+                await self.close()
+            except TidelogError as failure:
+                error.add_note(f"and the producer lost records: {failure}")
+        else:
+            await self.close()
+
+    # --- records
+
+    def send_nowait(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: GivenHeaders | None = None,
+        subject: str | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Buffers a record; it is sent with others, in the background.
+
+        Whether it was committed shows at the next `flush` or `close`. Raises
+        `ResourceExhausted` (definite: the record was not taken) when the buffer is full:
+        ``await producer.drain()`` now and then, which also lets the event loop work.
+        """
+        # A million times a second: nothing here that a plain record does not need.
+        if (
+            value.__class__ is bytes
+            and key is None
+            and headers is None
+            and subject is None
+            and timestamp is None
+            and partition is None
+        ):
+            batch = self._sticky_open
+            room = batch.room - len(value) - RECORD_BYTES  # type: ignore[arg-type]
+            if room >= 0:
+                batch.room = room
+                batch.add_value(value)
+                batch.add_timestamp(time.time_ns())
+                return
+        self._append(value, key, headers, subject, timestamp, partition)
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: GivenHeaders | None = None,
+        subject: str | None = None,
+        timestamp: datetime | None = None,
+        partition: int | None = None,
+        expected_offset: int | None = None,
+    ) -> Receipt:
+        """Sends a record and waits for its receipt: it is committed when this returns.
+
+        Waits for room in the buffer if need be. `expected_offset` makes it a conditional
+        append (R9): it goes alone, and only if it gets that offset, else
+        `UnexpectedOffset`; it needs `partition` where the stream has several. A cancelled
+        send may still be carried out.
+        """
+        if expected_offset is not None:
+            return await self._send_alone(value, key, headers, subject, timestamp, partition, expected_offset)
+        while True:
+            try:
+                state, batch, index = self._append(value, key, headers, subject, timestamp, partition)
+                break
+            except _BufferFull as full:
+                await self._budget.room(full.size)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        batch.futures.append((index, future))
+        if state.open is batch and not state.delivery.lane.inflight and not state.ripe:
+            # Nothing to wait for; but whoever sends in this turn of the loop comes along.
+            state.ripe = True
+            if state.linger is not None:
+                state.linger.cancel()
+            state.linger = self._loop.call_soon(self._lingered, state)
+        return await future
+
+    async def send_batch(
+        self, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
+    ) -> list[Receipt]:
+        """Sends Arrow data and waits for its receipts: all of it is committed when this returns.
+
+        Columns: any of key, value, headers, subject, timestamp (`to_columns`). Large data
+        goes as several batches, keyed rows to their partitions; one receipt each. Waits
+        for room in the buffer. On an error the other batches may have been committed.
+        """
+        futures: list[asyncio.Future[Receipt]] = []
+        try:
+            for target, columns in self._parts(data, partition):
+                size = columns.nbytes + BATCH_OVERHEAD_BYTES
+                while not self._budget.take(min(size, self._budget.bytes_max)):
+                    self._seal_all()
+                    await self._budget.room(size)
+                    self._check_usable()
+                futures.append(self._send_columns(target, columns, min(size, self._budget.bytes_max)))
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        if futures:
+            await asyncio.wait(futures)
+        return [future.result() for future in futures]
+
+    def send_batch_nowait(self, data: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
+        """Buffers Arrow data, as `send_nowait` does a record: all of it or, with `ResourceExhausted`, none."""
+        parts = list(self._parts(data, partition))
+        sizes = [columns.nbytes + BATCH_OVERHEAD_BYTES for _, columns in parts]
+        if not self._budget.take(sum(sizes)):
+            self._seal_all()
+            raise self._buffer_full(sum(sizes))
+        for (target, columns), size in zip(parts, sizes, strict=True):
+            self._send_columns(target, columns, size, watched=False)
+
+    async def drain(self) -> None:
+        """Waits while more than half of the buffer is in use; always lets the event loop run once."""
+        await asyncio.sleep(0)
+        half = self._budget.bytes_max // 2
+        while self._budget.used > half and not self._closed:
+            await self._budget.room(half)
+
+    async def flush(self) -> None:
+        """Sends everything buffered so far and waits for it.
+
+        Raises the first failure of records sent without waiting (`send_nowait`) since the
+        last flush, with their number in ``details["records_lost"]``; it is indefinite if
+        any of them was.
+        """
+        self._check_started()
+        self._seal_all()
+        await self._sender.finished()
+
+    # --- from records to batches
+
+    def _append(
+        self,
+        value: object,
+        key: object,
+        given_headers: GivenHeaders | None,
+        given_subject: object,
+        timestamp: datetime | None,
+        partition: int | None,
+    ) -> tuple[_Gathering, OpenBatch, int]:
+        self._check_usable()
+        value, key = as_bytes(value, "value"), as_bytes(key, "key")
+        headers, subject = as_headers(given_headers), as_subject(given_subject)
+        timestamp_ns = time.time_ns() if timestamp is None else round_to_us(timestamp) * 1000
+        state = self._gathering(self._choose(key, partition))
+        batch = state.open
+        size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
+        if batch is not None and (
+            batch.used + size > self._size_max or len(batch.values) >= RECORDS_PER_BATCH_MAX
+        ):
+            self._seal(state)
+            state = self._gathering(self._choose(key, partition))
+            batch = state.open
+            size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
+        if size > self._batch_bytes_max - BATCH_OVERHEAD_BYTES:
+            raise BatchTooLarge(
+                f"a record of {size} bytes does not fit into a batch of at most {self._batch_bytes_max} bytes "
+                "(batch_bytes_max)"
+            )
+        if batch is None:
+            batch = self._open(state)
+        if not batch.reserve(size, self._budget, self._size_max):
+            # What is buffered must not wait for company that finds no room.
+            self._seal_all()
+            raise self._buffer_full(size)
+        index = batch.append(value, timestamp_ns, key, headers, subject, size)
+        return state, batch, index
+
+    def _choose(self, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            if not 0 <= partition < self._count:
+                raise PartitionNotFound(
+                    f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
+                )
+            return partition
+        if key is None or self._count == 1:
+            return self._sticky.current
+        return partition_of(key, self._count)
+
+    def _gathering(self, partition: int) -> _Gathering:
+        state = self._gatherings.get(partition)
+        if state is None:
+            state = _Gathering(partition, self._sender.delivery(partition))
+            self._gatherings[partition] = state
+        return state
+
+    def _open(self, state: _Gathering) -> OpenBatch:
+        batch = state.open = OpenBatch()
+        state.ripe = False
+        state.linger = self._loop.call_later(self.options.linger_ms / 1000, self._lingered, state)
+        if state.partition == self._sticky.current:
+            self._sticky_open = batch
+        return batch
+
+    def _lingered(self, state: _Gathering) -> None:
+        state.linger = None
+        if state.open is None:
+            return
+        if state.delivery.lane.window_open or state.delivery.lane.held:
+            self._seal(state)
+        else:
+            state.ripe = True
+
+    def _send_ripe(self, partition: int) -> None:
+        """The partition's window has room."""
+        state = self._gatherings.get(partition)
+        if state is not None and state.ripe and state.open is not None:
+            self._seal(state)
+
+    def _seal_all(self) -> None:
+        for state in list(self._gatherings.values()):
+            if state.open is not None:
+                self._seal(state)
+
+    def _seal(self, state: _Gathering) -> None:
+        """The open batch is encoded and goes to its lane."""
+        batch, state.open, state.ripe = state.open, None, False
+        assert batch is not None
+        if state.linger is not None:
+            state.linger.cancel()
+            state.linger = None
+        if self._sticky_open is batch:
+            self._sticky_open = _FULL
+            self._sticky.step()
+        if not batch.values:
+            self._budget.release(batch.granted)
+            return
+        sealed = self._sender.new_batch(state.partition, len(batch.values), batch.granted)
+        sealed.futures = batch.futures
+        self._submit(state, sealed, batch.columns())
+
+    def _submit(self, state: _Gathering, batch: Batch, columns: pa.RecordBatch) -> None:
+        lane = state.delivery.lane
+        try:
+            batch.data = encode(
+                columns,
+                self._compression,
+                self._batch_bytes_max,
+                producer_id=lane.identity.producer_id,
+                producer_epoch=lane.identity.producer_epoch,
+                base_sequence=lane.next_sequence(),
+            )
+        except TidelogError as error:
+            self._sender.report(Failed(batch, error))
+        else:
+            self._sender.submit(state.delivery, batch)
+
+    def _parts(self, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+        """Arrow data as batches of the right size, each with its partition."""
+        self._check_usable()
+        now_us = time.time_ns() // 1000
+        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+        parts: list[tuple[int, pa.RecordBatch]] = []
+        for found in batches:
+            if not found.num_rows:
+                continue
+            columns = to_columns(found, now_us=now_us)
+            if partition is None and self._count > 1 and "key" in columns.schema.names:
+                targets = split_by_key(columns, self._count, self._sticky.current)
+            else:
+                targets = [(-1 if partition is None else self._choose(None, partition), columns)]
+            for target, part in targets:
+                for piece in slices_near(part, self._size_max, self._batch_bytes_max):
+                    parts.append((self._sticky.step() if target < 0 else target, piece))
+        return parts
+
+    def _send_columns(
+        self, partition: int, columns: pa.RecordBatch, held_bytes: int, *, watched: bool = True
+    ) -> asyncio.Future[Receipt]:
+        state = self._gathering(partition)
+        if state.open is not None:
+            # What was sent to the partition earlier stays in front.
+            self._seal(state)
+        batch = self._sender.new_batch(partition, columns.num_rows, held_bytes)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        if watched:
+            batch.future = future
+        self._submit(state, batch, columns)
+        return future
+
+    async def _send_alone(
+        self,
+        value: object,
+        key: object,
+        headers: GivenHeaders | None,
+        subject: object,
+        timestamp: datetime | None,
+        partition: int | None,
+        expected_offset: int,
+    ) -> Receipt:
+        self._check_usable()
+        if partition is None and self._count > 1:
+            raise InvalidRequest(
+                f"expected_offset needs a partition: stream {self.stream} has {self._count}", field="partition"
+            )
+        single = OpenBatch()
+        value, key = as_bytes(value, "value"), as_bytes(key, "key")
+        checked, text = as_headers(headers), as_subject(subject)
+        size = record_size(value, key, checked, text, 0)
+        timestamp_ns = time.time_ns() if timestamp is None else round_to_us(timestamp) * 1000
+        while not single.reserve(size, self._budget, size):
+            self._seal_all()
+            await self._budget.room(size + 1)
+            self._check_usable()
+        single.append(value, timestamp_ns, key, checked, text, size)
+        state = self._gathering(self._choose(None, partition or 0))
+        if state.open is not None:
+            self._seal(state)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        batch = self._sender.new_batch(state.partition, 1, single.granted)
+        batch.future, batch.expected_offset = future, expected_offset
+        self._submit(state, batch, single.columns())
+        return await future
+
+    # --- the rest
+
+    def _buffer_full(self, size: int) -> _BufferFull:
+        return _BufferFull(
+            size,
+            f"the producer's buffer is full: {self._budget.used} of {self._budget.bytes_max} bytes "
+            "(buffer_bytes_max); wait with drain(), or use send()",
+        )
+
+    def _check_started(self) -> None:
+        if not self._started:
+            raise InvalidRequest("the producer is not started; use it with `async with`")
+
+    def _check_usable(self) -> None:
+        self._check_started()
+        if self._closed:
+            raise InvalidRequest("the producer is closed")
+        if self._sender.fatal is not None:
+            raise own_copy(self._sender.fatal)
+
+    async def _shut_down(self) -> None:
+        reason = InvalidRequest("the producer was closed before the record was sent")
+        self._sticky_open = _FULL
+        for state in self._gatherings.values():
+            if state.linger is not None:
+                state.linger.cancel()
+                state.linger = None
+            if state.open is not None:
+                batch, state.open = state.open, None
+                self._budget.release(batch.granted)
+                for _, future in batch.futures:
+                    if not future.done():
+                        future.set_exception(own_copy(reason))
+        await self._sender.stop()
+
+
+class _BufferFull(ResourceExhausted):
+    """`ResourceExhausted` of the producer's own buffer, with the size that found no room."""
+
+    def __init__(self, size: int, message: str) -> None:
+        super().__init__(message)
+        self.size = size
+
+
+def round_to_us(moment: datetime) -> int:
+    """Microseconds since the epoch; a naive datetime is refused, because it names no moment."""
+    if moment.tzinfo is None:
+        raise InvalidRequest(f"the timestamp {moment.isoformat()} has no time zone; give it one")
+    whole, fraction = divmod(moment.timestamp(), 1)
+    del fraction
+    return int(whole) * 1_000_000 + moment.microsecond

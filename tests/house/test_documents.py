@@ -1,0 +1,105 @@
+"""What the documents name exists: files, links, `make` targets, `tidelog` commands and their options.
+
+Decision records are left out: they tell what was so on the day they were written.
+"""
+
+import fnmatch
+import importlib
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from house import markdown
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    if path.relative_to(ROOT).parts[:2] != ("docs", "decisions")
+)
+NOT_OURS = {".git", ".venv", ".build", "__pycache__"}
+TOP_LEVEL = {path.name for path in ROOT.iterdir()} - NOT_OURS
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def our_paths() -> list[str]:
+    """Every file and folder of the repository, from the top folder down, with a slash in front."""
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in NOT_OURS]
+        found += ["/" + str((Path(folder) / name).relative_to(ROOT)) for name in [*folders, *files]]
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_in_backticks_exists_from_the_top_or_below_a_source_root(
+    document: str, our_paths: list[str]
+) -> None:
+    missing = [
+        path
+        for path in markdown.paths(text_of(document), TOP_LEVEL)
+        if not fnmatch.filter(our_paths, "*/" + path.rstrip("/"))
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
+    folder = (ROOT / document).parent
+
+    assert [target for target in markdown.links(text_of(document)) if not (folder / target).exists()] == []
+
+
+def make_targets() -> dict[str, str]:
+    """Targets of the Makefile with what `make help` says of them, which may be nothing."""
+    rules = re.findall(r"^([a-z][\w-]*):(?!=)[^#\n]*(?:## (.*))?$", text_of("Makefile"), re.MULTILINE)
+    return dict(rules)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_make_target_named_exists(document: str) -> None:
+    words = [word for call in markdown.commands(text_of(document), "make") for word in call]
+    named = {word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)}
+
+    assert named - make_targets().keys() == set()
+
+
+def test_make_help_explains_every_target() -> None:
+    assert [target for target, explanation in make_targets().items() if not explanation] == []
+
+
+def help_of(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `tidelog WORDS --help` prints; empty if there is no such command."""
+    script = tomllib.loads(text_of("pyproject.toml"))["project"]["scripts"]["tidelog"]
+    module, _, function = script.partition(":")
+    monkeypatch.setattr(sys, "argv", ["tidelog", *words, "--help"])
+    monkeypatch.setenv("COLUMNS", "250")
+    try:
+        getattr(importlib.import_module(module), function)()
+    except SystemExit as end:
+        if end.code not in (0, None):
+            return ""
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_tidelog_command_named_exists_with_the_options_named(
+    document: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = []
+    for call in markdown.commands(text_of(document), "tidelog"):
+        help_text = help_of(markdown.before_options(call), monkeypatch, capsys)
+        known = set(re.findall(r"--[a-z][a-z-]*", help_text))
+        if not help_text or set(markdown.long_options(call)) - known - {"--help", "--version"}:
+            wrong.append(" ".join(["tidelog", *call]))
+
+    assert wrong == []

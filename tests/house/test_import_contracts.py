@@ -1,0 +1,92 @@
+"""The import contracts of pyproject.toml hold, and each of them fails when a forbidden import is planted."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE_ROOTS = ["proto", "client", "broker", "spark-jobs"]
+
+
+class Plant(NamedTuple):
+    contract: str  # as it begins in pyproject.toml
+    module: str  # a file that is put beside the real ones
+    imported: str
+
+
+PLANTS = [
+    Plant("Broker and Spark stand on the library", "proto/tidelog_proto/planted.py", "tidelog.errors"),
+    Plant("Broker and Spark stand on the library", "client/tidelog/planted.py", "tidelog_broker.errors"),
+    Plant(
+        "Broker and Spark stand on the library",
+        "spark-jobs/tidelog_spark/planted.py",
+        "tidelog_broker.errors",
+    ),
+    Plant("Broker and Spark stand on the library", "broker/tidelog_broker/planted.py", "tidelog_spark"),
+    Plant("The broker uses only the parts", "broker/tidelog_broker/runtime/planted.py", "tidelog.producer"),
+    Plant("Inside the broker", "broker/tidelog_broker/storage/planted.py", "tidelog_broker.runtime"),
+    Plant(
+        "The parts of the core",
+        "broker/tidelog_broker/core/metadata/planted.py",
+        "tidelog_broker.core.replication",
+    ),
+    Plant("The core is sans-IO", "broker/tidelog_broker/core/replication/planted.py", "time"),
+    Plant("The core is sans-IO", "broker/tidelog_broker/core/metadata/planted.py", "tidelog_proto"),
+]
+
+
+@pytest.fixture
+def sources(repository: Path, tmp_path: Path) -> Path:
+    """A copy of the source roots, to plant in."""
+    for root in SOURCE_ROOTS:
+        shutil.copytree(repository / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint_imports(sources: Path) -> tuple[int, str]:
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    path = os.pathsep.join(str(sources / root) for root in SOURCE_ROOTS)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache"],
+        cwd=sources,
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def contract_names(repository: Path) -> list[str]:
+    settings = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    return [contract["name"] for contract in settings["tool"]["importlinter"]["contracts"]]
+
+
+def test_the_sources_keep_every_contract(sources: Path) -> None:
+    returncode, output = lint_imports(sources)
+
+    assert returncode == 0, output
+
+
+def test_every_contract_is_tried_with_a_plant(repository: Path) -> None:
+    names = contract_names(repository)
+
+    assert [name for name in names if not any(name.startswith(plant.contract) for plant in PLANTS)] == []
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.module}-imports-{plant.imported}")
+def test_a_forbidden_import_breaks_its_contract(sources: Path, repository: Path, plant: Plant) -> None:
+    (sources / plant.module).write_text(f"import {plant.imported}\n", encoding="utf-8")
+
+    returncode, output = lint_imports(sources)
+
+    (name,) = [name for name in contract_names(repository) if name.startswith(plant.contract)]
+    assert returncode == 1, output
+    assert f"{name} BROKEN" in output

