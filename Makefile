@@ -26,8 +26,10 @@ setup: ## make .venv, or bring it up to date
 demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
 	@exec $(BIN)/tidelog demo $(ARGS)
 
+# What tests write stays below .build, and only what failed tests wrote is kept.
 test: setup ## all tests; ARGS goes to pytest
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@mkdir -p .build/tests
+	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .
@@ -51,5 +53,5 @@ define generate
 rm -rf $(GENERATED) && mkdir -p $(GENERATED) && \
 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto \
   --python_out=$(GENERATED) --grpc_python_out=$(GENERATED) \
-  --mypy_out=$(GENERATED) --mypy_grpc_out=$(GENERATED) proto/tidelog_proto/*.proto
+  --mypy_out=quiet:$(GENERATED) --mypy_grpc_out=quiet:$(GENERATED) proto/tidelog_proto/*.proto
 endef

@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run a broker until SIGTERM",
         epilog="Example: tidelog-broker run --data-dir ./data --nats nats://127.0.0.1:4222",
     )
-    runs.add_argument("--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it")
+    runs.add_argument(
+        "--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it"
+    )
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
         text = (field.description or "").replace("%", "%%")
@@ -74,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     formats = commands.add_parser(
         "format",
         help="make an empty data directory, once",
-        description="Makes a data directory of a new cluster with one broker. Refuses a folder that holds data.",
+        description="Makes the data directory of a new cluster with one broker. Refuses one that holds data.",
         epilog="Example: tidelog-broker format --data-dir ./data",
     )
     formats.add_argument("--data-dir", type=Path, required=True, help="folder to format; it is created")
@@ -84,8 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     recovers = commands.add_parser(
         "recover",
         help="make a data directory usable after a failed flush",
-        description="After a failed flush nobody knows what the disk holds. This reads everything past the recovery "
-        "points, writes it into new files, flushes them and takes the FAILED mark away. Run it when the disk is sound.",
+        description="After a failed flush nobody knows what the disk holds. This reads everything past the "
+        "recovery points, writes it into new files, flushes them and takes the FAILED mark away. Run it when "
+        "the disk is sound.",
         epilog="Example: tidelog-broker recover --data-dir ./data",
     )
     recovers.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")

@@ -17,10 +17,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-
-
 MIB = 1 << 20
-
 
 
 def parse_listen(spec: str) -> tuple[str, str, int, str, int | None]:
@@ -34,7 +31,9 @@ def parse_listen(spec: str) -> tuple[str, str, int, str, int | None]:
     address, at, advertised = rest.partition("@")
     host, port = _host_port(address, spec)
     if port is None:
-        raise ValueError(f"listener {spec!r} names no port; write name=host:port, for example {name}={host}:9210")
+        raise ValueError(
+            f"listener {spec!r} names no port; write name=host:port, for example {name}={host}:9210"
+        )
     shown_host, shown_port = _host_port(advertised, spec) if at else (host, None)
     if not name.replace("-", "").isalnum():
         raise ValueError(f"listener name {name!r} has other characters than letters, digits and '-'")
@@ -88,44 +87,65 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(description="Folder for logs and metadata; created by `tidelog-broker format`.")
     broker_id: int | None = Field(
-        default=None, ge=0, le=0x7FFFFFFF, description="Refuse a data directory of another broker; absent: take what is there."
+        default=None,
+        ge=0,
+        le=0x7FFFFFFF,
+        description="Refuse a data directory of another broker; absent: take what is there.",
     )
     listeners: Annotated[list[str], AfterValidator(_checked)] = Field(
         default=["internal=127.0.0.1:9210"],
         description="gRPC addresses as name=host:port[@advertised-host[:port]]; port 0 takes a free one.",
     )
     http: Annotated[str, AfterValidator(_checked_address)] = Field(
-        default="127.0.0.1:9211", description="host:port of /metrics, /healthz, /readyz and /debug/state; empty: none."
+        default="127.0.0.1:9211",
+        description="host:port of /metrics, /healthz, /readyz and /debug/state; empty: none.",
     )
     rack: str = Field(default="", description="Where this broker stands; replicas are spread over racks.")
     nats: str = Field(
-        default="", description="URLs of the NATS servers, comma-separated; empty: streams with a subject record nothing."
+        default="",
+        description="URLs of NATS servers, comma-separated; empty: streams with a subject record nothing.",
     )
     nats_name: str = Field(default="tidelog", description="The client name shown by the NATS server.")
 
     flush_threads: int = Field(default=4, ge=1, le=64, description="Files flushed at a time.")
     catch_up_threads: int = Field(default=2, ge=1, le=64, description="Threads that read old segments.")
     open_files_max: int = Field(default=512, ge=16, description="Files kept open between uses.")
-    tail_cache_bytes_max: int = Field(default=64 * MIB, ge=0, description="Recent batches kept in memory. Bytes.")
+    tail_cache_bytes_max: int = Field(
+        default=64 * MIB, ge=0, description="Recent batches kept in memory. Bytes."
+    )
     disk_reserve_bytes: int = Field(
         default=16 * MIB, ge=0, description="Set aside so that metadata can be written on a full disk. Bytes."
     )
 
     produce_timeout_ms: int = Field(
-        default=30_000, ge=1, description="How long an append waits for its commit if the request does not say. ms."
+        default=30_000,
+        ge=1,
+        description="How long an append waits for its commit if the request does not say. ms.",
     )
-    checkpoint_interval_ms: int = Field(default=1000, ge=10, description="How often recovery points are saved while writing. ms.")
+    checkpoint_interval_ms: int = Field(
+        default=1000, ge=10, description="How often recovery points are saved while writing. ms."
+    )
     page_cache_flush_interval_ms: int = Field(
-        default=30_000, ge=10, description="After this long page-cache streams are flushed in the background. ms."
+        default=30_000,
+        ge=10,
+        description="After this long page-cache streams are flushed in the background. ms.",
     )
     page_cache_dirty_bytes_max: int = Field(
         default=256 * MIB, ge=MIB, description="Over this much unflushed data a flush begins at once. Bytes."
     )
-    sweep_interval_ms: int = Field(default=10_000, ge=10, description="How often retention and age rolls are looked at. ms.")
-    deleted_delay_ms: int = Field(default=60_000, ge=0, description="How long a deleted stream's files are kept. ms.")
-    connections_max: int = Field(default=10_000, ge=1, description="Calls served at a time; others are refused.")
+    sweep_interval_ms: int = Field(
+        default=10_000, ge=10, description="How often retention and age rolls are looked at. ms."
+    )
+    deleted_delay_ms: int = Field(
+        default=60_000, ge=0, description="How long a deleted stream's files are kept. ms."
+    )
+    connections_max: int = Field(
+        default=10_000, ge=1, description="Calls served at a time; others are refused."
+    )
     log_json: bool = Field(default=False, description="Write log lines as JSON (for pods).")
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error.")
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error."
+    )
 
     @classmethod
     def load(cls, config_file: Path | None = None, **flags: Any) -> Settings:

@@ -44,13 +44,19 @@ class Metrics:
             ["source"], registry=self.registry,
         )  # fmt: skip
         self.flush_seconds = Histogram(
-            "tidelog_flush_seconds", "Duration of a flush round.", buckets=FLUSH_BUCKETS, registry=self.registry
+            "tidelog_flush_seconds",
+            "Duration of a flush round.",
+            buckets=FLUSH_BUCKETS,
+            registry=self.registry,
         )
         self.failed = Gauge(
             "tidelog_storage_failed", "1 after a write or flush failed.", registry=self.registry
         )
         self.nats_messages = Counter(
-            "tidelog_nats_messages", "NATS messages by what became of them.", ["outcome"], registry=self.registry
+            "tidelog_nats_messages",
+            "NATS messages by what became of them.",
+            ["outcome"],
+            registry=self.registry,
         )
 
 

@@ -39,7 +39,9 @@ GRACE_SECONDS = 0.5
 class Service:
     """A broker process: start, wait, stop."""
 
-    def __init__(self, settings: Settings, *, files: Files | None = None, clock: Clock = system_clock) -> None:
+    def __init__(
+        self, settings: Settings, *, files: Files | None = None, clock: Clock = system_clock
+    ) -> None:
         """`files` and `clock` are the operating system's unless a test gives others."""
         self._settings = settings
         self._files = files or OsFiles()
@@ -149,7 +151,11 @@ class Service:
         host, port = parse_address(self._settings.http)
         try:
             self._http = HttpDoor(
-                host, port, self.broker.metrics, ready=lambda: self.broker.ready_reason, state=self.broker.state
+                host,
+                port,
+                self.broker.metrics,
+                ready=lambda: self.broker.ready_reason,
+                state=self.broker.state,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
@@ -195,9 +201,8 @@ async def serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await service.start()
-    waiter = asyncio.create_task(stop.wait())
-    await asyncio.wait([waiter, service.broker.failed], return_when=asyncio.FIRST_COMPLETED)
-    waiter.cancel()
+    service.broker.failed.add_done_callback(lambda failed: stop.set())
+    await stop.wait()
     failed = service.broker.failed.done()
     if failed:
         # Marked before anything else: what follows may hang on the broken disk.
@@ -218,4 +223,3 @@ def _limits(settings: Settings) -> BrokerLimits:
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
     )
-

@@ -1,0 +1,62 @@
+"""Tidelog: a replicated, durable log for NATS and Kubernetes, with Arrow from producer to lake.
+
+What belongs here: what applications import. `connect` is the way in; `tidelog.blocking`
+has the same without asyncio; `tidelog.records` is the format. Names with an underscore
+are nobody's business outside.
+
+The imports are lazy, so that the broker, which shares `errors`, `model`, `records` and
+`wire`, never loads the client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog._fetching import FetchedBatch as FetchedBatch
+    from tidelog._options import ClientOptions as ClientOptions
+    from tidelog._options import ProducerOptions as ProducerOptions
+    from tidelog._options import ReaderOptions as ReaderOptions
+    from tidelog._retry import RetryPolicy as RetryPolicy
+    from tidelog.client import Client as Client
+    from tidelog.client import connect as connect
+    from tidelog.errors import TidelogError as TidelogError
+    from tidelog.model import Durability as Durability
+    from tidelog.model import Position as Position
+    from tidelog.model import Receipt as Receipt
+    from tidelog.model import Record as Record
+    from tidelog.model import Retention as Retention
+    from tidelog.model import StreamSettings as StreamSettings
+    from tidelog.producer import Producer as Producer
+    from tidelog.reader import Reader as Reader
+
+_WHERE = {
+    "Client": "client",
+    "ClientOptions": "_options",
+    "Durability": "model",
+    "FetchedBatch": "_fetching",
+    "Position": "model",
+    "Producer": "producer",
+    "ProducerOptions": "_options",
+    "Reader": "reader",
+    "ReaderOptions": "_options",
+    "Receipt": "model",
+    "Record": "model",
+    "Retention": "model",
+    "RetryPolicy": "_retry",
+    "StreamSettings": "model",
+    "TidelogError": "errors",
+    "connect": "client",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+    return getattr(import_module(f"tidelog.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -170,7 +170,9 @@ def _headers_array(rows: Sequence[Headers]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=HEADERS)
 
 
-def record_size(value: bytes | None, key: bytes | None, headers: Headers, subject: str | None, position: int) -> int:
+def record_size(
+    value: bytes | None, key: bytes | None, headers: Headers, subject: str | None, position: int
+) -> int:
     """Upper bound of what a record at `position` adds to its batch. Bytes.
 
     A column's first entry also pays for the nulls of all records before it.
@@ -201,7 +203,9 @@ def as_headers(given: GivenHeaders | None) -> Headers:
     if not given:
         return ()
     pairs = given.items() if isinstance(given, Mapping) else given
-    headers = tuple((_as_text(name, "header's name"), as_bytes(value, "header's value")) for name, value in pairs)
+    headers = tuple(
+        (_as_text(name, "header's name"), as_bytes(value, "header's value")) for name, value in pairs
+    )
     if len(headers) > HEADERS_PER_RECORD_MAX:
         raise InvalidRequest(f"{len(headers)} headers; a record has at most {HEADERS_PER_RECORD_MAX}")
     return headers
@@ -264,8 +268,8 @@ class Batch:
         """What was reported; the batch is only remembered for its sequences then."""
 
     def __repr__(self) -> str:
-        doubt = " doubtful" if self.doubt else ""
-        return f"<Batch {self.number} partition={self.partition} records={self.count} bytes={len(self.data)}{doubt}>"
+        size = f"records={self.count} bytes={len(self.data)}"
+        return f"<Batch {self.number} partition={self.partition} {size}{' doubtful' if self.doubt else ''}>"
 
     @property
     def unwatched(self) -> int:
@@ -302,8 +306,8 @@ def encode(
     )
     if len(data) > size_max:
         raise BatchTooLarge(
-            f"{columns.num_rows} records make a batch of {len(data)} bytes; the stream takes {size_max} at most "
-            "(batch_bytes_max)"
+            f"{columns.num_rows} records make a batch of {len(data)} bytes; the stream takes at most "
+            f"{size_max} (batch_bytes_max)"
         )
     return data
 
@@ -329,7 +333,8 @@ def _halved(columns: pa.RecordBatch, size_max: int) -> Iterator[pa.RecordBatch]:
         return
     if columns.num_rows == 1:
         raise BatchTooLarge(
-            f"one record has {columns.nbytes} bytes; with its header it must fit into {size_max} (batch_bytes_max)"
+            f"one record has {columns.nbytes} bytes; with its header it must fit into {size_max} "
+            "(batch_bytes_max)"
         )
     half = columns.num_rows // 2
     yield from _halved(columns.slice(0, half), size_max)

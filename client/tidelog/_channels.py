@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -46,6 +47,28 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
+class FetchCall(Protocol):
+    """What is used of a running Fetch call."""
+
+    async def read(self) -> object: ...
+
+    def cancel(self) -> bool: ...
+
+
+class ProduceCall(Protocol):
+    """What is used of a running Produce call; requests are serialized already (`_framing`)."""
+
+    async def wait_for_connection(self) -> None: ...
+
+    async def write(self, request: bytes) -> None: ...
+
+    async def read(self) -> object: ...
+
+    async def code(self) -> grpc.StatusCode: ...
+
+    def cancel(self) -> bool: ...
+
+
 class Broker:
     """The calls to one address."""
 
@@ -55,25 +78,24 @@ class Broker:
         self.log = log_pb2_grpc.LogStub(self._channel)
         self.metadata = metadata_pb2_grpc.MetadataStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
-        # The two streams that carry batches bypass the generated code (`_framing`).
-        self.produce: Callable[[], grpc.aio.StreamStreamCall[bytes, log_pb2.ProduceResponse]] = (
-            self._channel.stream_stream(
-                PRODUCE_METHOD, response_deserializer=log_pb2.ProduceResponse.FromString
-            )
+        # The two streams that carry batches bypass the generated code.
+        produce: Any = self._channel.stream_stream(
+            PRODUCE_METHOD,
+            request_serializer=None,
+            response_deserializer=log_pb2.ProduceResponse.FromString,
         )
-        self.fetch: Callable[[log_pb2.FetchRequest], grpc.aio.UnaryStreamCall[Any, Any]] = (
-            self._channel.unary_stream(
-                FETCH_METHOD,
-                request_serializer=log_pb2.FetchRequest.SerializeToString,
-                response_deserializer=parse_fetch_answer,
-            )
+        self.produce: Callable[[], ProduceCall] = produce
+        self.fetch: Callable[[log_pb2.FetchRequest], FetchCall] = self._channel.unary_stream(
+            FETCH_METHOD,
+            request_serializer=log_pb2.FetchRequest.SerializeToString,
+            response_deserializer=parse_fetch_answer,
         )
 
     def __repr__(self) -> str:
         return f"<Broker {self.address}>"
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._channel.close(None)
 
 
 class Channels:
@@ -132,7 +154,8 @@ class Channels:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         asking = {
-            asyncio.create_task(self._ask(address, deadline, reasons, policy, rng)) for address in self.bootstrap
+            asyncio.create_task(self._ask(address, deadline, reasons, policy, rng))
+            for address in self.bootstrap
         }
         try:
             while asking:
@@ -158,14 +181,10 @@ class Channels:
         loop = asyncio.get_running_loop()
         tries = 0
         while (left := deadline - loop.time()) > 0:
-            timeout_s = left
+            broker = self.broker(address)
+            request = metadata_pb2.ResolveRequest()
             try:
-                await on(
-                    self.broker(address),
-                    lambda broker, timeout_s=timeout_s: broker.metadata.Resolve(
-                        metadata_pb2.ResolveRequest(), timeout=timeout_s
-                    ),
-                )
+                await on(broker, partial(_resolve, request=request, timeout_s=left))
             except TidelogError as error:
                 reasons[address] = error.message
                 tries += 1
@@ -187,6 +206,12 @@ async def on(broker: Broker, call: Callable[[Broker], Awaitable[T]]) -> T:
         return await call(broker)
     except grpc.RpcError as error:
         raise error_from_rpc(error, broker.address) from None
+
+
+async def _resolve(
+    broker: Broker, request: metadata_pb2.ResolveRequest, timeout_s: float
+) -> metadata_pb2.ResolveResponse:
+    return await broker.metadata.Resolve(request, timeout=timeout_s)
 
 
 def _checked_address(address: str) -> str:

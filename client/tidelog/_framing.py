@@ -59,7 +59,9 @@ def parse_fetch_answer(data: bytes) -> FetchAnswer:
                 if end > size:
                     break
                 rest = data[:start] + data[end:]
-                return FetchAnswer(log_pb2.FetchResponse.FromString(rest), pa.py_buffer(data).slice(at, length))
+                return FetchAnswer(
+                    log_pb2.FetchResponse.FromString(rest), pa.py_buffer(data).slice(at, length)
+                )
             at = _skip(data, at, tag & 7)
     except IndexError:
         pass

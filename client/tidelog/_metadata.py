@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from tidelog import wire
-from tidelog._channels import Broker, Channels
+from tidelog._channels import Broker, Channels, on
 from tidelog._retry import RetryPolicy, retrying
 from tidelog.errors import NotLeader, PartitionNotFound, StreamNotFound
-from tidelog.model import StreamDescription, id_text
+from tidelog.model import BrokerDescription, StreamDescription, id_text
 from tidelog_proto import metadata_pb2
+
+T = TypeVar("T")
 
 
 class Metadata:
     """A client's view of the cluster; bounded by the streams that it uses."""
 
-    def __init__(self, channels: Channels, *, timeout_s: float, policy: RetryPolicy, rng: random.Random) -> None:
+    def __init__(
+        self, channels: Channels, *, timeout_s: float, policy: RetryPolicy, rng: random.Random
+    ) -> None:
         self._channels = channels
         self._timeout_s = timeout_s
         self._policy = policy
@@ -58,17 +64,33 @@ class Metadata:
 
         Raises `PartitionNotFound`, and `NotLeader` (retriable) while it has none.
         """
-        if not 0 <= partition < len(stream.partitions):
-            raise PartitionNotFound(
-                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
-            )
+        self.check_partition(stream, partition)
         leader = stream.partitions[partition].leader
         if leader is None:
             raise NotLeader(f"{stream.name}/{partition} has no leader now")
         address = self._addresses.get(leader)
         if address is None:
-            raise NotLeader(f"{stream.name}/{partition} is led by broker {leader}, which has no known address")
+            raise NotLeader(
+                f"{stream.name}/{partition} is led by broker {leader}, which has no known address"
+            )
         return address
+
+    async def at_leader(
+        self, stream: StreamDescription, partition: int, call: Callable[[Broker], Awaitable[T]]
+    ) -> T:
+        """The answer of the partition's leader to one call."""
+        return await on(self._channels.broker(self.leader_address(stream, partition)), call)
+
+    def forget(self, name: str) -> None:
+        """The stream has changed; ask again when it is needed."""
+        self._streams.pop(name, None)
+
+    @staticmethod
+    def check_partition(stream: StreamDescription, partition: int) -> None:
+        if not 0 <= partition < len(stream.partitions):
+            raise PartitionNotFound(
+                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
+            )
 
     async def close(self) -> None:
         asking = list(self._asking.values())
@@ -92,7 +114,7 @@ class Metadata:
         )
         brokers = [wire.broker_from_proto(broker) for broker in answer.brokers]
         self._addresses = {
-            broker.broker_id: broker.listeners[0].target for broker in brokers if broker.listeners
+            broker.broker_id: self._reachable(broker) for broker in brokers if broker.listeners
         }
         self._channels.learn(list(self._addresses.values()))
         if not answer.streams:
@@ -101,6 +123,11 @@ class Metadata:
         stream = wire.stream_from_proto(answer.streams[0])
         self._streams[name] = stream
         return stream
+
+    def _reachable(self, broker: BrokerDescription) -> str:
+        """The listener that this client was pointed at, if it is one of the broker's, else its first."""
+        targets = [listener.target for listener in broker.listeners]
+        return next((target for target in targets if target in self._channels.bootstrap), targets[0])
 
     async def _ask(self, broker: Broker, name: str) -> metadata_pb2.ResolveResponse:
         return await broker.metadata.Resolve(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from tidelog._retry import RetryPolicy
@@ -11,7 +11,7 @@ from tidelog.errors import InvalidRequest
 from tidelog.records import Compression
 from tidelog_proto import common_pb2
 
-ACKS: Final[Mapping[str, common_pb2.Acks]] = {
+ACKS: Final[Mapping[str, common_pb2.Acks.ValueType]] = {
     "all": common_pb2.ACKS_ALL,
     "leader": common_pb2.ACKS_LEADER,
     "none": common_pb2.ACKS_NONE,
@@ -48,7 +48,7 @@ class ProducerOptions:
     """How long one attempt may take at the broker."""
     inflight_batches_max: int = 5
     """Unanswered batches per partition; the broker's own bound caps it (R8)."""
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSION:
@@ -67,3 +67,48 @@ class ProducerOptions:
                 raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be positive")
         if self.linger_ms < 0:
             raise InvalidRequest(f"linger_ms is {self.linger_ms}; it cannot be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """How a reader fetches, and what it does when records it should read are gone."""
+
+    follow: bool = True
+    """Wait for new records at the end. False: stop at the high watermark of the start."""
+    on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error"
+    """When the position is not in the log any more (`OffsetOutOfRange`, `LogTruncated`):
+    raise; go back to where the histories part, or forward to the log's start; begin at
+    the log's start; skip to its end."""
+    response_bytes_max: int = 1 << 20
+    """Of one answer; a single larger batch still comes whole."""
+    answers_ahead_max: int = 4
+    """Answers received and not yet asked for."""
+    heartbeat_ms: int = 2_000
+    """How often an idle broker says that it is still there."""
+    silence_timeout_s: float = 15.0
+    """A broker that says nothing for so long has its connection given up."""
+    retry_timeout_s: float = 60.0
+    """How long to go on after retriable errors without any progress."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def __post_init__(self) -> None:
+        if self.on_truncated not in ("error", "rewind", "earliest", "latest"):
+            raise InvalidRequest(
+                f"on_truncated is {self.on_truncated!r}; it must be error, rewind, earliest or latest"
+            )
+        for name in ("response_bytes_max", "answers_ahead_max", "heartbeat_ms", "silence_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How a client connects, and how long its requests may take."""
+
+    connect_timeout_s: float = 5.0
+    """How long to look for a broker that answers."""
+    request_timeout_s: float = 15.0
+    """Of one attempt of a request."""
+    retry_timeout_s: float = 30.0
+    """Of a request with all its repetitions."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)

@@ -24,10 +24,10 @@ def split_by_key(columns: pa.RecordBatch, partitions: int, sticky: int) -> list[
     encoded = columns.column("key").dictionary_encode()
     by_code = pa.array([_crc(key) % partitions for key in encoded.dictionary.to_pylist()], pa.int32())
     of_row = pc.fill_null(by_code.take(encoded.indices), pa.scalar(sticky, pa.int32()))
-    parts = []
-    for partition in sorted(pc.unique(of_row).to_pylist()):
-        parts.append((partition, columns.filter(pc.equal(of_row, partition))))
-    return parts
+    return [
+        (partition, columns.filter(pc.equal(of_row, partition)))
+        for partition in sorted(pc.unique(of_row).to_pylist())
+    ]
 
 
 class StickyPartition:

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from tidelog._batching import Batch
-from tidelog._channels import Broker
+from tidelog._channels import Broker, ProduceCall
 from tidelog._framing import produce_request
 from tidelog._lane import Lane
 from tidelog._status import error_from_rpc
@@ -103,10 +103,12 @@ class ProduceStream:
 
     async def close(self) -> None:
         """Ends the call at once; `on_broken` hears of what was unanswered."""
-        self._fail(ConnectionLost(f"the connection to {self._broker.address} was closed before an answer came"))
+        self._fail(
+            ConnectionLost(f"the connection to {self._broker.address} was closed before an answer came")
+        )
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _write(self, call: grpc.aio.StreamStreamCall[bytes, log_pb2.ProduceResponse]) -> None:
+    async def _write(self, call: ProduceCall) -> None:
         try:
             while True:
                 while self._outbox:
@@ -121,11 +123,12 @@ class ProduceStream:
             # The call has ended; `_read` knows why and tells it.
             return
 
-    async def _read(self, call: grpc.aio.StreamStreamCall[bytes, log_pb2.ProduceResponse]) -> None:
+    async def _read(self, call: ProduceCall) -> None:
         try:
             while True:
                 answer = await call.read()
-                if answer is grpc.aio.EOF:
+                if not isinstance(answer, log_pb2.ProduceResponse):
+                    # gRPC's mark of the end.
                     break
                 pending = self._unanswered.pop(answer.request_id, None)
                 if pending is not None:
@@ -136,7 +139,9 @@ class ProduceStream:
         except grpc.RpcError as error:
             self._fail(error_from_rpc(error, self._broker.address))
         except Exception as error:
-            self._fail(InternalError(f"an answer of {self._broker.address} could not be dealt with: {error!r}"))
+            self._fail(
+                InternalError(f"an answer of {self._broker.address} could not be dealt with: {error!r}")
+            )
             raise
         finally:
             call.cancel()

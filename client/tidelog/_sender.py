@@ -180,7 +180,12 @@ class Sender:
 
     def _broken(self, stream: ProduceStream, unanswered: list[Pending], error: TidelogError) -> None:
         for address, opening in list(self._streams.items()):
-            if opening.done() and not opening.cancelled() and not opening.exception() and opening.result() is stream:
+            if (
+                opening.done()
+                and not opening.cancelled()
+                and not opening.exception()
+                and opening.result() is stream
+            ):
                 del self._streams[address]
         written: dict[int, set[int]] = {}
         for pending in unanswered:

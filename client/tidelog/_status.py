@@ -8,6 +8,7 @@ code decides, and whether the request can have reached the broker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import grpc
@@ -60,16 +61,17 @@ def error_from_message(message: common_pb2.Error) -> TidelogError:
 
 def error_from_rpc(error: grpc.RpcError, address: str) -> TidelogError:
     """The typed error for a failed call to `address`."""
-    if not isinstance(error, grpc.Call) and not isinstance(error, grpc.aio.AioRpcError):
-        return InternalError(f"{address}: {error}")
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return InternalError(f"{address}: {error!r}")
     detailed = _from_details(error)
     if detailed is not None:
         return detailed
     return _from_plain_status(error.code(), error.details() or "", address)
 
 
-def _from_details(error: grpc.Call | grpc.aio.AioRpcError) -> TidelogError | None:
-    for key, value in error.trailing_metadata() or ():
+def _from_details(error: grpc.aio.AioRpcError) -> TidelogError | None:
+    trailing: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()  # type: ignore[assignment]
+    for key, value in trailing:
         if key == STATUS_DETAILS_KEY:
             return _from_status_bytes(value if isinstance(value, bytes) else value.encode())
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -34,6 +35,7 @@ from tidelog._metadata import Metadata
 from tidelog._options import COMPRESSION, ProducerOptions
 from tidelog._partitioner import StickyPartition, partition_of, split_by_key
 from tidelog._sender import Delivery, Sender, own_copy
+from tidelog._timestamps import as_us
 from tidelog.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -44,6 +46,7 @@ from tidelog.errors import (
 from tidelog.model import Receipt
 from tidelog.records import to_columns
 from tidelog.records.limits import RECORDS_PER_BATCH_MAX
+
 
 class _Gathering:
     """The open batch of a partition, and when it goes."""
@@ -186,7 +189,7 @@ class Producer:
             and partition is None
         ):
             batch = self._sticky_open
-            room = batch.room - len(value) - RECORD_BYTES  # type: ignore[arg-type]
+            room = batch.room - len(value) - RECORD_BYTES
             if room >= 0:
                 batch.room = room
                 batch.add_value(value)
@@ -257,7 +260,7 @@ class Producer:
         return [future.result() for future in futures]
 
     def send_batch_nowait(self, data: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
-        """Buffers Arrow data, as `send_nowait` does a record: all of it or, with `ResourceExhausted`, none."""
+        """Buffers Arrow data, as `send_nowait` does a record: all of it, or none (`ResourceExhausted`)."""
         parts = list(self._parts(data, partition))
         sizes = [columns.nbytes + BATCH_OVERHEAD_BYTES for _, columns in parts]
         if not self._budget.take(sum(sizes)):
@@ -298,7 +301,7 @@ class Producer:
         self._check_usable()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         headers, subject = as_headers(given_headers), as_subject(given_subject)
-        timestamp_ns = time.time_ns() if timestamp is None else round_to_us(timestamp) * 1000
+        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
         state = self._gathering(self._choose(key, partition))
         batch = state.open
         size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
@@ -311,8 +314,8 @@ class Producer:
             size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
         if size > self._batch_bytes_max - BATCH_OVERHEAD_BYTES:
             raise BatchTooLarge(
-                f"a record of {size} bytes does not fit into a batch of at most {self._batch_bytes_max} bytes "
-                "(batch_bytes_max)"
+                f"a record of {size} bytes does not fit into a batch of at most "
+                f"{self._batch_bytes_max} bytes (batch_bytes_max)"
             )
         if batch is None:
             batch = self._open(state)
@@ -402,7 +405,9 @@ class Producer:
         else:
             self._sender.submit(state.delivery, batch)
 
-    def _parts(self, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[tuple[int, pa.RecordBatch]]:
+    def _parts(
+        self, data: pa.RecordBatch | pa.Table, partition: int | None
+    ) -> list[tuple[int, pa.RecordBatch]]:
         """Arrow data as batches of the right size, each with its partition."""
         self._check_usable()
         now_us = time.time_ns() // 1000
@@ -412,13 +417,14 @@ class Producer:
             if not found.num_rows:
                 continue
             columns = to_columns(found, now_us=now_us)
+            targets: Sequence[tuple[int | None, pa.RecordBatch]]
             if partition is None and self._count > 1 and "key" in columns.schema.names:
                 targets = split_by_key(columns, self._count, self._sticky.current)
             else:
-                targets = [(-1 if partition is None else self._choose(None, partition), columns)]
+                targets = [(None if partition is None else self._choose(None, partition), columns)]
             for target, part in targets:
-                for piece in slices_near(part, self._size_max, self._batch_bytes_max):
-                    parts.append((self._sticky.step() if target < 0 else target, piece))
+                pieces = slices_near(part, self._size_max, self._batch_bytes_max)
+                parts += [(self._sticky.step() if target is None else target, piece) for piece in pieces]
         return parts
 
     def _send_columns(
@@ -448,13 +454,14 @@ class Producer:
         self._check_usable()
         if partition is None and self._count > 1:
             raise InvalidRequest(
-                f"expected_offset needs a partition: stream {self.stream} has {self._count}", field="partition"
+                f"expected_offset needs a partition: stream {self.stream} has {self._count}",
+                field="partition",
             )
         single = OpenBatch()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         checked, text = as_headers(headers), as_subject(subject)
         size = record_size(value, key, checked, text, 0)
-        timestamp_ns = time.time_ns() if timestamp is None else round_to_us(timestamp) * 1000
+        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
         while not single.reserve(size, self._budget, size):
             self._seal_all()
             await self._budget.room(size + 1)
@@ -511,12 +518,3 @@ class _BufferFull(ResourceExhausted):
     def __init__(self, size: int, message: str) -> None:
         super().__init__(message)
         self.size = size
-
-
-def round_to_us(moment: datetime) -> int:
-    """Microseconds since the epoch; a naive datetime is refused, because it names no moment."""
-    if moment.tzinfo is None:
-        raise InvalidRequest(f"the timestamp {moment.isoformat()} has no time zone; give it one")
-    whole, fraction = divmod(moment.timestamp(), 1)
-    del fraction
-    return int(whole) * 1_000_000 + moment.microsecond

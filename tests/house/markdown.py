@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*\n(?P<text>.*?)^[ \t]*```[ \t]*$", re.M | re.S)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_SHELL = {"", "bash", "console", "sh", "shell", "text"}
+_SHELL = {"bash", "console", "sh", "shell"}
 _PATH = re.compile(r"[\w.@-][\w.@*{},/-]*")
 _SUFFIXES = {".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 _PLACEHOLDER = re.compile(r"NNNN|X{3,}|\.\.\.")

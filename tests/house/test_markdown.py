@@ -14,6 +14,10 @@ tidelog produce orders --key k \\
 make = tidelog.connect("stream/of.py")  # `not/a/path.py`
 ```
 
+```text
+tidelog is drawn here
+```
+
 Use `tidelog stream create|list …`, `make bench CASES=produce`, `docs/decisions/NNNN-title.md`, `Makefile`.
 """
 

@@ -614,6 +614,8 @@ class _Inode:
         self.unsynced.append(_Truncate(size))
 
     def datasync(self) -> None:
+        if self.unsynced:
+            self._own()
         for step in self.unsynced:
             if isinstance(step, _Write):
                 _put(self.durable, step.data, step.position)

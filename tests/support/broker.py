@@ -20,7 +20,9 @@ STOP_SECONDS_MAX = 20.0
 class BrokerProcess:
     """`python -m tidelog_broker run` on a data directory of its own; a context manager."""
 
-    def __init__(self, folder: Path, *, nats: str = "", flags: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, nats: str = "", flags: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> None:
         self.data = folder / "data"
         self.log_path = folder / "broker.log"
         self._nats = nats
@@ -116,7 +118,9 @@ class BrokerProcess:
             return self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            raise AssertionError(f"the broker did not end within {STOP_SECONDS_MAX:g} s:\n{self.log()}") from None
+            raise AssertionError(
+                f"the broker did not end within {STOP_SECONDS_MAX:g} s:\n{self.log()}"
+            ) from None
 
     def get(self, path: str) -> str:
         """An HTTP page of the broker."""

@@ -192,4 +192,3 @@ def _named(image: ClusterImage, name: str) -> StreamImage:
 
 def _given(request: admin_pb2.AlterStreamRequest | admin_pb2.DeleteStreamRequest, field: str):  # type: ignore[no-untyped-def]
     return getattr(request, field) if request.HasField(field) else None  # type: ignore[arg-type]
-

@@ -34,7 +34,9 @@ class _Reading:
 
     __slots__ = ("ahead", "end", "epoch", "index", "offset", "partition", "place", "said")
 
-    def __init__(self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None) -> None:
+    def __init__(
+        self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
+    ) -> None:
         self.index = index
         self.partition = partition
         self.offset = offset
@@ -51,7 +53,6 @@ class _Reading:
         """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
         return self.partition.high_watermark
 
-    @property
     def finished(self) -> bool:
         return self.end is not None and self.offset >= self.end
 
@@ -61,7 +62,9 @@ class FetchCall:
 
     def __init__(self, broker: Broker, request: log_pb2.FetchRequest) -> None:
         if len(request.partitions) > PARTITIONS_MAX:
-            raise InvalidRequest(f"{len(request.partitions)} partitions in one call, {PARTITIONS_MAX} at most")
+            raise InvalidRequest(
+                f"{len(request.partitions)} partitions in one call, {PARTITIONS_MAX} at most"
+            )
         if not request.partitions:
             raise InvalidRequest("a fetch names at least one partition")
         if request.format not in (log_pb2.VERBATIM, log_pb2.RECORDS):
@@ -138,7 +141,7 @@ class FetchCall:
     async def _advance(self, reading: _Reading) -> AsyncIterator[log_pb2.FetchResponse]:
         """What one partition has, one answer; it is put back in line if there may be more."""
         partition = reading.partition
-        if reading.finished:
+        if reading.finished():
             yield self._response(reading, end=log_pb2.EndOfPartition())
             return
         try:
@@ -152,7 +155,7 @@ class FetchCall:
             return
         begin = reading.offset
         reading.offset, reading.epoch, reading.place = chunk.next_offset, chunk.leader_epoch, chunk.place
-        if not reading.finished:
+        if not reading.finished():
             self._read_ahead(reading)
             self._ready[reading.index] = reading
         data = b"".join(chunk.parts)
@@ -161,7 +164,7 @@ class FetchCall:
             yield self._response(reading, records=log_pb2.FetchedRecords(records=records))
         else:
             yield self._response(reading, batches=data)
-        if reading.finished:
+        if reading.finished():
             yield self._response(reading, end=log_pb2.EndOfPartition())
 
     async def _read(self, reading: _Reading) -> Chunk | None:
@@ -244,7 +247,9 @@ def plain_records(data: bytes, begin: int, end: int | None) -> Sequence[log_pb2.
         columns = decode_batch(batch, header)
         deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
         rows = columns.set_column(
-            columns.schema.get_field_index("timestamp"), "timestamp", columns.column("timestamp").cast("int64")
+            columns.schema.get_field_index("timestamp"),
+            "timestamp",
+            columns.column("timestamp").cast("int64"),
         ).to_pylist()
         for delta, row in zip(deltas, rows, strict=True):
             offset = header.base_offset + delta
@@ -265,5 +270,3 @@ def plain_records(data: bytes, begin: int, end: int | None) -> Sequence[log_pb2.
                 message.headers.add(name=entry["key"], value=entry["value"])
             records.append(record)
     return records
-
-

@@ -24,7 +24,9 @@ import grpc.aio
 import structlog
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
+from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
 from tidelog.errors import TidelogError
@@ -48,6 +50,9 @@ SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
+# Not in the stubs.
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+
 Observe = Callable[[str, str], None]
 """Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
 
@@ -55,7 +60,9 @@ Observe = Callable[[str, str], None]
 class GrpcDoor:
     """A gRPC server with health, reflection and the given services."""
 
-    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe) -> None:
+    def __init__(
+        self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe
+    ) -> None:
         self._observe = observe
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
         names = [descriptor.full_name for descriptor, _ in services]
@@ -64,12 +71,10 @@ class GrpcDoor:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(descriptor.full_name, handlers),)
             )
-        self._health = health.aio.HealthServicer()
+        self._health = health_aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._names = ["", *names]
-        reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
+        reflection.enable_server_reflection([*names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server)
 
     def listen(self, host: str, port: int) -> int:
         """Binds an address; the port that was bound. Raises OSError with a sentence."""
@@ -79,7 +84,9 @@ class GrpcDoor:
         except RuntimeError:
             bound = 0
         if bound == 0:
-            raise OSError(f"cannot listen on {target}: the port is in use or the address is not this machine's")
+            raise OSError(
+                f"cannot listen on {target}: the port is in use or the address is not this machine's"
+            )
         return bound
 
     async def start(self) -> None:
@@ -87,7 +94,9 @@ class GrpcDoor:
 
     async def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 answers, for the server and each service."""
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
         for name in self._names:
             await self._health.set(name, status)
 
@@ -95,7 +104,7 @@ class GrpcDoor:
         """Refuses new calls and waits up to `grace` seconds for those that run."""
         await self._server.stop(grace)
 
-    def _handler(self, method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler:
+    def _handler(self, method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler[Any, Any]:
         function = getattr(service, _snake(method.name))
         request_class: Any = message_factory.GetMessageClass(method.input_type)
         response_class: Any = message_factory.GetMessageClass(method.output_type)
@@ -134,13 +143,15 @@ class GrpcDoor:
 
         return answer
 
-    def _duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Callable[[Any, Any], Any]:
+    def _duplex(
+        self, name: str, function: Callable[[Callable[[Any], None]], Any]
+    ) -> Callable[[Any, Any], Any]:
         async def answer(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             outbox = _Outbox(context)
             writer = asyncio.create_task(outbox.run())
             try:
                 call = function(outbox.put)
-                while (request := await context.read()) is not grpc.aio.EOF:
+                while (request := await context.read()) is not _EOF:
                     call.receive(request)
                     if call.full:
                         await call.until(lambda: not call.full)

@@ -38,7 +38,13 @@ class HttpDoor:
     """See the module. The callbacks run on the event loop."""
 
     def __init__(
-        self, host: str, port: int, metrics: Metrics, *, ready: Callable[[], str | None], state: Callable[[], Any]
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        *,
+        ready: Callable[[], str | None],
+        state: Callable[[], Any],
     ) -> None:
         """`ready` gives None or the reason why not; `state` what the broker believes, for JSON.
 
@@ -66,13 +72,15 @@ class HttpDoor:
         path = environ.get("PATH_INFO", "/")
         try:
             if path == "/metrics":
-                return self._on_loop(lambda: b"".join(self._metrics(environ, start_response)), raw=True)
+                return [self._on_loop(lambda: b"".join(self._metrics(environ, start_response)))]
             if path == "/healthz":
                 self._on_loop(lambda: None)
                 return _plain(start_response, "200 OK", "ok\n")
             if path == "/readyz":
                 reason = self._on_loop(self._ready)
-                return _plain(start_response, "503 Not Ready" if reason else "200 OK", f"{reason or 'ready'}\n")
+                return _plain(
+                    start_response, "503 Not Ready" if reason else "200 OK", f"{reason or 'ready'}\n"
+                )
             if path == "/debug/state":
                 body = json.dumps(self._on_loop(self._state), indent=2)
                 return _plain(start_response, "200 OK", body + "\n", "application/json")
@@ -80,12 +88,11 @@ class HttpDoor:
             return _plain(start_response, "503 Busy", "the broker's event loop does not answer\n")
         return _plain(start_response, "404 Not Found", "/metrics /healthz /readyz /debug/state\n")
 
-    def _on_loop(self, function: Callable[[], Any], *, raw: bool = False) -> Any:
+    def _on_loop(self, function: Callable[[], Any]) -> Any:
         async def call() -> Any:
             return function()
 
-        result = asyncio.run_coroutine_threadsafe(call(), self._loop).result(LOOP_TIMEOUT_SECONDS)
-        return [result] if raw else result
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(LOOP_TIMEOUT_SECONDS)
 
 
 def _plain(

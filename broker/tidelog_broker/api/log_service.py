@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 
-from tidelog.errors import BatchTooLarge, InvalidRequest, InvalidTimestamp, ResourceExhausted, StreamNotFound, TidelogError
+from tidelog.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    InvalidTimestamp,
+    ResourceExhausted,
+    StreamNotFound,
+    TidelogError,
+)
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.wire import error_to_proto
@@ -43,7 +50,9 @@ class LogService:
 
     async def fetch(self, request: log_pb2.FetchRequest) -> AsyncIterator[log_pb2.FetchResponse]:
         if self._fetches >= FETCH_CALLS_MAX:
-            raise ResourceExhausted(f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000)
+            raise ResourceExhausted(
+                f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000
+            )
         self._fetches += 1
         try:
             async for response in FetchCall(self._broker, request).responses():
@@ -64,7 +73,8 @@ class LogService:
             partition = self._broker.leading(stream.id, number)
             shares.append((indexes, partition, self._singles(partition, request, indexes)))
         waiting = [
-            (indexes, partition, self._submit(partition, records, request)) for indexes, partition, records in shares
+            (indexes, partition, self._submit(partition, records, request))
+            for indexes, partition, records in shares
         ]
         response = log_pb2.PublishResponse()
         receipts: list[log_pb2.PublishReceipt | None] = [None] * len(request.records)
@@ -121,8 +131,8 @@ class LogService:
         size = encoded_bytes_max(singles)
         if size > partition.limits.batch_bytes_max:
             raise BatchTooLarge(
-                f"{len(singles)} records for partition {partition.partition} take up to {size} bytes; this stream "
-                f"takes {partition.limits.batch_bytes_max} at a time (batch_bytes_max)",
+                f"{len(singles)} records for partition {partition.partition} take up to {size} bytes; this "
+                f"stream takes {partition.limits.batch_bytes_max} at a time (batch_bytes_max)",
                 batch_bytes_max=partition.limits.batch_bytes_max,
             )
         return singles
@@ -157,7 +167,9 @@ class LogService:
     async def offsets(self, request: log_pb2.OffsetsRequest) -> log_pb2.OffsetsResponse:
         if len(request.partitions) > OFFSETS_PARTITIONS_MAX:
             raise InvalidRequest(f"{len(request.partitions)} partitions, {OFFSETS_PARTITIONS_MAX} at most")
-        return log_pb2.OffsetsResponse(partitions=[await self._offsets(wanted) for wanted in request.partitions])
+        return log_pb2.OffsetsResponse(
+            partitions=[await self._offsets(wanted) for wanted in request.partitions]
+        )
 
     async def _offsets(self, wanted: log_pb2.FetchPartition) -> log_pb2.PartitionOffsets:
         try:
@@ -176,7 +188,9 @@ class LogService:
 
     async def init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
         if request.HasField("producer_id"):
-            raise InvalidRequest("a producer begins anew without an id; naming an earlier one is not supported yet")
+            raise InvalidRequest(
+                "a producer begins anew without an id; naming an earlier one is not supported yet"
+            )
         return log_pb2.InitProducerResponse(
             producer_id=await self._broker.controller.allocate_producer_id(),
             producer_epoch=0,
@@ -188,8 +202,12 @@ class LogService:
         reached = partition.high_watermark
         before = request.before_offset if request.HasField("before_offset") else reached
         if before > reached:
-            raise InvalidRequest(f"before_offset is {before}; the high watermark is {reached}, records behind it stay")
-        return log_pb2.DeleteRecordsResponse(log_start_offset=await self._broker.delete_records(partition, before))
+            raise InvalidRequest(
+                f"before_offset is {before}; the high watermark is {reached}, records behind it stay"
+            )
+        return log_pb2.DeleteRecordsResponse(
+            log_start_offset=await self._broker.delete_records(partition, before)
+        )
 
 
 def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> Single:
@@ -205,7 +223,9 @@ def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: b
         raise InvalidRequest(f"a record has {len(record.headers)} headers, {HEADERS_PER_RECORD_MAX} at most")
     headers = [(h.name, h.value if h.HasField("value") else None) for h in record.headers]
     message_id = entry.message_id if entry.HasField("message_id") else None
-    in_headers = next((value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None)
+    in_headers = next(
+        (value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None
+    )
     if message_id is not None and in_headers is not None:
         raise InvalidRequest(f"a record has a message_id and a header {MESSAGE_ID_HEADER}; give one of them")
     if message_id is not None:

@@ -97,7 +97,8 @@ class ProduceCall:
         if lane.refused:
             if not request.reset:
                 raise PrecedingFailed(
-                    "an earlier batch of this partition failed on the call; send it again, the first one with reset"
+                    "an earlier batch of this partition failed on the call; send it again, the first one "
+                    "with reset"
                 )
             lane.refused = False
         broker = self._broker

@@ -66,7 +66,7 @@ def internal_error(error: BaseException) -> InternalError:
     return InternalError(f"an internal error ({type(error).__name__}); the broker's log has its trace")
 
 
-class RichStatus(grpc.Status):  # type: ignore[misc]
+class RichStatus(grpc.Status):
     """What `context.abort_with_status` takes."""
 
     def __init__(self, status: status_pb2.Status) -> None:

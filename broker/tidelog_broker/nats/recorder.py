@@ -184,7 +184,9 @@ class Recorder:
                 self._refuse(partition, message, Failure.TOO_LARGE, f"{size} bytes")
                 continue
             group = groups.get(partition)
-            if group is not None and group.bytes + size > min(APPEND_BYTES_MAX, partition.limits.batch_bytes_max):
+            if group is not None and group.bytes + size > min(
+                APPEND_BYTES_MAX, partition.limits.batch_bytes_max
+            ):
                 self._append(partition, groups.pop(partition))
                 group = None
             if group is None:
@@ -242,7 +244,9 @@ class Recorder:
         self._outcomes.labels(failure.name.lower()).inc()
         self._note(partition, f"{failure.name.lower()}: {detail}", 1)
         if message[1]:
-            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(failure, detail)
+            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
+                failure, detail
+            )
             self._send(partition, [publication(message[1], body)])
 
     def _send(self, partition: Partition, frames: list[bytes]) -> None:
@@ -319,5 +323,3 @@ def fnv1a_32(data: bytes) -> int:
     for byte in data:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return value
-
-

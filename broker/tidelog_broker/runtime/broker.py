@@ -19,14 +19,15 @@ from tidelog.errors import (
     DataCorrupt,
     NotLeader,
     PartitionNotFound,
-    StorageFailed,
     Stopping,
+    StorageFailed,
     StreamNotFound,
     TimedOut,
 )
 from tidelog.model import StreamConfig, id_text
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.clock import Clock
@@ -132,9 +133,7 @@ class Broker:
         """Opens the log of every partition that the image places here; everything read is then on disk."""
         image = self.controller.image
         wanted = [want for stream in image.streams.values() for want in self._wanted(stream)]
-        opened = await self.in_housekeeping_thread(
-            lambda: self._store.open_all(wanted, same_boot=same_boot)
-        )
+        opened = await self.in_housekeeping_thread(lambda: self._store.open_all(wanted, same_boot=same_boot))
         self.strays = opened.strays
         for path in opened.strays:
             log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)
@@ -164,10 +163,11 @@ class Broker:
         self.ready_reason = "stopping"
         for partition in self.partitions.values():
             partition.stopped = True
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, StorageFailure):
             async with asyncio.timeout(STOP_COMMIT_SECONDS_MAX):
-                while not self.failed.done() and any(p.queued or p.uncommitted for p in self.partitions.values()):
-                    await asyncio.sleep(0.005)
+                if not self.failed.done():
+                    await self._rounds.drained()
+                    await self._flushes.flush(p for p in self.partitions.values() if p.fsync)
         for partition in self.partitions.values():
             partition.give_up(
                 Stopping("the broker is stopping", retry_after_ms=500),
@@ -219,8 +219,8 @@ class Broker:
         if stream is None:
             text = id_text(stream_id) if len(stream_id) == 16 else f"of {len(stream_id)} bytes"
             raise StreamNotFound(
-                f"there is no stream with id {text}; it was deleted, or belongs to another cluster: resolve its "
-                f"name again"
+                f"there is no stream with id {text}; it was deleted, or belongs to another cluster: resolve "
+                f"its name again"
             )
         if partition >= len(stream.partitions):
             raise PartitionNotFound(
@@ -398,5 +398,3 @@ def log_config(config: StreamConfig) -> LogConfig:
             dedupe_window_us=config.dedupe_window_ms * 1000, dedupe_count_max=config.dedupe_count_max
         ),
     )
-
-

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
+
 from tidelog.errors import BatchTooLarge, TidelogError
 from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
@@ -48,8 +49,8 @@ class _Copy(NamedTuple):
     """Where a record stands, or the first copy of it: in a batch of this round or in the log."""
 
     batch: _Batch | None
-    index: int
-    """In the batch; without a batch the offset itself."""
+    at: int
+    """Its index in the batch; without a batch the offset itself."""
     duplicate: bool
 
 
@@ -85,7 +86,7 @@ class RoundPlan:
             if first is not None:
                 return first._replace(duplicate=True)
             self._ids[record.message_id] = copy
-            batch.ids[record.message_id] = copy.index
+            batch.ids[record.message_id] = copy.at
         batch.records.append(record)
         return copy
 
@@ -122,15 +123,15 @@ class RoundPlan:
         copies: list[_Copy], written: Sequence[Appended | TidelogError], leader_epoch: int
     ) -> SinglesAppended | TidelogError:
         offsets: list[int] = []
-        for batch, index, _ in copies:
+        for batch, at, _ in copies:
             if batch is None:
-                offsets.append(index)
+                offsets.append(at)
                 continue
             outcome = batch.error if batch.item is None else written[batch.item]
             if outcome is None or isinstance(outcome, TidelogError):
                 assert outcome is not None, "every batch of the round was closed"
                 return outcome
-            offsets.append(outcome.base_offset + index)
+            offsets.append(outcome.base_offset + at)
         duplicates = frozenset(i for i, copy in enumerate(copies) if copy.duplicate)
         return SinglesAppended(offsets, duplicates, leader_epoch)
 

@@ -116,7 +116,10 @@ class Maintenance:
         held = sum(p.log.unsynced_bytes for p in dirty)
         for partition in dirty:
             assert partition.dirty_since is not None
-            if held > self._page_cache_dirty_bytes_max or now - partition.dirty_since > self._page_cache_flush_interval:
+            if (
+                held > self._page_cache_dirty_bytes_max
+                or now - partition.dirty_since > self._page_cache_flush_interval
+            ):
                 self._flushes.request(partition)
 
     async def checkpoint(self) -> None:
@@ -140,7 +143,9 @@ class Maintenance:
         for partition in old:
             await self._rounds.exclusively(partition.log.roll)
             self._flushes.wrote(partition)
-        await self._forget([p for p in self.partitions.values() if not bounds_of(p.config.retention).unlimited])
+        await self._forget(
+            [p for p in self.partitions.values() if not bounds_of(p.config.retention).unlimited]
+        )
         due = [entry for entry in self._deleted if entry[0] <= monotonic()]
         for entry in due:
             self._deleted.remove(entry)
@@ -153,7 +158,9 @@ class Maintenance:
     async def _forget(self, partitions: list[Partition]) -> None:
         now_us = self._clock()
         starts = await self._in_thread(
-            lambda: [(p, _start_after(p.log, p.config.retention, p.high_watermark, now_us)) for p in partitions]
+            lambda: [
+                (p, _start_after(p.log, p.config.retention, p.high_watermark, now_us)) for p in partitions
+            ]
         )
         moved = [(p, start) for p, start in starts if start > p.log.start_offset]
         if moved:
@@ -196,4 +203,3 @@ def _start_after(one: PartitionLog, retention: Retention, high_watermark: int, n
         facts, bounds_of(retention),
         start_offset=one.start_offset, high_watermark=high_watermark, now_us=now_us,
     )  # fmt: skip
-

@@ -59,7 +59,13 @@ class Partition:
     )
 
     def __init__(
-        self, name: str, stream_id: bytes, partition: int, config: StreamConfig, log: PartitionLog, leader_epoch: int
+        self,
+        name: str,
+        stream_id: bytes,
+        partition: int,
+        config: StreamConfig,
+        log: PartitionLog,
+        leader_epoch: int,
     ) -> None:
         self.name = name
         self.stream_id = stream_id

@@ -10,7 +10,7 @@ new bytes, and what is written meanwhile piles up for the next: group commit (DE
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import TypeVar
@@ -43,6 +43,7 @@ class WriteRounds:
         self._scheduled = False
         self._busy = False
         self._idle: list[asyncio.Future[None]] = []
+        self._drained: list[asyncio.Future[None]] = []
         self.rounds = 0
 
     @property
@@ -101,9 +102,20 @@ class WriteRounds:
     def _wake(self) -> None:
         if self._idle:
             self._idle.pop(0).set_result(None)
-        elif self._waiting and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._begin)
+        elif self._waiting:
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._begin)
+        else:
+            while self._drained:
+                self._drained.pop().set_result(None)
+
+    async def drained(self) -> None:
+        """Waits until nothing is queued and nothing is being written."""
+        while self._busy or self._waiting:
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._drained.append(turn)
+            await turn
 
     async def exclusively(self, work: Callable[[], T]) -> T:
         """Runs `work` in the write thread while no round writes; raises what it raises."""
@@ -141,7 +153,7 @@ class FlushRounds:
         self._fail = fail
         self._observe = observe
         self._dirty: dict[Partition, None] = {}
-        self._running: Awaitable[None] | None = None
+        self._running: asyncio.Future[None] | None = None
         self.unsaved: dict[Partition, None] = {}
         """Partitions whose recovery point moved since it was last saved."""
         self.rounds = 0
@@ -205,5 +217,5 @@ class FlushRounds:
                 raise StorageFailure("an earlier flush failed")
             running = self._running
             if running is not None:
-                await asyncio.wait([running])  # type: ignore[list-item]
+                await asyncio.wait([running])
             await asyncio.sleep(0)

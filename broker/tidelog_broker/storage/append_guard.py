@@ -63,7 +63,7 @@ class BatchRef(NamedTuple):
     """A batch in a producer's window."""
 
     base_sequence: int
-    count: int
+    records: int
     base_offset: int
     append_time_us: int
 
@@ -181,18 +181,19 @@ class AppendGuard:
             return None
         if header.producer_epoch < known.epoch:
             raise FencedProducer(
-                f"producer {header.producer_id} epoch {header.producer_epoch} is fenced by epoch {known.epoch}",
+                f"producer {header.producer_id} epoch {header.producer_epoch} is fenced by epoch "
+                f"{known.epoch}",
                 producer_epoch=known.epoch,
             )
         if header.producer_epoch > known.epoch:
             if sequence != 0:
                 raise OutOfOrderSequence(
-                    f"producer {header.producer_id} begins epoch {header.producer_epoch} at sequence {sequence}; "
-                    f"an epoch begins at 0"
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} at sequence "
+                    f"{sequence}; an epoch begins at 0"
                 )
             return None
         for ref in known.window:
-            if ref.base_sequence == sequence and ref.count == header.record_count:
+            if ref.base_sequence == sequence and ref.records == header.record_count:
                 return ref
         expected = (known.last_sequence + 1) % SEQUENCE_MODULUS
         if sequence == expected:

@@ -15,6 +15,10 @@ from tidelog_broker.storage.append_guard import BatchRef, GuardLimits
 from tidelog_broker.storage.epochs import LeaderEpochs
 from tidelog_broker.storage.files import Bytes
 
+DEFAULT_GUARD_LIMITS = GuardLimits()
+
+DEFAULT_GUARD_LIMITS = GuardLimits()
+
 FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -24,7 +28,7 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_age_us: int | None = None
-    guard: GuardLimits = GuardLimits()
+    guard: GuardLimits = DEFAULT_GUARD_LIMITS
 
 
 class Sender:
@@ -128,7 +132,7 @@ class Staged:
             self.senders.append(sender)
         else:
             epoch = epochs.epoch_at(ref.base_offset)
-        last = ref.base_offset + ref.count - 1
+        last = ref.base_offset + ref.records - 1
         return Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True)
 
 

@@ -84,7 +84,8 @@ class Checkpoints:
 
     def put_recovery_point(self, partition: Partition, point: RecoveryPoint, high_watermark: int) -> None:
         """With the high watermark, which is saved as no more than the recovery point."""
-        self._put("recovery-points", partition, tuple(point))
+        offset, segment_base, position = point
+        self._put("recovery-points", partition, (offset, segment_base, position))
         self._put("high-watermarks", partition, (min(high_watermark, point.offset), 0, 0))
 
     def lower_recovery_point(self, partition: Partition, point: RecoveryPoint) -> None:

@@ -120,7 +120,9 @@ def _header(stream_id: bytes, partition: int) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def save_epochs(files: OpenFiles, folder: str, stream_id: bytes, partition: int, epochs: LeaderEpochs) -> None:
+def save_epochs(
+    files: OpenFiles, folder: str, stream_id: bytes, partition: int, epochs: LeaderEpochs
+) -> None:
     """Writes the whole history anew, durably."""
     path = f"{folder}/{FILE_NAME}"
     replace_file(files.files, path, _header(stream_id, partition) + b"".join(_packed(e) for e in epochs))

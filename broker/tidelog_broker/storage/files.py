@@ -17,13 +17,13 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from tidelog_broker.storage.index import LoadedIndexes
 
-Bytes = bytes | memoryview | pa.Buffer
+Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 
 VECTOR_MAX = 1024
 """Buffers in one vectored write (IOV_MAX on Linux)."""

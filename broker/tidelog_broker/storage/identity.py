@@ -26,13 +26,12 @@ def write_identity(files: Files, folder: str, stream_id: bytes, partition: int) 
 
 def read_identity(files: Files, folder: str) -> tuple[bytes, int] | None:
     """(stream id, partition); None: no identity file, or not a readable one."""
-    path = f"{folder}/{FILE_NAME}"
-    if not files.exists(path):
+    try:
+        data = read_file(files, f"{folder}/{FILE_NAME}")
+    except FileNotFoundError:
         return None
-    data = read_file(files, path)
-    if len(data) != _IDENTITY.size + _CRC.size:
-        return None
-    magic, stream_id, partition = _IDENTITY.unpack_from(data)
-    if magic != MAGIC or _CRC.unpack_from(data, _IDENTITY.size)[0] != crc32c(data[: _IDENTITY.size]):
-        return None
-    return stream_id, partition
+    if len(data) == _IDENTITY.size + _CRC.size:
+        magic, stream_id, partition = _IDENTITY.unpack_from(data)
+        if magic == MAGIC and _CRC.unpack_from(data, _IDENTITY.size)[0] == crc32c(data[: _IDENTITY.size]):
+            return stream_id, partition
+    return None

@@ -57,8 +57,8 @@ class SparseIndex:
         return len(self._relative)
 
     @property
-    def bytes(self) -> int:
-        """In memory, about."""
+    def memory_bytes(self) -> int:
+        """About."""
         return 400 + _ENTRY_BYTES_IN_MEMORY * len(self)
 
     @property
@@ -160,21 +160,21 @@ class LoadedIndexes:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._sizes: OrderedDict[int, tuple[Unloadable, int]] = OrderedDict()
-        self.bytes = 0
+        self.held_bytes = 0
 
     def loaded(self, owner: Unloadable, size: int) -> None:
         """Takes note of a loaded index and unloads others if there are too many."""
         dropped: list[Unloadable] = []
         with self._lock:
-            self.bytes += size - self._sizes.pop(id(owner), (owner, 0))[1]
+            self.held_bytes += size - self._sizes.pop(id(owner), (owner, 0))[1]
             self._sizes[id(owner)] = (owner, size)
-            while self.bytes > self._bytes_max and len(self._sizes) > 1:
+            while self.held_bytes > self._bytes_max and len(self._sizes) > 1:
                 other, freed = self._sizes.popitem(last=False)[1]
-                self.bytes -= freed
+                self.held_bytes -= freed
                 dropped.append(other)
         for other in dropped:
             other.unload_index()
 
     def forget(self, owner: Unloadable) -> None:
         with self._lock:
-            self.bytes -= self._sizes.pop(id(owner), (owner, 0))[1]
+            self.held_bytes -= self._sizes.pop(id(owner), (owner, 0))[1]

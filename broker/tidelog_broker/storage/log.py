@@ -217,7 +217,7 @@ class PartitionLog:
                 self._load_last_append()
             outcomes: list[Appended | TidelogError] = []
             staged = Staged(leader_epoch, max(now_us, self.last_append_us))
-            refusal = Stopping("the log is closed") if self._closed else None
+            refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
             for item in items:
                 refusal = self._append_one(item, staged, outcomes, refusal)
             self._write(staged, outcomes)
@@ -502,7 +502,7 @@ class PartitionLog:
                 return  # The log was cut meanwhile: what was seen is not there any more.
             others = [d for d in self.damaged if not segment.base_offset <= d.start < segment.next_offset]
             self.damaged = sorted([*others, *found.damaged])
-        segment.adopt_index(found.index, found.bytes)
+            segment.adopt_index(found.index, found.bytes)
 
     def find_time(self, timestamp_us: int, limit: int) -> int | None:
         """The offset of the first record at or after a time, below `limit`; None: none yet (F7)."""

@@ -101,7 +101,7 @@ def first_at_time(segment: Segment, timestamp_us: int, at_least: int) -> int | N
         deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
         times = columns.column("timestamp").cast("int64").to_pylist()
         for delta, time in zip(deltas, times, strict=True):
-            offset = header.base_offset + delta
+            offset = header.base_offset + int(delta)
             if time >= timestamp_us and offset >= at_least:
                 return offset
     return None

@@ -6,23 +6,26 @@ page cache lived, so only a last batch inside which the file ends is torn; anoth
 means that the pages of the last flush round reached the disk in any order, so the log
 ends at the first unsound batch. Nothing is cut silently: what is cut is kept, and a log
 whose end or history is unknown is quarantined as a whole.
+
+Neighbours: `folder` reads what lies in a partition's folder, `scan` tells sound batches
+from others, `store` decides which logs are opened.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.records import BatchHeader
-from tidelog_broker.storage.checkpoint import CleanEnd, RecoveryPoint
+from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
 from tidelog_broker.storage.epochs import EpochsLost, LeaderEpochs, load_epochs, save_epochs
-from tidelog_broker.storage.files import OpenFiles, write_all
+from tidelog_broker.storage.files import File, OpenFiles, write_all
+from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
-from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, scan
-from tidelog_broker.storage.segment import Segment, segment_base
+from tidelog_broker.storage.segment import Segment
+from tidelog_broker.storage.suspicion import write_suspicion
 from tidelog_broker.storage.tail_cache import TailCache
 
 COPY_BYTES = 4 << 20
@@ -31,10 +34,6 @@ COPY_BYTES = 4 << 20
 
 class Quarantine(Exception):
     """The end or the history of a log is unknown: its folder is set aside as it is (2c)."""
-
-
-class Stray(Exception):
-    """The folder belongs to another partition: it is kept and reported (2d)."""
 
 
 class LastRun(NamedTuple):
@@ -46,115 +45,114 @@ class LastRun(NamedTuple):
     """The kernel runs since before the last start of the broker, so the page cache lived."""
 
 
-@dataclass(slots=True)
-class _Tail:
-    """What the part past the recovery point turned out to be."""
+class Place(NamedTuple):
+    """Which log, and where."""
 
-    segments: list[Segment]
-    damaged: list[DamagedRange]
-    last: BatchHeader | None = None
-    suspect: bool = False
-    cut_bytes: int = 0
-    epoch_max: int = -1
+    files: OpenFiles
+    cache: TailCache
+    folder: str
+    key: Partition
+    config: LogConfig
 
 
-def open_clean(
-    files: OpenFiles,
-    cache: TailCache,
-    folder: str,
-    stream_id: bytes,
-    partition: int,
-    config: LogConfig,
-    end: CleanEnd,
-    log_start_offset: int,
-) -> PartitionLog | None:
+def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionLog | None:
     """A log as a clean stop left it, without reading it; None when its files say otherwise."""
-    segments = _segments(files, folder)
-    _check_identity(files, folder, stream_id, partition)
-    if not segments:
-        if end.size:
+    check_identity(place.files, place.folder, place.key)
+    contents = read_contents(place.files, place.folder, place.key, log_start_offset)
+    segments = contents.segments
+    if end.size == 0 and (not segments or segments[-1].base_offset < end.segment_base):
+        # The active segment had no file yet. What lies below the LSO need not be there.
+        if not segments and end.segment_base > log_start_offset:
             return None
-        segments = [Segment(files, folder, end.segment_base)]
-    active = segments[-1]
-    if active.base_offset != end.segment_base or active.size != end.size:
+        segments.append(Segment(place.files, place.folder, end.segment_base, place.key))
+        if len(segments) > 1:
+            segments[-2].next_offset, segments[-2].closed = end.segment_base, True
+    active = segments[-1] if segments else None
+    if active is None or active.base_offset != end.segment_base or active.size != end.size:
         return None
     active.next_offset = end.log_end_offset
-    epochs = _epochs(files, folder, stream_id, partition)
-    start = max(log_start_offset, segments[0].base_offset)
-    return PartitionLog(
-        files, cache, folder, stream_id, partition, config,
-        epochs=epochs, segments=segments, start_offset=start,
-    )  # fmt: skip
+    epochs = _epochs(place, whole=True)
+    log = _log(place, contents, epochs, max(log_start_offset, segments[0].base_offset))
+    return log if log.start_offset <= log.end_offset else None
 
 
-def recover(
-    files: OpenFiles,
-    cache: TailCache,
-    folder: str,
-    stream_id: bytes,
-    partition: int,
-    config: LogConfig,
-    last_run: LastRun,
-) -> PartitionLog:
+def recover(place: Place, last_run: LastRun) -> PartitionLog:
     """A log as a crash left it, brought to a state that is durable and true.
 
     Raises `Quarantine` and `Stray`, which leave everything as it is, and OSError.
     """
-    _check_identity(files, folder, stream_id, partition)
-    epochs = _epochs(files, folder, stream_id, partition)
-    segments = _segments(files, folder)
-    point = last_run.recovery_point
+    check_identity(place.files, place.folder, place.key)
+    epochs = _epochs(place, whole=False)
+    contents = read_contents(place.files, place.folder, place.key, last_run.log_start_offset)
+    segments, point = contents.segments, last_run.recovery_point
     if not segments:
         if point is not None and point.offset > last_run.log_start_offset:
             raise Quarantine(f"all segments are gone; the log was durable up to offset {point.offset}")
         base = max(last_run.log_start_offset, point.offset if point else 0)
-        segments = [Segment(files, folder, base)]
+        segments.append(Segment(place.files, place.folder, base, place.key))
     at = _segment_of(segments, point)
-    position, expected = (point.position, point.offset) if point is not None and at is not None else (0, None)
     if at is None:
-        at = 0
-    if expected is None:
-        expected = segments[at].base_offset
-    tail = _scan_tail(files, segments, at, position, expected, stream_id, partition, last_run.same_boot)
-    _check_history(epochs, tail)
-    if tail.last is not None:
+        at, position, expected = 0, 0, segments[0].base_offset
+    else:
+        assert point is not None
+        position, expected = point.position, point.offset
+    tail = _Tail(place, epochs, last_run.same_boot)
+    contents.segments = tail.scan(segments, at, position, expected)
+    if tail.scanned:
         # Like the batches: the entries that were read may have been page cache only.
-        with files.use(f"{folder}/{EPOCHS_FILE}") as file:
+        with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
             file.datasync()
-    log = _assemble(
-        files, cache, folder, stream_id, partition, config, epochs, tail, last_run.log_start_offset
-    )
-    end = log.end_offset
-    if epochs.cut(end):
-        save_epochs(files, folder, stream_id, partition, epochs)
-    remove_guard_snapshots(files.files, folder, above=end)
+    return _settle(place, contents, epochs, tail, last_run)
+
+
+def _settle(
+    place: Place, contents: Contents, epochs: LeaderEpochs, tail: _Tail, last_run: LastRun
+) -> PartitionLog:
+    """Fits everything beside the batches to the end that was found, durably, before anything is appended."""
+    files = place.files.files
+    start = max(last_run.log_start_offset, contents.segments[0].base_offset)
+    changed = False
+    if contents.segments[-1].next_offset < start:
+        # LEO < LSO: everything that is left lies below the start.
+        for segment in contents.segments:
+            segment.remove()
+        contents.segments = [Segment(place.files, place.folder, start, place.key)]
+        changed = True
+    elif not last_run.same_boot or tail.cut_bytes:
+        changed = contents.segments[-1].drop_stale_index()
+    end = contents.segments[-1].next_offset
+    if remove_guard_snapshots(files, place.folder, above=end) or changed:
+        files.sync_dir(place.folder)
+    kept = epochs.cut(end)
+    if kept is not None:
+        save_epochs(place.files, place.folder, *place.key, kept)
+    log = _log(place, contents, kept or epochs, start)
+    log.damaged = [damage for damage in tail.damaged if damage.end > start]
+    log.suspect = log.suspect or tail.suspect
+    log.cut_bytes = tail.cut_bytes
     return log
 
 
-def _check_identity(files: OpenFiles, folder: str, stream_id: bytes, partition: int) -> None:
-    found = read_identity(files.files, folder)
-    if found is None:
-        raise Quarantine("the identity file is missing or damaged")
-    if found != (stream_id, partition):
-        raise Stray(f"the identity file says stream {found[0].hex()} partition {found[1]}")
+def _log(place: Place, contents: Contents, epochs: LeaderEpochs, start_offset: int) -> PartitionLog:
+    log = PartitionLog(
+        place.files,
+        place.cache,
+        place.folder,
+        *place.key,
+        place.config,
+        epochs=epochs,
+        segments=contents.segments,
+        start_offset=start_offset,
+    )
+    log.suspect = contents.suspect
+    return log
 
 
-def _epochs(files: OpenFiles, folder: str, stream_id: bytes, partition: int) -> LeaderEpochs:
+def _epochs(place: Place, *, whole: bool) -> LeaderEpochs:
     try:
-        return load_epochs(files.files, folder, stream_id, partition)
+        return load_epochs(place.files.files, place.folder, *place.key, whole=whole)
     except EpochsLost as error:
         raise Quarantine(str(error)) from None
-
-
-def _segments(files: OpenFiles, folder: str) -> list[Segment]:
-    """The segments by their names, oldest first; sizes from the file system, ends from the next base."""
-    bases = sorted(b for b in map(segment_base, files.files.list(folder)) if b is not None)
-    segments = [Segment(files, folder, base) for base in bases]
-    for segment, following in zip(segments, [*bases[1:], None], strict=True):
-        segment.size = files.files.file_size(segment.path)
-        if following is not None:
-            segment.next_offset = following
-    return segments
 
 
 def _segment_of(segments: list[Segment], point: RecoveryPoint | None) -> int | None:
@@ -162,7 +160,7 @@ def _segment_of(segments: list[Segment], point: RecoveryPoint | None) -> int | N
 
     Raises `Quarantine` when the files end below it: that part was durable.
     """
-    if point is None:
+    if point is None or segments[0].base_offset > point.segment_base:
         return None
     for at, segment in enumerate(segments):
         if segment.base_offset == point.segment_base:
@@ -171,114 +169,153 @@ def _segment_of(segments: list[Segment], point: RecoveryPoint | None) -> int | N
                     f"{segment.path} has {segment.size} bytes; {point.position} were durable "
                     f"(recovery point, offset {point.offset})"
                 )
-            segment.next_offset = point.offset
             return at
     if point.position == 0 and segments[-1].base_offset < point.segment_base:
-        # The recovery point is the start of a segment that had no file yet. What lies
-        # before it is complete; its end is checked like any part below the point.
-        fresh = segments[0].sibling(point.segment_base)
-        segments[-1].next_offset = point.segment_base
-        segments.append(fresh)
+        # The recovery point is the start of a segment that had no file yet.
+        last = segments[-1]
+        last.next_offset, last.closed = point.segment_base, True
+        segments.append(last.sibling(point.segment_base))
         return len(segments) - 1
-    if segments[0].base_offset >= point.offset:
-        return None
-    raise Quarantine(f"the segment {point.segment_base} is missing; it was durable up to offset {point.offset}")
+    raise Quarantine(
+        f"the segment {point.segment_base} is missing; it was durable up to offset {point.offset}"
+    )
 
 
-def _scan_tail(
-    files: OpenFiles,
-    segments: list[Segment],
-    at: int,
-    position: int,
-    expected: int,
-    stream_id: bytes,
-    partition: int,
-    same_boot: bool,
-) -> _Tail:
-    """Checks everything past the recovery point from the disk itself (2a) and finds the log's end (2b)."""
-    tail = _Tail(segments[: at + 1], [])
-    while True:
-        segment = segments[at]
-        file_bytes = segment.size
-        segment.size, segment.next_offset = position, expected
-        ended = _scan_file(segment, file_bytes, stream_id, partition, same_boot, tail, at + 1 == len(segments))
-        if file_bytes:
-            files.files.sync_dir(segment.path.rsplit("/", 1)[0])
-        expected = segment.next_offset
-        at += 1
-        if ended:
-            for rest in segments[at:]:
-                _set_aside(files, rest, tail)
-            return tail
-        if at == len(segments):
-            return tail
-        if segments[at].base_offset != expected:
-            if same_boot:
-                raise Quarantine(f"{segments[at].path} does not follow offset {expected}")
-            for rest in segments[at:]:
-                _set_aside(files, rest, tail)
-            return tail
-        tail.segments.append(segments[at])
-        position = 0
+@dataclass(slots=True)
+class _Tail:
+    """The part past the recovery point: read from the disk itself (2a), ended where it ends (2b)."""
 
+    place: Place
+    epochs: LeaderEpochs
+    same_boot: bool
+    damaged: list[DamagedRange] = field(default_factory=list)
+    suspect: bool = False
+    cut_bytes: int = 0
+    scanned: bool = False
+    """There was anything past the recovery point."""
 
-def _scan_file(
-    segment: Segment,
-    file_bytes: int,
-    stream_id: bytes,
-    partition: int,
-    same_boot: bool,
-    tail: _Tail,
-    is_last: bool,
-) -> bool:
-    """Scans one file from `segment.size` on; whether the log ends in it before its last byte."""
-    if file_bytes == segment.size:
-        return False
-    with segment.opened() as file:
-        file.datasync()
-        file.drop_cache(segment.size, file_bytes - segment.size)
-        expected = segment.next_offset
-        headers: list[BatchHeader] = []
-        damaged_at: int | None = None
-        for found in scan(file, segment.size, file_bytes, stream_id, partition, expected):
-            if isinstance(found, Sound):
+    def scan(self, segments: list[Segment], at: int, position: int, expected: int) -> list[Segment]:
+        """The segments that are left of the log; scanning begins in number `at`."""
+        if at > 0:
+            self._check_end(segments[at - 1])
+        for number in range(at, len(segments)):
+            segment = segments[number]
+            if segment.base_offset != expected and number > at:
+                if self.same_boot:
+                    raise Quarantine(f"{segment.path} does not follow offset {expected}")
+                self._set_aside(segments[number:])
+                return segments[:number]
+            file_bytes = segment.size
+            segment.size, segment.next_offset = position, expected
+            is_last = number + 1 == len(segments)
+            segment.closed = not is_last
+            if file_bytes > position:
+                self.scanned = True
+                ended = self._scan_file(segment, file_bytes, is_last)
+                self.place.files.files.sync_dir(self.place.folder)
+                if ended:
+                    segment.closed = False
+                    self._set_aside(segments[number + 1 :])
+                    return segments[: number + 1]
+            expected, position = segment.next_offset, 0
+        return segments
+
+    def _check_end(self, segment: Segment) -> None:
+        """The segment in front of the scanned part was durable as a whole."""
+        end = segment.base_offset
+        for _, header in segment.walk_past_damage(max(segment.index.last_position, 0)):
+            end = header.next_offset
+        if end < segment.next_offset:
+            self.damaged.append(DamagedRange(end, segment.next_offset))
+
+    def _scan_file(self, segment: Segment, file_bytes: int, is_last: bool) -> bool:
+        """Scans one file from `segment.size` on; whether the log ends in it before its last byte."""
+        with segment.opened() as file:
+            file.datasync()
+            file.drop_cache(segment.size, file_bytes - segment.size)
+            damaged_at: int | None = None
+            for found in scan(file, segment.size, file_bytes, *segment.key, segment.next_offset):
+                if isinstance(found, Unsound):
+                    if self._is_end(segment, found, is_last):
+                        suspect = found.next_position is not None
+                        self._cut(segment, file, found.position, file_bytes, suspect=suspect)
+                        return True
+                    damaged_at = segment.next_offset
+                    continue
+                header = found.header
+                if not self.epochs.knows(header.leader_epoch, header.base_offset):
+                    self._unknown_epoch(segment, found)
+                    # Never acknowledged: a flush makes the history durable before the batches.
+                    self._cut(segment, file, found.position, file_bytes, suspect=False)
+                    return True
                 if damaged_at is not None:
-                    tail.damaged.append(DamagedRange(damaged_at, found.header.base_offset))
-                    segment.skip_to(found.position, found.header.base_offset)
+                    self.damaged.append(DamagedRange(damaged_at, header.base_offset))
+                    segment.skip_to(found.position, header.base_offset)
                     damaged_at = None
-                segment.extend([found.header])
-                headers.append(found.header)
-                tail.last = found.header
-                tail.epoch_max = max(tail.epoch_max, found.header.leader_epoch)
-                continue
-            if same_boot and not (found.cut_short and is_last):
-                if found.next_position is None:
-                    raise Quarantine(f"{segment.path} at {found.position}: {found.reason}; nothing sound follows")
-                damaged_at = segment.next_offset
-                continue
-            _cut(segment, file_bytes, found, tail)
+                segment.extend([header])
+        return False
+
+    def _is_end(self, segment: Segment, found: Unsound, is_last: bool) -> bool:
+        """Whether the log ends at unsound bytes; else they are damage. Raises `Quarantine`."""
+        if not self.same_boot or (found.cut_short and is_last):
             return True
-    return False
+        if found.next_position is None:
+            raise Quarantine(f"{segment.path} at {found.position}: {found.reason}; nothing sound follows")
+        return False
 
+    def _unknown_epoch(self, segment: Segment, found: Sound) -> None:
+        if self.same_boot:
+            header = found.header
+            raise Quarantine(
+                f"{segment.path} has a batch of leader epoch {header.leader_epoch} at offset "
+                f"{header.base_offset}, of which leader-epochs knows nothing"
+            )
 
-def _cut(segment: Segment, file_bytes: int, found: Unsound, tail: _Tail) -> None:
-    """Ends the log at the unsound bytes, which are kept beside it (2b)."""
-    with segment.opened() as file:
-        _keep(segment, found.position, file_bytes)
-        file.truncate(found.position)
+    def _cut(self, segment: Segment, file: File, position: int, file_bytes: int, *, suspect: bool) -> None:
+        """Ends the log at the unsound bytes, which are kept beside it (2b)."""
+        files = self.place.files.files
+        rest = file_bytes - position
+        # A size that came to the disk without its pages reads as zeros: nothing to keep.
+        if suspect or rest > COPY_BYTES or file.pread(rest, position).strip(b"\0"):
+            _keep(self.place, segment, position, file_bytes)
+            self.cut_bytes += file_bytes - position
+        if suspect:
+            self._suspect(segment, position)
+        file.truncate(position)
         file.datasync()
-    tail.cut_bytes += file_bytes - found.position
-    tail.suspect = tail.suspect or found.next_position is not None
+        files.sync_dir(self.place.folder)
+
+    def _set_aside(self, segments: list[Segment]) -> None:
+        """Renames whole segments behind the log's end out of the way."""
+        files = self.place.files
+        for segment in segments:
+            segment.remove_index()
+            files.forget(segment.path)
+            if segment.size == 0:
+                if files.files.exists(segment.path):
+                    files.files.remove(segment.path)
+                continue
+            self._suspect(segment, 0)
+            self.cut_bytes += segment.size
+            files.files.rename(segment.path, _free_name(self.place, f"{segment.path}.cut-0"))
+        if segments:
+            files.files.sync_dir(self.place.folder)
+
+    def _suspect(self, segment: Segment, position: int) -> None:
+        if not self.suspect:
+            name = segment.path.rpartition("/")[2]
+            write_suspicion(
+                self.place.files.files,
+                self.place.folder,
+                f"recovery cut {name} from byte {position} on, with whole batches in what was cut",
+            )
+            self.suspect = True
 
 
-def _keep(segment: Segment, start: int, end: int) -> None:
+def _keep(place: Place, segment: Segment, start: int, end: int) -> None:
     """Copies cut bytes into a `.cut-…` file that does not exist yet."""
-    files = segment.files
-    path, number = f"{segment.path}.cut-{start}", 0
-    while files.exists(path):
-        number += 1
-        path = f"{segment.path}.cut-{start}.{number}"
-    copy = files.open(path, create=True)
+    files = place.files.files
+    copy = files.open(_free_name(place, f"{segment.path}.cut-{start}"), create=True)
     try:
         with segment.opened() as source:
             for position in range(start, end, COPY_BYTES):
@@ -287,56 +324,12 @@ def _keep(segment: Segment, start: int, end: int) -> None:
         copy.datasync()
     finally:
         copy.close()
-    files.sync_dir(path.rsplit("/", 1)[0])
+    files.sync_dir(place.folder)
 
 
-def _set_aside(files: OpenFiles, segment: Segment, tail: _Tail) -> None:
-    """Renames a whole segment behind the log's end out of the way."""
-    path, number = f"{segment.path}.cut-0", 0
-    while files.files.exists(path):
+def _free_name(place: Place, path: str) -> str:
+    number, free = 0, path
+    while place.files.files.exists(free):
         number += 1
-        path = f"{segment.path}.cut-0.{number}"
-    tail.cut_bytes += segment.size
-    tail.suspect = tail.suspect or segment.size > 0
-    segment.remove_index()
-    files.forget(segment.path)
-    files.files.rename(segment.path, path)
-    files.files.sync_dir(path.rsplit("/", 1)[0])
-
-
-def _check_history(epochs: LeaderEpochs, tail: _Tail) -> None:
-    """Every epoch in the log has its entry: the entry is durable no later than the batch (R5)."""
-    if tail.epoch_max >= 0 and (epochs.latest is None or tail.epoch_max > epochs.latest):
-        raise Quarantine(
-            f"the log has batches of leader epoch {tail.epoch_max}, leader-epochs ends with {epochs.latest}"
-        )
-
-
-def _assemble(
-    files: OpenFiles,
-    cache: TailCache,
-    folder: str,
-    stream_id: bytes,
-    partition: int,
-    config: LogConfig,
-    epochs: LeaderEpochs,
-    tail: _Tail,
-    log_start_offset: int,
-) -> PartitionLog:
-    segments = tail.segments
-    start = max(log_start_offset, segments[0].base_offset)
-    if segments[-1].next_offset < start:
-        # LEO < LSO: everything that is left lies below the start.
-        for segment in segments:
-            _set_aside(files, segment, tail)
-        segments = [Segment(files, folder, start)]
-    log = PartitionLog(
-        files, cache, folder, stream_id, partition, config,
-        epochs=epochs, segments=segments, start_offset=start,
-    )  # fmt: skip
-    log.damaged = [damage for damage in tail.damaged if damage.end > start]
-    log.suspect = tail.suspect
-    log.cut_bytes = tail.cut_bytes
-    if tail.last is not None:
-        log.last_append_us = tail.last.append_time_us
-    return log
+        free = f"{path}.{number}"
+    return free

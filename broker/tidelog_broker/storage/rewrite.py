@@ -13,9 +13,10 @@ from tidelog_broker.storage.checkpoint import Checkpoints
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.epochs import save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, write_all
+from tidelog_broker.storage.folder import Stray
 from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.recovery import LastRun, Quarantine, Stray, recover
+from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, recover
 from tidelog_broker.storage.tail_cache import TailCache
 
 COPY_BYTES = 4 << 20
@@ -29,7 +30,11 @@ def recover_data_directory(files: Files, path: str) -> Iterator[str]:
     directory = DataDirectory.open_to_recover(files, path)
     try:
         reason = directory.failure()
-        yield f"the mark says: {reason}" if reason else "the directory is not marked as failed; it is checked all the same"
+        yield (
+            f"the mark says: {reason}"
+            if reason
+            else "the directory is not marked as failed; it is checked all the same"
+        )
         raft = directory.raft_folder
         for name in files.list(raft):
             if name.endswith(".log") or name == "hard-state":
@@ -62,11 +67,10 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
     identity = read_identity(files.files, folder)
     if identity is None:
         return f"{shown}: no readable identity; left as it is"
-    stream_id, partition = identity
     point = checkpoints.recovery_point(identity)
     last_run = LastRun(point, checkpoints.log_start_offset(identity), same_boot=False)
     try:
-        log = recover(files, TailCache(0), folder, stream_id, partition, LogConfig(), last_run)
+        log = recover(Place(files, TailCache(0), folder, identity, LogConfig()), last_run)
     except (Quarantine, Stray) as reason:
         return f"{shown}: left as it is: {reason}"
     rewritten = 0
@@ -75,7 +79,7 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
             _copy(files.files, segment.path, segment.size)
             rewritten += segment.size
     files.files.sync_dir(folder)
-    save_epochs(files, folder, stream_id, partition, log.epochs)
+    save_epochs(files, folder, *identity, log.epochs)
     checkpoints.put_recovery_point(identity, log.recovery_point, log.end_offset)
     log.close()
     return f"{shown}: {rewritten} bytes written anew, the log ends at offset {log.end_offset}{_cut(log)}"
@@ -100,5 +104,3 @@ def _copy(files: Files, path: str, size: int | None) -> None:
         source.close()
         copy.close()
     files.rename(temporary, path)
-
-

@@ -7,13 +7,12 @@ that binds it to its partition, so the next sound batch behind damage can be fou
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
-
-import errno
 
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader, header_crc, verify_batch

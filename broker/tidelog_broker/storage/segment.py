@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -166,7 +167,9 @@ class Segment:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            raise DataCorrupt(f"{self.path} at position {position} cannot be read: {error.strerror}") from error
+            raise DataCorrupt(
+                f"{self.path} at position {position} cannot be read: {error.strerror}"
+            ) from error
 
     def extent(self) -> tuple[int, int]:
         """Size and next offset, of the same moment."""
@@ -267,7 +270,7 @@ class Segment:
             for start in (max(index.last_position, 0), 0):
                 largest = index.last_maximum
                 for _, header in self.walk_past_damage(start):
-                    largest = max(header.timestamp_max_us, header.timestamp_max_us if largest is None else largest)
+                    largest = _larger(largest, header.timestamp_max_us)
                     last = header.append_time_us
                 if last is not None:
                     break
@@ -287,7 +290,7 @@ class Segment:
                 if index is None:
                     index = self._index = self._load_index()
             if self.closed:
-                self._files.indexes.loaded(self, index.bytes)
+                self._files.indexes.loaded(self, index.memory_bytes)
         return index
 
     def unload_index(self) -> None:
@@ -320,7 +323,7 @@ class Segment:
         largest = index.last_maximum
         with contextlib.suppress(DataCorrupt):
             for position, header in self.walk(max(index.last_position, 0)):
-                largest = header.timestamp_max_us if largest is None else max(largest, header.timestamp_max_us)
+                largest = _larger(largest, header.timestamp_max_us)
                 index.note(header.base_offset - self.base_offset, position, largest)
 
     def adopt_index(self, index: SparseIndex, scanned_bytes: int) -> None:
@@ -333,7 +336,7 @@ class Segment:
             self._index = index
             self.save_index()
         if self.closed:
-            self._files.indexes.loaded(self, index.bytes)
+            self._files.indexes.loaded(self, index.memory_bytes)
 
     def rebuild_index(self) -> None:
         """Makes the index anew from the headers."""
@@ -379,11 +382,11 @@ class Segment:
         """No more batches come: the last one gets an index entry, and the index leaves memory."""
         with self._lock:
             index = self.index
-            last: tuple[int, BatchHeader] | None = None
-            for last in self.walk_past_damage(max(index.last_position, 0)):
-                pass
-            if last is not None and self.timestamp_max_us is not None:
-                index.note(last[1].base_offset - self.base_offset, last[0], self.timestamp_max_us, always=True)
+            behind = deque(self.walk_past_damage(max(index.last_position, 0)), maxlen=1)
+            if behind and self.timestamp_max_us is not None:
+                position, header = behind[0]
+                relative = header.base_offset - self.base_offset
+                index.note(relative, position, self.timestamp_max_us, always=True)
             self.save_index()
             self.closed = True
             self._index = None
@@ -423,6 +426,10 @@ class Segment:
     @property
     def timeindex_path(self) -> str:
         return f"{self.path.removesuffix(SEGMENT_SUFFIX)}.timeindex"
+
+
+def _larger(one: int | None, other: int) -> int:
+    return other if one is None else max(one, other)
 
 
 SEGMENT_SUFFIX = ".log"

@@ -18,13 +18,16 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles
-from tidelog_broker.storage.identity import read_identity, write_identity
+from tidelog_broker.storage.folder import IdentityLost, Stray
+from tidelog_broker.storage.identity import write_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.recovery import LastRun, Quarantine, Stray, open_clean, recover
-from tidelog_broker.storage.segment import Segment
+from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, open_clean, recover
+from tidelog_broker.storage.segment import SEGMENT_SUFFIX, Segment
 from tidelog_broker.storage.tail_cache import TailCache
 
 log = structlog.get_logger(__name__)
+
+QUARANTINE_PREFIX = ".quarantine-"
 
 SYNC_THREADS_MAX = 8
 """Files synced at a time in one flush round."""
@@ -99,46 +102,66 @@ class LogStore:
             claimed.add(folder)
             try:
                 logs[want.stream_id, want.partition] = self._open(want, folder, ends, same_boot)
-            except Quarantine as reason:
+            except (Quarantine, IdentityLost) as reason:
                 lost.append(Lost(want, f"quarantined: {reason}"))
                 self._quarantine(folder, str(reason))
             except Stray as reason:
                 lost.append(Lost(want, f"the folder belongs to another partition: {reason}"))
+                claimed.discard(folder)
+        self._save_recovered(logs)
         return Opened(logs, lost, sorted(self._strays(claimed)))
+
+    def _save_recovered(self, logs: dict[Partition, PartitionLog]) -> None:
+        """What recovery made durable stays so for the next one, whatever boot that is of."""
+        checkpoints = self.checkpoints
+        for key, one in logs.items():
+            if checkpoints.recovery_point(key) not in (None, one.recovery_point) or one.end_offset:
+                checkpoints.put_recovery_point(key, one.recovery_point, checkpoints.high_watermark(key))
+        try:
+            checkpoints.save()
+        except OSError as error:
+            log.warning("checkpoints could not be saved after recovery", error=str(error))
 
     def _open(
         self, want: Wanted, folder: str, ends: dict[Partition, CleanEnd] | None, same_boot: bool
     ) -> PartitionLog:
         key = (want.stream_id, want.partition)
-        files = self.files
-        if not files.files.exists(folder):
-            if self.checkpoints.recovery_point(key) is not None:
+        point, lso = self.checkpoints.recovery_point(key), self.checkpoints.log_start_offset(key)
+        if not self.files.files.exists(folder):
+            if point is not None:
                 raise Quarantine("the partition's folder is gone")
+            if self._is_quarantined(folder):
+                raise Quarantine("the partition's folder was quarantined by an earlier start")
             return self.create(want)
-        if read_identity(files.files, folder) is None and self.checkpoints.recovery_point(key) is None:
-            # A creation that a crash cut short: the identity is written last.
-            if not any(name.endswith(".log") for name in files.files.list(folder)):
-                return self.create(want)
-        lso = self.checkpoints.log_start_offset(key)
+        place = Place(self.files, self.cache, folder, key, want.config)
         end = ends.get(key) if ends is not None else None
-        if end is not None:
-            opened = open_clean(
-                files, self.cache, folder, want.stream_id, want.partition, want.config, end, lso
-            )
+        try:
+            opened = None if end is None else open_clean(place, end, lso)
             if opened is not None:
                 return opened
-            log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
-        point = self.checkpoints.recovery_point(key)
-        recovered = recover(
-            files, self.cache, folder, want.stream_id, want.partition, want.config,
-            LastRun(point, lso, same_boot),
-        )  # fmt: skip
+            if end is not None:
+                log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
+            recovered = recover(place, LastRun(point, lso, same_boot))
+        except IdentityLost:
+            if point is None and not any(n.endswith(SEGMENT_SUFFIX) for n in self.files.files.list(folder)):
+                # A creation that a crash cut short: the identity is written last.
+                return self.create(want)
+            raise
         if recovered.cut_bytes:
             log.warning(
                 "recovery cut an unfinished tail; its bytes are kept beside the log",
-                folder=folder, bytes=recovered.cut_bytes, suspect=recovered.suspect,
-            )  # fmt: skip
+                folder=folder,
+                bytes=recovered.cut_bytes,
+                suspect=recovered.suspect,
+            )
         return recovered
+
+    def _is_quarantined(self, folder: str) -> bool:
+        parent, _, name = folder.rpartition("/")
+        prefix = f"{QUARANTINE_PREFIX}{name}"
+        return self.files.files.exists(parent) and any(
+            other == prefix or other.startswith(f"{prefix}.") for other in self.files.files.list(parent)
+        )
 
     def _quarantine(self, folder: str, reason: str) -> None:
         """Sets a folder aside under a name that recovery never opens and nothing deletes (2c)."""
@@ -146,10 +169,11 @@ class LogStore:
         if not files.exists(folder):
             return
         parent, _, name = folder.rpartition("/")
-        target, number = f"{parent}/.quarantine-{name}", 0
+        target, number = f"{parent}/{QUARANTINE_PREFIX}{name}", 0
         while files.exists(target):
             number += 1
-            target = f"{parent}/.quarantine-{name}.{number}"
+            target = f"{parent}/{QUARANTINE_PREFIX}{name}.{number}"
+        self.files.forget_below(folder)
         files.rename(folder, target)
         files.sync_dir(parent)
         log.error("a log is quarantined: its end or history is unknown", folder=target, reason=reason)
@@ -158,7 +182,12 @@ class LogStore:
         for stream in self.files.files.list(self._streams):
             if stream.startswith("."):
                 continue
-            for partition in self.files.files.list(f"{self._streams}/{stream}"):
+            try:
+                partitions = self.files.files.list(f"{self._streams}/{stream}")
+            except NotADirectoryError:
+                yield f"{self._streams}/{stream}"
+                continue
+            for partition in partitions:
                 path = f"{self._streams}/{stream}/{partition}"
                 if not partition.startswith(".") and path not in claimed:
                     yield path
@@ -166,8 +195,13 @@ class LogStore:
     # --- creating and deleting
 
     def create(self, want: Wanted) -> PartitionLog:
-        """An empty log, durable with every folder entry on its path."""
+        """An empty log, durable with every folder entry on its path; after a loss it begins at the LSO."""
         folder = self.folder(want.name, want.stream_id, want.partition)
+        key = (want.stream_id, want.partition)
+        base = self.checkpoints.log_start_offset(key)
+        if self.checkpoints.recovery_point(key) is not None:
+            # What an earlier log of this partition held is no longer expected here.
+            self.save_recovery_point_of(key, RecoveryPoint(base, base, 0))
         files = self.files.files
         parent = folder.rpartition("/")[0]
         files.make_dir(folder)
@@ -176,21 +210,30 @@ class LogStore:
         write_identity(files, folder, want.stream_id, want.partition)
         files.sync_dir(parent)
         files.sync_dir(self._streams)
-        base = self.checkpoints.log_start_offset((want.stream_id, want.partition))
         return PartitionLog(
-            self.files, self.cache, folder, want.stream_id, want.partition, want.config,
-            epochs=epochs, segments=[Segment(self.files, folder, base)], start_offset=base,
-        )  # fmt: skip
+            self.files,
+            self.cache,
+            folder,
+            *key,
+            want.config,
+            epochs=epochs,
+            segments=[Segment(self.files, folder, base, key)],
+            start_offset=base,
+        )
 
     def delete_stream(self, name: str, stream_id: bytes, logs: Iterable[PartitionLog]) -> str | None:
-        """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if there was none (M5)."""
+        """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if none was there."""
         for one in logs:
             one.close()
-            self.checkpoints.remove((one.stream_id, one.partition))
+            with self._save_lock:
+                self.checkpoints.remove((one.stream_id, one.partition))
         folder = f"{self._streams}/{stream_folder(name, stream_id)}"
         if not self.files.files.exists(folder):
             return None
-        target = f"{self._streams}/.deleted-{stream_id.hex()}"
+        target, number = f"{self._streams}/.deleted-{stream_id.hex()}", 0
+        while self.files.files.exists(target):
+            number += 1
+            target = f"{self._streams}/.deleted-{stream_id.hex()}.{number}"
         self.files.files.rename(folder, target)
         self.files.files.sync_dir(self._streams)
         return target
@@ -224,7 +267,9 @@ class LogStore:
                 for future in futures:
                     future.result()
         except OSError as error:
-            raise StorageFailure(f"a flush failed: {error.strerror or error} ({error.filename or self.root})") from error
+            raise StorageFailure(
+                f"a flush failed: {error.strerror or error} ({error.filename or self.root})"
+            ) from error
 
     def save_checkpoints(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
         """Saves recovery points, high watermarks (given with each log) and log start offsets."""
@@ -238,9 +283,11 @@ class LogStore:
 
     def save_recovery_point(self, one: PartitionLog, point: RecoveryPoint) -> None:
         """Saves a lower recovery point at once, before a truncation cuts below the saved one."""
+        self.save_recovery_point_of((one.stream_id, one.partition), point)
+
+    def save_recovery_point_of(self, key: Partition, point: RecoveryPoint) -> None:
         with self._save_lock:
-            key = (one.stream_id, one.partition)
-            self.checkpoints.put_recovery_point(key, point, point.offset)
+            self.checkpoints.lower_recovery_point(key, point)
             self.checkpoints.save()
 
     def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
@@ -248,7 +295,7 @@ class LogStore:
         entries = list(logs)
         self.sync(one for one, _ in entries)
         for one, _ in entries:
-            one.save_guard(durable=True)
+            one.save_guard()
             one.active.save_index()
         self.save_checkpoints(entries)
         ends = {

@@ -36,15 +36,12 @@ def _common(
 
 app.add_typer(stream.app, name="stream")
 app.add_typer(cluster.app, name="cluster")
-for command, function in (
-    ("dev", dev.dev),
-    ("demo", demo.demo),
-    ("produce", produce.produce),
-    ("consume", consume.consume),
-    ("dump", dump.dump),
-    ("verify", verify.verify),
-):
-    app.command(command, epilog=f"Example: {function.EXAMPLE}")(function)  # type: ignore[attr-defined]
+app.command("dev", epilog=f"Example: {dev.EXAMPLE}")(dev.dev)
+app.command("demo", epilog=f"Example: {demo.EXAMPLE}")(demo.demo)
+app.command("produce", epilog=f"Example: {produce.EXAMPLE}")(produce.produce)
+app.command("consume", epilog=f"Example: {consume.EXAMPLE}")(consume.consume)
+app.command("dump", epilog=f"Example: {dump.EXAMPLE}")(dump.dump)
+app.command("verify", epilog=f"Example: {verify.EXAMPLE}")(verify.verify)
 
 
 def run(arguments: Sequence[str]) -> int:

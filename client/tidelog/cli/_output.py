@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 class Output(StrEnum):
@@ -38,7 +39,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*("" if cell is None else str(cell) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row))
     return made
 
 
@@ -48,5 +49,5 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     made.add_column(style="bold")
     made.add_column(overflow="fold")
     for name, value in pairs:
-        made.add_row(name, "" if value is None else str(value))
+        made.add_row(name, Text("" if value is None else str(value)))
     return made

@@ -1,0 +1,66 @@
+"""What lies in a partition's folder, before anything of it is believed.
+
+Neighbours: `recovery` makes a log of it, `identity` says whose it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from tidelog_broker.storage.checkpoint import Partition
+from tidelog_broker.storage.files import Files, OpenFiles
+from tidelog_broker.storage.identity import read_identity
+from tidelog_broker.storage.segment import INDEX_SUFFIXES, Segment, segment_base
+from tidelog_broker.storage.suspicion import FILE_NAME as SUSPECT_FILE
+
+
+class IdentityLost(Exception):
+    """The identity file is missing or damaged: whose folder it is is unknown."""
+
+
+class Stray(Exception):
+    """The folder belongs to another partition: it is kept and reported (2d)."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """A folder's files, as far as their names and sizes tell."""
+
+    segments: list[Segment]
+    """Oldest first; sizes from the file system, ends from the next base, so the last one's is open."""
+    suspect: bool
+
+
+def check_identity(files: OpenFiles, folder: str, key: Partition) -> None:
+    """Raises `IdentityLost` and `Stray`."""
+    found = read_identity(files.files, folder)
+    if found is None:
+        raise IdentityLost("the identity file is missing or damaged")
+    if found != key:
+        raise Stray(f"the identity file says stream {found[0].hex()} partition {found[1]}")
+
+
+def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offset: int) -> Contents:
+    """The folder's files; what an interrupted removal or replacement left behind goes."""
+    names = files.files.list(folder)
+    bases = sorted(base for base in map(segment_base, names) if base is not None)
+    first = max((base for base in bases if base <= log_start_offset), default=0)
+    kept = [base for base in bases if base >= first]
+    _remove_leftovers(files.files, folder, names, set(kept))
+    segments = [Segment(files, folder, base, key) for base in kept]
+    for number, segment in enumerate(segments):
+        segment.size = files.files.file_size(segment.path)
+        if number + 1 < len(segments):
+            segment.next_offset, segment.closed = kept[number + 1], True
+    return Contents(segments, SUSPECT_FILE in names)
+
+
+def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:
+    """Segments wholly below the LSO, whose removal a crash cut short, indexes without a segment,
+    and files that were to replace others."""
+    for name in names:
+        base = segment_base(name, (".log", *INDEX_SUFFIXES))
+        if name.endswith(".tmp") or (base is not None and base not in kept):
+            with contextlib.suppress(OSError):
+                files.remove(f"{folder}/{name}")

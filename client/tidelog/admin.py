@@ -1,0 +1,287 @@
+"""Streams and brokers: what the Admin service offers, with the model's values.
+
+Every call goes to whichever broker answers. It is repeated after retriable errors, and
+after indefinite ones only where twice is the same as once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from tidelog import wire
+from tidelog._channels import Broker, Channels
+from tidelog._metadata import Metadata
+from tidelog._options import ClientOptions
+from tidelog._retry import retrying
+from tidelog.errors import InvalidRequest
+from tidelog.model import (
+    ClusterDescription,
+    Durability,
+    NatsAck,
+    ReplicaDescription,
+    Retention,
+    StreamDescription,
+    StreamSettings,
+    validate_config,
+    validate_labels,
+    validate_stream_name,
+)
+from tidelog.model import StreamConfig as _Defaults
+from tidelog_proto import admin_pb2, log_pb2
+
+T = TypeVar("T")
+
+LIST_PAGE_SIZE: Final = 500
+
+
+class Admin:
+    """The administrative half of a client."""
+
+    def __init__(
+        self, channels: Channels, metadata: Metadata, options: ClientOptions, rng: random.Random
+    ) -> None:
+        self._channels = channels
+        self._metadata = metadata
+        self._options = options
+        self._rng = rng
+
+    async def create_stream(
+        self,
+        name: str,
+        *,
+        subject: str | None = None,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
+        durability: Durability | str | None = None,
+        retention: Retention | None = None,
+        settings: StreamSettings | None = None,
+        labels: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> StreamDescription:
+        """Creates a stream, or finds it there with the same settings (then that is success).
+
+        The most used settings have a parameter, all of them are in `settings`; what is not
+        said takes its default. Raises `StreamExists` for other settings, `InvalidRequest`
+        with the reason. `validate_only` checks everything and changes nothing.
+        """
+        validate_stream_name(name)
+        validate_labels(labels or {})
+        wanted = _merged(
+            settings,
+            subject=subject,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            min_insync_replicas=min_insync_replicas,
+            durability=durability,
+            retention=retention,
+        )
+        validate_config(wanted.on(_Defaults()))
+        request = admin_pb2.CreateStreamRequest(
+            name=name,
+            config=wire.settings_to_proto(wanted),
+            labels=dict(labels or {}),
+            validate_only=validate_only,
+        )
+
+        async def create(broker: Broker) -> admin_pb2.CreateStreamResponse:
+            return await broker.admin.CreateStream(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(create, repeat_indefinite=True)
+        return wire.stream_from_proto(answer.stream)
+
+    async def alter_stream(
+        self,
+        name: str,
+        *,
+        subject: str | None = None,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
+        durability: Durability | str | None = None,
+        retention: Retention | None = None,
+        settings: StreamSettings | None = None,
+        expected_version: int | None = None,
+        stream_id: bytes | None = None,
+    ) -> StreamDescription:
+        """Changes what is said and leaves the rest.
+
+        With `expected_version` it raises `VersionConflict` if the stream changed since;
+        with `stream_id` it never touches another stream of the same name.
+        """
+        wanted = _merged(
+            settings,
+            subject=subject,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            min_insync_replicas=min_insync_replicas,
+            durability=durability,
+            retention=retention,
+        )
+        if not wanted.given():
+            raise InvalidRequest(f"nothing to change in stream {name}: give at least one setting")
+        request = admin_pb2.AlterStreamRequest(
+            name=name,
+            config=wire.settings_to_proto(wanted),
+            expected_version=expected_version,
+            stream_id=stream_id,
+        )
+
+        async def alter(broker: Broker) -> admin_pb2.AlterStreamResponse:
+            return await broker.admin.AlterStream(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(alter, repeat_indefinite=expected_version is None)
+        self._metadata.forget(name)
+        return wire.stream_from_proto(answer.stream)
+
+    async def delete_stream(
+        self, name: str, *, expected_version: int | None = None, stream_id: bytes | None = None
+    ) -> bytes:
+        """Deletes the stream with all its records; answers its id. Raises `StreamNotFound`."""
+        request = admin_pb2.DeleteStreamRequest(
+            name=name, expected_version=expected_version, stream_id=stream_id
+        )
+
+        async def delete(broker: Broker) -> admin_pb2.DeleteStreamResponse:
+            return await broker.admin.DeleteStream(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(delete, repeat_indefinite=False)
+        self._metadata.forget(name)
+        return answer.stream_id
+
+    async def describe_stream(self, name: str) -> StreamDescription:
+        """Configuration, version, partitions and their leaders. Raises `StreamNotFound`."""
+        request = admin_pb2.DescribeStreamRequest(name=name)
+
+        async def describe(broker: Broker) -> admin_pb2.DescribeStreamResponse:
+            return await broker.admin.DescribeStream(request, timeout=self._options.request_timeout_s)
+
+        return wire.stream_from_proto((await self._call(describe, repeat_indefinite=True)).stream)
+
+    async def list_streams(self, pattern: str = "") -> list[StreamDescription]:
+        """All streams, or those whose whole name matches the regular expression `pattern` (RE2)."""
+        found: list[StreamDescription] = []
+        token = ""
+        while True:
+            request = admin_pb2.ListStreamsRequest(
+                pattern=pattern, page_size=LIST_PAGE_SIZE, page_token=token
+            )
+
+            async def page(
+                broker: Broker, request: admin_pb2.ListStreamsRequest = request
+            ) -> admin_pb2.ListStreamsResponse:
+                return await broker.admin.ListStreams(request, timeout=self._options.request_timeout_s)
+
+            answer = await self._call(page, repeat_indefinite=True)
+            found += [wire.stream_from_proto(stream) for stream in answer.streams]
+            token = answer.next_page_token
+            if not token:
+                return found
+
+    async def describe_cluster(self) -> ClusterDescription:
+        async def describe(broker: Broker) -> admin_pb2.DescribeClusterResponse:
+            return await broker.admin.DescribeCluster(
+                admin_pb2.DescribeClusterRequest(), timeout=self._options.request_timeout_s
+            )
+
+        return wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
+
+    async def describe_replicas(self, name: str = "") -> list[ReplicaDescription]:
+        """The copies that the answering broker holds: of one stream, or of all."""
+        request = admin_pb2.DescribeReplicasRequest(name=name)
+
+        async def describe(broker: Broker) -> admin_pb2.DescribeReplicasResponse:
+            return await broker.admin.DescribeReplicas(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(describe, repeat_indefinite=True)
+        return [wire.replica_from_proto(replica) for replica in answer.replicas]
+
+    async def offsets(self, name: str, partitions: Sequence[int] | None = None) -> dict[int, tuple[int, int]]:
+        """Log start offset and high watermark, by partition."""
+        stream = await self._metadata.refresh(name)
+        numbers = range(len(stream.partitions)) if partitions is None else partitions
+        found: dict[int, tuple[int, int]] = {}
+        for number in numbers:
+            answer = await self._partition_offsets(stream, number)
+            found[number] = (answer.log_start_offset, answer.high_watermark)
+        return found
+
+    async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
+        """Moves the log start offset forward; answers where it stands.
+
+        `before_offset` is the first offset to keep; None: the high watermark.
+        """
+        stream = await self._metadata.stream(name)
+        request = log_pb2.DeleteRecordsRequest(
+            stream_id=stream.stream_id, partition=partition, before_offset=before_offset
+        )
+
+        async def delete(broker: Broker) -> log_pb2.DeleteRecordsResponse:
+            return await broker.log.DeleteRecords(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._at_leader(stream, partition, delete, repeat_indefinite=before_offset is not None)
+        return answer.log_start_offset
+
+    async def _partition_offsets(self, stream: StreamDescription, partition: int) -> log_pb2.PartitionOffsets:
+        wanted = log_pb2.FetchPartition(stream_id=stream.stream_id, partition=partition, earliest=True)
+
+        async def ask(broker: Broker) -> log_pb2.PartitionOffsets:
+            request = log_pb2.OffsetsRequest(partitions=[wanted])
+            answer = await broker.log.Offsets(request, timeout=self._options.request_timeout_s)
+            found = answer.partitions[0]
+            if found.HasField("error"):
+                raise wire.error_from_proto(found.error)
+            return found
+
+        return await self._at_leader(stream, partition, ask, repeat_indefinite=True)
+
+    async def _at_leader(
+        self,
+        stream: StreamDescription,
+        partition: int,
+        call: Callable[[Broker], Awaitable[T]],
+        *,
+        repeat_indefinite: bool,
+    ) -> T:
+        tries = 0
+
+        async def attempt() -> T:
+            nonlocal stream, tries
+            tries += 1
+            if tries > 1:
+                stream = await self._metadata.same_stream(stream.name, stream.stream_id)
+            return await self._metadata.at_leader(stream, partition, call)
+
+        return await retrying(
+            attempt,
+            timeout_s=self._options.retry_timeout_s,
+            repeat_indefinite=repeat_indefinite,
+            policy=self._options.retry,
+            rng=self._rng,
+        )
+
+    async def _call(self, call: Callable[[Broker], Awaitable[T]], *, repeat_indefinite: bool) -> T:
+        return await retrying(
+            lambda: self._channels.anywhere(call),
+            timeout_s=self._options.retry_timeout_s,
+            repeat_indefinite=repeat_indefinite,
+            policy=self._options.retry,
+            rng=self._rng,
+        )
+
+
+def _merged(settings: StreamSettings | None, **given: object) -> StreamSettings:
+    """The parameters over `settings`; raises `InvalidRequest` for what has no such value."""
+    said = {} if settings is None else settings.given()
+    said.update({name: value for name, value in given.items() if value is not None})
+    for name, kind in (("durability", Durability), ("nats_ack", NatsAck)):
+        value = said.get(name)
+        if value is not None:
+            try:
+                said[name] = kind(value)  # type: ignore[arg-type]
+            except ValueError:
+                known = ", ".join(member.value for member in kind)
+                raise InvalidRequest(f"{name} is {value!r}; it must be one of {known}", field=name) from None
+    return StreamSettings(**said)  # type: ignore[arg-type]

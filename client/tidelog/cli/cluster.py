@@ -1,0 +1,126 @@
+"""``tidelog cluster``: the brokers, and what each holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+import tidelog
+from tidelog.cli._connection import SERVER, connected
+from tidelog.cli._output import OUTPUT, Output, console, facts, print_json, table
+from tidelog.cli._values import show_bytes
+from tidelog.model import BrokerDescription, ClusterDescription, ReplicaDescription, id_text
+
+EXAMPLES = {
+    "describe": "tidelog cluster describe --server localhost:9210",
+    "replicas": "tidelog cluster replicas orders",
+}
+
+app = typer.Typer(
+    help="See the brokers and what each holds.",
+    epilog=f"Example: {EXAMPLES['describe']}",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command(epilog=f"Example: {EXAMPLES['describe']}")
+def describe(server: str = SERVER, output: Output = OUTPUT) -> None:
+    """Show the cluster: its brokers, their addresses, how many streams there are."""
+    cluster = connected(server, lambda client: client.describe_cluster())
+    if output is Output.JSON:
+        print_json(_cluster_json(cluster))
+        return
+    screen = console()
+    screen.print(
+        facts(
+            [
+                ("cluster", id_text(cluster.cluster_id)),
+                ("version", cluster.software_version),
+                ("controller", "none" if cluster.controller is None else cluster.controller),
+                ("streams", f"{cluster.stream_count} ({cluster.partition_count} partitions)"),
+            ]
+        )
+    )
+    screen.print()
+    rows = [(b.broker_id, b.state, _addresses(b), b.rack, id_text(b.directory_id)) for b in cluster.brokers]
+    screen.print(table(("broker", "state", "addresses", "rack", "directory"), rows))
+
+
+@app.command(epilog=f"Example: {EXAMPLES['replicas']}")
+def replicas(
+    stream: str = typer.Argument("", help="Only this stream; without it, all."),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Show every copy of every partition: offsets, sizes, state."""
+
+    async def ask(client: tidelog.Client) -> list[ReplicaDescription]:
+        if stream:
+            await client.describe_stream(stream)
+        return list(await client.describe_replicas(stream))
+
+    found = connected(server, ask)
+    if output is Output.JSON:
+        print_json([_replica_json(replica) for replica in found])
+        return
+    rows = [
+        (
+            f"{r.name}/{r.partition}", r.broker_id, "leader" if r.leader else "follower", _state(r),
+            r.log_start_offset, r.high_watermark, r.log_end_offset, r.durable_offset, show_bytes(r.bytes), r.segments,
+        )
+        for r in found
+    ]  # fmt: skip
+    columns = ("partition", "broker", "role", "state", "start", "committed", "end", "on disk", "size", "segments")
+    console().print(table(columns, rows, right=columns[4:]))
+
+
+def _addresses(broker: BrokerDescription) -> str:
+    return ", ".join(f"{listener.name}={listener.target}" for listener in broker.listeners)
+
+
+def _state(replica: ReplicaDescription) -> str:
+    return f"{replica.state}, suspect" if replica.suspect else replica.state
+
+
+def _cluster_json(cluster: ClusterDescription) -> dict[str, Any]:
+    return {
+        "cluster_id": id_text(cluster.cluster_id),
+        "metadata_version": cluster.metadata_version,
+        "controller": cluster.controller,
+        "voters": list(cluster.voters),
+        "software_version": cluster.software_version,
+        "stream_count": cluster.stream_count,
+        "partition_count": cluster.partition_count,
+        "brokers": [
+            {
+                "broker_id": broker.broker_id,
+                "state": broker.state,
+                "rack": broker.rack,
+                "incarnation": id_text(broker.incarnation),
+                "directory_id": id_text(broker.directory_id),
+                "listeners": {listener.name: listener.target for listener in broker.listeners},
+            }
+            for broker in cluster.brokers
+        ],
+    }
+
+
+def _replica_json(replica: ReplicaDescription) -> dict[str, Any]:
+    return {
+        "stream": replica.name,
+        "stream_id": id_text(replica.stream_id),
+        "partition": replica.partition,
+        "broker_id": replica.broker_id,
+        "leader": replica.leader,
+        "state": replica.state,
+        "suspect": replica.suspect,
+        "log_start_offset": replica.log_start_offset,
+        "high_watermark": replica.high_watermark,
+        "log_end_offset": replica.log_end_offset,
+        "durable_offset": replica.durable_offset,
+        "bytes": replica.bytes,
+        "segments": replica.segments,
+        "damaged": [list(span) for span in replica.damaged],
+    }

@@ -1,0 +1,128 @@
+"""`connect`: the way in. A client makes producers and readers and closes them with itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+from weakref import WeakSet
+
+from tidelog._channels import Channels
+from tidelog._metadata import Metadata
+from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
+from tidelog.admin import Admin
+from tidelog.producer import Producer
+from tidelog.reader import End, Reader, Start
+
+
+def connect(
+    addresses: str | Sequence[str], *, options: ClientOptions | None = None, **settings: Any
+) -> Client:
+    """A client of the cluster that one of `addresses` (``host:port``) belongs to.
+
+    Use it with ``async with``, or await it and close it. It raises `Unavailable` when no
+    broker answers within `connect_timeout_s`, naming each address and why it was not it.
+    `settings` are fields of `ClientOptions`.
+    """
+    chosen = options or ClientOptions(**settings)
+    return Client([addresses] if isinstance(addresses, str) else list(addresses), chosen)
+
+
+class Client(Admin):
+    """A connection to a cluster; see `connect`. All of it belongs to one event loop."""
+
+    def __init__(
+        self, addresses: Sequence[str], options: ClientOptions, rng: random.Random | None = None
+    ) -> None:
+        rng = rng or random.Random()
+        channels = Channels(addresses, request_timeout_s=options.request_timeout_s)
+        metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
+        super().__init__(channels, metadata, options, rng)
+        self._producers: WeakSet[Producer] = WeakSet()
+        self._readers: WeakSet[Reader] = WeakSet()
+        self._connected = False
+
+    def __repr__(self) -> str:
+        return f"<Client {','.join(self._channels.bootstrap)}>"
+
+    def producer(
+        self,
+        stream: str,
+        *,
+        acks: Literal["all", "leader", "none"] = "all",
+        idempotent: bool = True,
+        compression: Literal["none", "lz4", "zstd"] = "none",
+        linger_ms: float = 5.0,
+        options: ProducerOptions | None = None,
+    ) -> Producer:
+        """A producer for one stream; everything else that it can be told is in `options`."""
+        chosen = options or ProducerOptions(
+            acks=acks, idempotent=idempotent, compression=compression, linger_ms=linger_ms
+        )
+        producer = Producer(stream, self._channels, self._metadata, chosen, self._rng)
+        self._producers.add(producer)
+        return producer
+
+    def reader(
+        self,
+        stream: str,
+        *,
+        start: Start | Mapping[int, Start] = "earliest",
+        end: End | Mapping[int, End] | None = None,
+        partitions: Sequence[int] | None = None,
+        follow: bool = True,
+        on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error",
+        options: ReaderOptions | None = None,
+    ) -> Reader:
+        """A reader of one stream.
+
+        `start` is earliest, latest, an offset, a `Position`, a datetime, or one of these by
+        partition; `end` the first offset not to read, or latest. `partitions`: only these.
+        Without `follow` it stops at the high watermark of its beginning.
+        """
+        chosen = options or ReaderOptions(follow=follow, on_truncated=on_truncated)
+        reader = Reader(
+            stream,
+            self._channels,
+            self._metadata,
+            chosen,
+            self._rng,
+            start=start,
+            end=end,
+            partitions=partitions,
+        )
+        self._readers.add(reader)
+        return reader
+
+    async def open(self) -> Self:
+        """Connects; ``async with`` and ``await`` do it."""
+        if not self._connected:
+            try:
+                await self._channels.connect(self._options.connect_timeout_s, self._options.retry, self._rng)
+            except BaseException:
+                await self._channels.close()
+                raise
+            self._connected = True
+        return self
+
+    async def close(self) -> None:
+        """Closes readers, gives up producers that were not closed, and ends the connections."""
+        for reader in list(self._readers):
+            await reader.aclose()
+        for producer in list(self._producers):
+            await producer.abort()
+        await self._metadata.close()
+        await self._channels.close()
+        self._connected = False
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.open().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

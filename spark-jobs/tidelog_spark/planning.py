@@ -1,0 +1,94 @@
+"""How much to read next and by how many tasks: arithmetic on offsets, no I/O.
+
+`advance` is one trigger of a streaming query, `split` cuts ranges for Spark's tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidelog.model import Position
+from tidelog_spark.offsets import Mark, Offsets, PartitionKey, Range
+
+SPLITS_MAX: Final = 100_000
+"""Tasks of one read; more would be planned for longer than they run."""
+
+
+def apportion(sizes: Mapping[PartitionKey, int], limit: int | None) -> dict[PartitionKey, int]:
+    """`limit` shared out in proportion to `sizes`, nobody more than its size.
+
+    The shares add up to the smaller of limit and total exactly: what rounding leaves over
+    goes to the largest remainders, so that every trigger makes progress.
+    """
+    total = sum(sizes.values())
+    if limit is None or total <= limit:
+        return dict(sizes)
+    shares, remainders = {}, {}
+    for key, size in sizes.items():
+        shares[key], remainders[key] = divmod(size * limit, total)
+    left = limit - sum(shares.values())
+    for key in sorted(remainders, key=lambda key: (-remainders[key], key))[:left]:
+        shares[key] += 1
+    return shares
+
+
+def advance(start: Offsets, reachable: Offsets, limit: int | None) -> dict[PartitionKey, Mark]:
+    """The end of the next micro-batch: from `start` towards `reachable`, `limit` offsets at most.
+
+    A mark keeps the epoch it has only where it is reached; in between the epoch is left
+    open (None), for the caller to find out. Partitions that are not reachable any more
+    are left out.
+    """
+    begins = {key: _begin(start.get(key), mark) for key, mark in reachable.items()}
+    sizes = {
+        key: max(0, mark.position.offset - begins[key].position.offset) for key, mark in reachable.items()
+    }
+    shares = apportion(sizes, limit)
+    return {key: _moved(begins[key], mark, shares[key]) for key, mark in reachable.items()}
+
+
+def _begin(before: Mark | None, reachable: Mark) -> Mark:
+    if before is None or before.stream_id != reachable.stream_id:
+        return Mark(reachable.stream_id, Position(reachable.first), reachable.first)
+    return before
+
+
+def _moved(begin: Mark, reachable: Mark, share: int) -> Mark:
+    offset = begin.position.offset + share
+    if offset >= reachable.position.offset:
+        # Also for a log that is shorter than it was: the query goes on at its end.
+        return begin._replace(position=_nearest(begin, reachable))
+    if share == 0:
+        return begin
+    return begin._replace(position=Position(offset))
+
+
+def _nearest(begin: Mark, reachable: Mark) -> Position:
+    """Of two positions at the same offset the one that is written down already: equal text, no new batch."""
+    if begin.position.offset == reachable.position.offset:
+        return begin.position
+    return reachable.position
+
+
+def split(ranges: Sequence[Range], *, records_max: int, partitions_min: int | None) -> list[Range]:
+    """The ranges cut into pieces of about equal length, `records_max` at most.
+
+    At least `partitions_min` pieces come out, if there are so many records. The inner
+    ends carry no epoch; the outer ones keep theirs.
+    """
+    total = sum(piece.count for piece in ranges)
+    if total == 0:
+        return []
+    size = max(records_max, -(-total // SPLITS_MAX))
+    if partitions_min is not None:
+        size = min(size, max(1, total // partitions_min))
+    return [piece for whole in ranges for piece in _cut(whole, -(-whole.count // size))]
+
+
+def _cut(whole: Range, pieces: int) -> list[Range]:
+    edges = [Position(whole.start.offset + whole.count * place // pieces) for place in range(pieces + 1)]
+    edges[0], edges[-1] = whole.start, whole.end
+    return [
+        Range(whole.key, whole.stream_id, begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)
+    ]
