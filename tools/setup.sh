@@ -128,4 +128,5 @@ rm -f "$stamp"
 install
 printf '%s\n' "$base" "$packages" >"$stamp.new"
 mv "$stamp.new" "$stamp"
+rm -f "$log" # tens of megabytes, of use only after a failure
 say "setup: done in $SECONDS s"

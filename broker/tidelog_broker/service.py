@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -32,6 +33,9 @@ from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)
 
+FAILED_SECONDS_MAX = 5.0
+"""How long a broker whose disk failed may take to leave its mark and end."""
+
 GRACE_SECONDS = 0.5
 """How long open calls may take to end once everything is committed."""
 
@@ -49,6 +53,9 @@ class Service:
         self.listeners: list[Listener] = []
         """The addresses in use, with the ports that were bound."""
         self.http_port: int | None = None
+        self._http: HttpDoor | None = None
+        self._connection: Connection | None = None
+        self._recorder: Recorder | None = None
 
     async def start(self) -> None:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
@@ -65,6 +72,8 @@ class Service:
         try:
             await self._serve()
         except BaseException:
+            if self._http is not None:
+                self._http.stop()
             self._directory.close()
             raise
 
@@ -78,7 +87,7 @@ class Service:
             tail_cache_bytes_max=settings.tail_cache_bytes_max,
         )
         broker = self.broker = Broker(
-            directory.broker_id, store, self._controller, self._clock, _limits(settings)
+            directory.broker_id, store, self._controller, self._clock, _limits(settings), directory.reserve
         )
         self._door = GrpcDoor(
             [
@@ -89,12 +98,15 @@ class Service:
             calls_max=settings.connections_max,
             observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
         )
+        # Addresses first: one that is taken must not cost the clean-stop mark.
         self.listeners = [self._bind(spec) for spec in settings.listeners]
+        self._bind_http()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._metadata_thread, directory.reserve.restore)
         await broker.open_logs(same_boot=directory.same_boot)
         await self._register()
         broker.start()
         await self._start_nats()
-        self._start_http()
         await self._door.start()
         await self._door.set_serving(True)
         if self.http_port is not None:
@@ -129,8 +141,6 @@ class Service:
         return Listener(name, shown_host, shown_port or bound)
 
     async def _start_nats(self) -> None:
-        self._connection: Connection | None = None
-        self._recorder: Recorder | None = None
         urls = tuple(url.strip() for url in self._settings.nats.split(",") if url.strip())
         if not urls:
             return
@@ -144,8 +154,8 @@ class Service:
         self.broker.listen(self._recorder)
         self._connection.start()
 
-    def _start_http(self) -> None:
-        self._http: HttpDoor | None = None
+    def _bind_http(self) -> None:
+        """From here on it answers; `/readyz` says no until the broker serves."""
         if not self._settings.http:
             return
         host, port = parse_address(self._settings.http)
@@ -205,10 +215,15 @@ async def serve(settings: Settings) -> int:
     await stop.wait()
     failed = service.broker.failed.done()
     if failed:
-        # Marked before anything else: what follows may hang on the broken disk.
+        # The mark, and what follows it, may hang on the broken disk; the process ends all the same.
+        deadline = threading.Timer(FAILED_SECONDS_MAX, os._exit, (1,))
+        deadline.daemon = True
+        deadline.start()
         service.mark_failed()
-        loop.call_later(5.0, os._exit, 1)
     await service.stop()
+    if not failed and service.broker.failed.done():
+        service.mark_failed()
+        failed = True
     return 1 if failed else 0
 
 

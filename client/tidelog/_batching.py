@@ -82,8 +82,8 @@ class OpenBatch:
         self.futures: list[tuple[int, asyncio.Future[Receipt]]] = []
         """Who waits for which record, by its index."""
         self.granted = 0
-        self.room = -1
-        """Below `granted` by the bytes used; -1 at first, so that even an empty value needs a grant."""
+        self.room = 0
+        """Below `granted` by the bytes used; negative where nobody granted anything."""
 
     def __repr__(self) -> str:
         return f"<OpenBatch records={len(self.values)} bytes={self.used}/{self.granted}>"

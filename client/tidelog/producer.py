@@ -221,7 +221,7 @@ class Producer:
             try:
                 state, batch, index = self._append(value, key, headers, subject, timestamp, partition)
                 break
-            except _BufferFull as full:
+            except BufferFull as full:
                 await self._budget.room(full.size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         batch.futures.append((index, future))
@@ -275,6 +275,10 @@ class Producer:
         half = self._budget.bytes_max // 2
         while self._budget.used > half and not self._closed:
             await self._budget.room(half)
+
+    async def room(self, size: int) -> None:
+        """Waits until `size` bytes of the buffer may be free."""
+        await self._budget.room(size)
 
     async def flush(self) -> None:
         """Sends everything buffered so far and waits for it.
@@ -478,8 +482,8 @@ class Producer:
 
     # --- the rest
 
-    def _buffer_full(self, size: int) -> _BufferFull:
-        return _BufferFull(
+    def _buffer_full(self, size: int) -> BufferFull:
+        return BufferFull(
             size,
             f"the producer's buffer is full: {self._budget.used} of {self._budget.bytes_max} bytes "
             "(buffer_bytes_max); wait with drain(), or use send()",
@@ -512,7 +516,7 @@ class Producer:
         await self._sender.stop()
 
 
-class _BufferFull(ResourceExhausted):
+class BufferFull(ResourceExhausted):
     """`ResourceExhausted` of the producer's own buffer, with the size that found no room."""
 
     def __init__(self, size: int, message: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Literal, NamedTuple, Self
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tidelog import wire
 from tidelog._channels import Broker, Channels, FetchCall
+from tidelog._consuming import Consumed
 from tidelog._fetching import FetchedBatch, Progress
 from tidelog._framing import FetchAnswer
 from tidelog._metadata import Metadata
@@ -85,16 +86,13 @@ class Reader:
         self._wanted = partitions
         self._description: StreamDescription
         self._progress: dict[int, Progress] = {}
-        self._positions: dict[int, Position] = {}
+        self._consumed = Consumed()
         self._arrived: asyncio.Queue[list[FetchedBatch] | TidelogError | None] = asyncio.Queue(
             options.answers_ahead_max
         )
         self._set_aside: _Ending | None = None
         """Came behind batches that were taken together; it is the next thing to tell."""
         self._batches: deque[FetchedBatch] = deque()
-        self._rows: Iterator[Record] = iter(())
-        self._last_row: Record | None = None
-        self._row_batch: FetchedBatch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unended = 0
         self._begun = False
@@ -110,11 +108,7 @@ class Reader:
     @property
     def positions(self) -> dict[int, Position]:
         """Where to read on, by partition, with the epoch of the last record read (R13)."""
-        found = dict(self._positions)
-        batch, row = self._row_batch, self._last_row
-        if batch is not None and row is not None:
-            found[batch.partition] = Position(row.offset + 1, row.leader_epoch)
-        return found
+        return self._consumed.positions
 
     @property
     def high_watermarks(self) -> dict[int, int]:
@@ -128,16 +122,12 @@ class Reader:
 
     async def __anext__(self) -> Record:
         """The next record; the iteration ends at `end`, or without `follow` at the high watermark."""
-        while True:
-            for row in self._rows:
-                self._last_row = row
-                return row
-            self._finish_rows()
+        while (row := self._consumed.next_row()) is None:
             batch = await self._next()
             if batch is None:
                 raise StopAsyncIteration
-            self._row_batch, self._last_row = batch, None
-            self._rows = batch.records()
+            self._consumed.open(batch)
+        return row
 
     async def fetched_batches(self) -> AsyncIterator[FetchedBatch]:
         """The batches with their places in the log, as the leader stored them."""
@@ -154,17 +144,18 @@ class Reader:
 
     async def next_batch(self) -> FetchedBatch | None:
         """The next batch, None after the last."""
-        rest = self._rest_of_rows()
+        rest = self._consumed.rest()
         if rest is not None:
             return rest
         batch = await self._next()
-        if batch is not None:
-            self._positions[batch.partition] = batch.position
-        return batch
+        return None if batch is None else self._consumed.take(batch)
 
-    async def next_batches(self) -> list[FetchedBatch]:
-        """All batches that are here, after waiting for the first; empty after the last."""
-        first = await self.next_batch()
+    async def arrived(self) -> list[FetchedBatch]:
+        """All batches that are here, after waiting for the first; empty after the last.
+
+        For who hands them on (`tidelog.blocking`): they do not count as consumed.
+        """
+        first = await self._next()
         if first is None:
             return []
         found = [first, *self._batches]
@@ -175,8 +166,6 @@ class Reader:
                 found.extend(item)
             else:
                 self._set_aside = _Ending(item)
-        for batch in found:
-            self._positions[batch.partition] = batch.position
         return found
 
     async def _next(self) -> FetchedBatch | None:
@@ -200,20 +189,6 @@ class Reader:
             else:
                 self._batches.extend(item)
         return self._batches.popleft()
-
-    def _finish_rows(self) -> None:
-        if self._row_batch is not None:
-            self._positions[self._row_batch.partition] = self._row_batch.position
-            self._row_batch = self._last_row = None
-
-    def _rest_of_rows(self) -> FetchedBatch | None:
-        """What is left of a batch that was being read record by record."""
-        batch, last = self._row_batch, self._last_row
-        self._rows = iter(())
-        self._finish_rows()
-        if batch is None or (last is not None and last.offset + 1 >= batch.next_offset):
-            return None
-        return batch if last is None else batch.after(last.offset)
 
     # --- life
 
@@ -245,7 +220,7 @@ class Reader:
         places = [await self._place(number) for number in numbers]
         for number, (start, end) in zip(numbers, places, strict=True):
             self._progress[number] = Progress(self.stream, self._description.stream_id, number, start, end)
-            self._positions[number] = start
+            self._consumed.begin(number, start)
         unended = [progress for progress in self._progress.values() if not progress.ended]
         self._unended = len(unended)
         if not unended:

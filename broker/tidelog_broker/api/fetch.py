@@ -9,10 +9,12 @@ the call (DESIGN section 8).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
 
-from tidelog.errors import InvalidRequest, TidelogError
-from tidelog.records import decode_batch, split_batches
+from tidelog.errors import InvalidRequest, TidelogError, Unavailable
+from tidelog.records import BatchHeader, decode_batch, split_batches
 from tidelog.wire import error_to_proto
 from tidelog_broker.core.replication.positions import check_position
 from tidelog_broker.runtime.broker import Broker
@@ -25,6 +27,12 @@ PARTITIONS_MAX = 1000
 
 RESPONSE_BYTES_DEFAULT = 1 << 20
 RESPONSE_BYTES_MAX = 16 << 20
+PLAIN_ROWS = 1024
+"""Records turned into messages at a time."""
+
+AHEAD_BYTES_MAX = 8 << 20
+"""Of one call, read before they are asked for; one chunk always may."""
+
 HEARTBEAT_MS_DEFAULT = 5000
 HEARTBEAT_MS_MIN = 50
 
@@ -32,7 +40,7 @@ HEARTBEAT_MS_MIN = 50
 class _Reading:
     """How far the call is with one partition."""
 
-    __slots__ = ("ahead", "end", "epoch", "index", "offset", "partition", "place", "said")
+    __slots__ = ("ahead", "end", "epoch", "index", "offset", "partition", "place", "told_at")
 
     def __init__(
         self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
@@ -46,8 +54,8 @@ class _Reading:
         self.place: tuple[int, int] | None = None
         self.ahead: asyncio.Future[Chunk | None] | None = None
         """A read of the next chunk that runs already."""
-        self.said = -1
-        """The high watermark that the client heard of last."""
+        self.told_at = asyncio.get_running_loop().time()
+        """When the client last heard of this partition; on the event loop's clock."""
 
     def limit(self) -> int:
         """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
@@ -78,6 +86,9 @@ class FetchCall:
         self._ready: dict[int, _Reading] = {}
         self._by_partition: dict[Partition, list[_Reading]] = {}
         self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._aheads = 0
+        """Chunks that are read ahead."""
 
     def on_commit(self, partition: Partition) -> None:
         """A partition has more to read (`runtime.partition.Follower`)."""
@@ -85,7 +96,7 @@ class FetchCall:
             self._ready[reading.index] = reading
         self._wake.set()
 
-    async def responses(self) -> AsyncIterator[log_pb2.FetchResponse]:
+    async def responses(self) -> AsyncGenerator[log_pb2.FetchResponse]:
         """The answers, until every partition has ended."""
         try:
             active: dict[int, _Reading] = {}
@@ -102,28 +113,40 @@ class FetchCall:
                 while self._ready:
                     for index in list(self._ready):
                         reading = self._ready.pop(index)
-                        async for response in self._advance(reading):
-                            if response.WhichOneof("item") in ("end", "error"):
-                                self._forget(active.pop(index))
-                            yield response
-                if active and not await self._more():
-                    for reading in active.values():
+                        async with aclosing(self._advance(reading)) as responses:
+                            async for response in responses:
+                                if response.WhichOneof("item") in ("end", "error"):
+                                    self._forget(active.pop(index))
+                                yield response
+                    for reading in self._overdue(active):
+                        yield self._response(reading, heartbeat=log_pb2.Heartbeat())
+                if active and not await self._more(active):
+                    for reading in self._overdue(active):
                         yield self._response(reading, heartbeat=log_pb2.Heartbeat())
         finally:
             for partition in self._by_partition:
                 partition.unfollow(self)
+            self._by_partition.clear()
 
-    async def _more(self) -> bool:
-        """Waits for a commit; False when the heartbeat is due first."""
+    async def _more(self, active: Mapping[int, _Reading]) -> bool:
+        """Waits for a commit; False when a heartbeat is due first."""
+        due = min(reading.told_at for reading in active.values()) + self._heartbeat
         self._wake.clear()
         try:
-            async with asyncio.timeout(self._heartbeat):
+            async with asyncio.timeout_at(due):
                 await self._wake.wait()
         except TimeoutError:
             return False
         return True
 
+    def _overdue(self, active: Mapping[int, _Reading]) -> list[_Reading]:
+        """Partitions that the client has not heard of for the length of a heartbeat, others busy or not."""
+        latest = self._loop.time() - self._heartbeat
+        return [reading for reading in active.values() if reading.told_at <= latest]
+
     def _forget(self, reading: _Reading) -> None:
+        # A commit may have put it back in line meanwhile.
+        self._ready.pop(reading.index, None)
         readings = self._by_partition[reading.partition]
         readings.remove(reading)
         if not readings:
@@ -138,38 +161,56 @@ class FetchCall:
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
         return _Reading(index, partition, offset, epoch, end)
 
-    async def _advance(self, reading: _Reading) -> AsyncIterator[log_pb2.FetchResponse]:
-        """What one partition has, one answer; it is put back in line if there may be more."""
+    async def _advance(self, reading: _Reading) -> AsyncGenerator[log_pb2.FetchResponse]:
+        """What one partition has, one chunk of it; it is put back in line if there may be more."""
         partition = reading.partition
-        if reading.finished():
-            yield self._response(reading, end=log_pb2.EndOfPartition())
-            return
         try:
-            if partition.stopped:
-                self._broker.leading(partition.stream_id, partition.partition)
-            chunk = await self._read(reading)
+            if not reading.finished():
+                if partition.stopped:
+                    self._broker.leading(partition.stream_id, partition.partition)
+                chunk = await self._read(reading)
+                if chunk is None:
+                    return
+                data = b"".join(chunk.parts)
+                if self._plain:
+                    async for response in self._plain_answers(reading, data):
+                        yield response
+                    reading.offset, reading.epoch, reading.place = (
+                        chunk.next_offset,
+                        chunk.leader_epoch,
+                        chunk.place,
+                    )
+                else:
+                    reading.offset, reading.epoch, reading.place = (
+                        chunk.next_offset,
+                        chunk.leader_epoch,
+                        chunk.place,
+                    )
+                    self._read_ahead(reading)
+                    yield self._response(reading, batches=data)
         except TidelogError as error:
             yield self._response(reading, error=error_to_proto(error))
             return
-        if chunk is None:
+        except OSError as error:
+            failure = Unavailable(f"the broker could not read its disk: {error.strerror or error}")
+            yield self._response(reading, error=error_to_proto(failure))
             return
-        begin = reading.offset
-        reading.offset, reading.epoch, reading.place = chunk.next_offset, chunk.leader_epoch, chunk.place
-        if not reading.finished():
-            self._read_ahead(reading)
-            self._ready[reading.index] = reading
-        data = b"".join(chunk.parts)
-        if self._plain:
-            records = plain_records(data, begin, reading.end)
-            yield self._response(reading, records=log_pb2.FetchedRecords(records=records))
-        else:
-            yield self._response(reading, batches=data)
         if reading.finished():
             yield self._response(reading, end=log_pb2.EndOfPartition())
+        else:
+            self._ready[reading.index] = reading
+
+    async def _plain_answers(self, reading: _Reading, data: bytes) -> AsyncGenerator[log_pb2.FetchResponse]:
+        """The records of a chunk, decoded in the catch-up threads, in answers of about the asked size."""
+        pieces = plain_records(data, reading.offset, reading.end, self._bytes_max)
+        while (records := await self._broker.in_catch_up_thread(next, pieces, None)) is not None:
+            reading.offset, reading.epoch = records[-1].offset + 1, records[-1].leader_epoch
+            yield self._response(reading, records=log_pb2.FetchedRecords(records=records))
 
     async def _read(self, reading: _Reading) -> Chunk | None:
         if reading.ahead is not None:
             ahead, reading.ahead = reading.ahead, None
+            self._aheads -= 1
             return await ahead
         return self._cached(reading) or await self._from_disk(reading)
 
@@ -186,14 +227,17 @@ class FetchCall:
     def _read_ahead(self, reading: _Reading) -> None:
         """Starts reading the next chunk from disk while this one is sent."""
         log = reading.partition.log
+        if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
+            return
         if reading.offset < reading.limit() and not log.is_cached(reading.offset):
+            self._aheads += 1
             reading.ahead = self._from_disk(reading)
             # Its failure is met when it is awaited; a call that ends before leaves it unseen.
             reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _response(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
         partition = reading.partition
-        reading.said = partition.high_watermark
+        reading.told_at = self._loop.time()
         return log_pb2.FetchResponse(
             index=reading.index,
             log_start_offset=partition.log.start_offset,
@@ -240,33 +284,52 @@ def _epoch_before(partition: Partition, offset: int) -> int | None:
     return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
 
 
-def plain_records(data: bytes, begin: int, end: int | None) -> Sequence[log_pb2.FetchedRecord]:
-    """The records of whole batches from offset `begin` up to `end`, as messages."""
-    records: list[log_pb2.FetchedRecord] = []
+def plain_records(
+    data: bytes, begin: int, end: int | None, bytes_max: int
+) -> Iterator[list[log_pb2.FetchedRecord]]:
+    """The records of whole batches from offset `begin` up to `end`, as messages.
+
+    In lists of about `bytes_max` bytes, at least one record each: a few kilobytes on disk
+    may hold many megabytes of records.
+    """
+    found: list[log_pb2.FetchedRecord] = []
+    size = 0
     for header, batch in split_batches(data):
         columns = decode_batch(batch, header)
         deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
-        rows = columns.set_column(
+        columns = columns.set_column(
             columns.schema.get_field_index("timestamp"),
             "timestamp",
             columns.column("timestamp").cast("int64"),
-        ).to_pylist()
-        for delta, row in zip(deltas, rows, strict=True):
-            offset = header.base_offset + delta
-            if offset < begin or (end is not None and offset >= end):
-                continue
-            record = log_pb2.FetchedRecord(
-                offset=offset, leader_epoch=header.leader_epoch, append_time_us=header.append_time_us
-            )
-            message = record.record
-            message.timestamp_us = row["timestamp"]
-            if row.get("key") is not None:
-                message.key = row["key"]
-            if row["value"] is not None:
-                message.value = row["value"]
-            if row.get("subject") is not None:
-                message.subject = row["subject"]
-            for entry in row.get("headers") or ():
-                message.headers.add(name=entry["key"], value=entry["value"])
-            records.append(record)
-    return records
+        )
+        for start in range(0, columns.num_rows, PLAIN_ROWS):
+            rows = columns.slice(start, PLAIN_ROWS).to_pylist()
+            for delta, row in zip(deltas[start : start + PLAIN_ROWS], rows, strict=True):
+                offset = header.base_offset + delta
+                if offset < begin or (end is not None and offset >= end):
+                    continue
+                record = _plain_record(header, offset, row)
+                found.append(record)
+                size += record.ByteSize()
+                if size >= bytes_max:
+                    yield found
+                    found, size = [], 0
+    if found:
+        yield found
+
+
+def _plain_record(header: BatchHeader, offset: int, row: Mapping[str, Any]) -> log_pb2.FetchedRecord:
+    record = log_pb2.FetchedRecord(
+        offset=offset, leader_epoch=header.leader_epoch, append_time_us=header.append_time_us
+    )
+    message = record.record
+    message.timestamp_us = row["timestamp"]
+    if row.get("key") is not None:
+        message.key = row["key"]
+    if row["value"] is not None:
+        message.value = row["value"]
+    if row.get("subject") is not None:
+        message.subject = row["subject"]
+    for entry in row.get("headers") or ():
+        message.headers.add(name=entry["key"], value=entry["value"])
+    return record

@@ -3,7 +3,7 @@
 A service is an object with one method per rpc, by its name in snake case:
 
 - unary: ``async def publish(request) -> response``
-- server stream: ``def fetch(request) -> AsyncIterator[response]``
+- server stream: ``def fetch(request) -> AsyncGenerator[response]``
 - both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
   ``unanswered`` and ``until(condition)``
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -37,6 +38,9 @@ log = structlog.get_logger(__name__)
 
 MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
 """The largest batch and what stands around it (F3)."""
+
+OUTBOX_MAX = 10_000
+"""Answers of one Produce call that its client has not taken yet; over it no more requests are read."""
 
 KEEPALIVE_MS = 20_000
 
@@ -130,12 +134,12 @@ class GrpcDoor:
 
         return answer
 
-    def _stream(self, name: str, function: Callable[[Any], AsyncIterator[Any]]) -> Callable[[Any, Any], Any]:
+    def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             try:
-                responses = function(request)
-                async for response in responses:
-                    await context.write(response)
+                async with aclosing(function(request)) as responses:
+                    async for response in responses:
+                        await context.write(response)
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -155,6 +159,8 @@ class GrpcDoor:
                     call.receive(request)
                     if call.full:
                         await call.until(lambda: not call.full)
+                    if outbox.full:
+                        await outbox.room()
                 await call.until(lambda: call.unanswered == 0)
                 outbox.close()
                 await writer
@@ -164,6 +170,7 @@ class GrpcDoor:
                 self._observe(name, "OK")
             finally:
                 writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
 
         return answer
 
@@ -180,12 +187,13 @@ class GrpcDoor:
 
 
 class _Outbox:
-    """Answers of one call that wait to be written; bounded by what the call lets in."""
+    """Answers of one call that wait to be written; when there are many the call is not read."""
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._responses: deque[Any] = deque()
         self._wake = asyncio.Event()
+        self._emptied = asyncio.Event()
         self._closed = False
 
     def put(self, response: Any) -> None:
@@ -196,14 +204,30 @@ class _Outbox:
         self._closed = True
         self._wake.set()
 
+    @property
+    def full(self) -> bool:
+        return len(self._responses) > OUTBOX_MAX
+
+    async def room(self) -> None:
+        """Waits until all answers are written."""
+        while self._responses:
+            self._emptied.clear()
+            await self._emptied.wait()
+
     async def run(self) -> None:
-        while True:
-            while self._responses:
-                await self._context.write(self._responses.popleft())
-            if self._closed:
-                return
-            self._wake.clear()
-            await self._wake.wait()
+        try:
+            while True:
+                while self._responses:
+                    await self._context.write(self._responses.popleft())
+                self._emptied.set()
+                if self._closed:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            # Whoever waits for room must see that the call is over.
+            self._responses.clear()
+            self._emptied.set()
 
 
 def _snake(name: str) -> str:

@@ -1,8 +1,8 @@
 """HTTP beside gRPC: /metrics, /healthz, /readyz and /debug/state.
 
 A few requests a minute from a scraper, a kubelet and people: the standard library's
-WSGI server in a thread of its own is plenty, and what it shows is collected on the
-event loop, where the state lives.
+WSGI server in a thread of its own is plenty. Health, readiness and state are asked for on
+the event loop, where they live; metrics are read from here, number by number.
 """
 
 from __future__ import annotations
@@ -19,12 +19,34 @@ from prometheus_client import make_wsgi_app
 
 from tidelog_broker.metrics import Metrics
 
+CONNECTIONS_MAX = 32
+"""At a time; others are closed at once."""
+
 LOOP_TIMEOUT_SECONDS = 5
 """A loop that does not answer for this long is not healthy."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or sent no HTTP, is no news."""
 
 
 class _QuietHandler(WSGIRequestHandler):
@@ -46,9 +68,9 @@ class HttpDoor:
         ready: Callable[[], str | None],
         state: Callable[[], Any],
     ) -> None:
-        """`ready` gives None or the reason why not; `state` what the broker believes, for JSON.
+        """Binds the address; raises OSError if that cannot be.
 
-        Raises OSError if the address cannot be bound.
+        `ready` gives None or the reason why not; `state` what the broker believes, for JSON.
         """
         self._loop = asyncio.get_running_loop()
         self._metrics = make_wsgi_app(metrics.registry)
@@ -72,7 +94,8 @@ class HttpDoor:
         path = environ.get("PATH_INFO", "/")
         try:
             if path == "/metrics":
-                return [self._on_loop(lambda: b"".join(self._metrics(environ, start_response)))]
+                # Here, not on the loop: thousands of partitions take a while to write down.
+                return list(self._metrics(environ, start_response))
             if path == "/healthz":
                 self._on_loop(lambda: None)
                 return _plain(start_response, "200 OK", "ok\n")

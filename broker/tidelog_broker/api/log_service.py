@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from itertools import count
 
 from tidelog.errors import (
@@ -13,6 +14,7 @@ from tidelog.errors import (
     ResourceExhausted,
     StreamNotFound,
     TidelogError,
+    TimedOut,
 )
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
@@ -20,8 +22,16 @@ from tidelog.wire import error_to_proto
 from tidelog_broker.api.fetch import FetchCall, resolve_start
 from tidelog_broker.api.produce import ProduceCall
 from tidelog_broker.core.metadata.image import StreamImage
-from tidelog_broker.runtime.appends import Acks, Single, SinglesAppend, SinglesAppended, encoded_bytes_max
+from tidelog_broker.runtime.appends import (
+    MESSAGE_ID_BYTES_MAX,
+    Acks,
+    Single,
+    SinglesAppend,
+    SinglesAppended,
+    encoded_bytes_max,
+)
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
@@ -48,15 +58,16 @@ class LogService:
     def produce(self, send: Callable[[log_pb2.ProduceResponse], None]) -> ProduceCall:
         return ProduceCall(self._broker, send)
 
-    async def fetch(self, request: log_pb2.FetchRequest) -> AsyncIterator[log_pb2.FetchResponse]:
+    async def fetch(self, request: log_pb2.FetchRequest) -> AsyncGenerator[log_pb2.FetchResponse]:
         if self._fetches >= FETCH_CALLS_MAX:
             raise ResourceExhausted(
                 f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000
             )
         self._fetches += 1
         try:
-            async for response in FetchCall(self._broker, request).responses():
-                yield response
+            async with aclosing(FetchCall(self._broker, request).responses()) as responses:
+                async for response in responses:
+                    yield response
         finally:
             self._fetches -= 1
 
@@ -71,17 +82,23 @@ class LogService:
         shares = []
         for number, indexes in by_partition.items():
             partition = self._broker.leading(stream.id, number)
-            shares.append((indexes, partition, self._singles(partition, request, indexes)))
+            records = self._singles(partition, request, indexes)
+            size = encoded_bytes_max(records)
+            self._check_size(partition, records, size)
+            self._broker.check_room(partition, size)
+            shares.append((indexes, partition, records, size))
         waiting = [
-            (indexes, partition, self._submit(partition, records, request))
-            for indexes, partition, records in shares
+            (indexes, partition, self._submit(partition, records, size, request))
+            for indexes, partition, records, size in shares
         ]
         response = log_pb2.PublishResponse()
         receipts: list[log_pb2.PublishReceipt | None] = [None] * len(request.records)
         done = await asyncio.gather(*(future for _, _, future in waiting), return_exceptions=True)
+        failed = [outcome for outcome in done if isinstance(outcome, BaseException)]
+        if failed:
+            raise failed[0] if len(failed) == len(done) else _in_part(failed[0], len(failed), len(done))
         for (indexes, partition, _), outcome in zip(waiting, done, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+            assert isinstance(outcome, SinglesAppended)
             for place, index in enumerate(indexes):
                 receipts[index] = log_pb2.PublishReceipt(
                     partition=partition.partition,
@@ -127,18 +144,21 @@ class LogService:
         now_us = self._broker.clock()
         latest = now_us + partition.config.timestamp_ahead_ms_max * 1000
         dedupe = partition.config.dedupe_window_ms > 0
-        singles = [_single(request.records[index], now_us, latest, dedupe) for index in indexes]
-        size = encoded_bytes_max(singles)
-        if size > partition.limits.batch_bytes_max:
+        return [_single(request.records[index], now_us, latest, dedupe) for index in indexes]
+
+    @staticmethod
+    def _check_size(partition: Partition, records: Sequence[Single], size: int) -> None:
+        """Raises `BatchTooLarge` for what may not fit into one batch."""
+        if size + BATCH_OVERHEAD_BYTES > partition.limits.batch_bytes_max:
             raise BatchTooLarge(
-                f"{len(singles)} records for partition {partition.partition} take up to {size} bytes; this "
-                f"stream takes {partition.limits.batch_bytes_max} at a time (batch_bytes_max)",
+                f"{len(records)} records for partition {partition.partition} take up to "
+                f"{size + BATCH_OVERHEAD_BYTES} bytes; this stream takes {partition.limits.batch_bytes_max} "
+                f"at a time (batch_bytes_max)",
                 batch_bytes_max=partition.limits.batch_bytes_max,
             )
-        return singles
 
     def _submit(
-        self, partition: Partition, records: list[Single], request: log_pb2.PublishRequest
+        self, partition: Partition, records: list[Single], size: int, request: log_pb2.PublishRequest
     ) -> asyncio.Future[SinglesAppended]:
         future: asyncio.Future[SinglesAppended] = asyncio.get_running_loop().create_future()
 
@@ -156,7 +176,7 @@ class LogService:
             done,
             Acks(request.acks),
             self._broker.deadline(timeout_ms),
-            encoded_bytes_max(records),
+            size,
         )
         try:
             self._broker.append(partition, append)
@@ -210,6 +230,16 @@ class LogService:
         )
 
 
+def _in_part(error: BaseException, failed: int, shares: int) -> BaseException:
+    """What a request is told of which a part was stored: whatever went wrong, it is not without effect."""
+    if not isinstance(error, TidelogError) or not error.definite:
+        return error
+    return TimedOut(
+        f"the records for {failed} of {shares} partitions were not stored, the others were: {error.message}",
+        cause=error.code,
+    )
+
+
 def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> Single:
     """A plain record; its message id stands among its headers, where NATS clients put it."""
     record = entry.record
@@ -226,11 +256,13 @@ def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: b
     in_headers = next(
         (value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None
     )
+    if message_id is not None and len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
+        raise InvalidRequest(f"a message_id has more than {MESSAGE_ID_BYTES_MAX} bytes")
     if message_id is not None and in_headers is not None:
         raise InvalidRequest(f"a record has a message_id and a header {MESSAGE_ID_HEADER}; give one of them")
     if message_id is not None:
         headers.append((MESSAGE_ID_HEADER, message_id.encode()))
-    elif in_headers is not None:
+    elif in_headers is not None and len(in_headers) <= MESSAGE_ID_BYTES_MAX:
         message_id = in_headers.decode("utf-8", "surrogateescape")
     return Single(
         value=record.value if record.HasField("value") else None,

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from tidelog.errors import InvalidRequest, PrecedingFailed, TidelogError
+from tidelog.errors import InvalidRequest, PrecedingFailed, ResourceExhausted, TidelogError
 from tidelog.records import validate_batch
 from tidelog.wire import error_to_proto
 from tidelog_broker.runtime.appends import Acks, BatchAppend
@@ -25,6 +25,9 @@ CALL_BYTES_MAX = 64 << 20
 
 CALL_REQUESTS_MAX = 10_000
 """Unanswered requests of one call."""
+
+CALL_PARTITIONS_MAX = 10_000
+"""Partitions that one call may write to."""
 
 
 class _Slot:
@@ -77,11 +80,18 @@ class ProduceCall:
             await self._room
 
     def receive(self, request: log_pb2.ProduceRequest) -> None:
-        """Takes one request; it is answered through `send`, sooner or later."""
+        """Takes one request; it is answered through `send`, sooner or later.
+
+        Raises `ResourceExhausted`, which ends the call, for one partition too many.
+        """
         batch = request.batch
         key = (request.stream_id, request.partition)
         lane = self._lanes.get(key)
         if lane is None:
+            if len(self._lanes) >= CALL_PARTITIONS_MAX:
+                raise ResourceExhausted(
+                    f"{CALL_PARTITIONS_MAX} partitions in one call (call_partitions_max); open another"
+                )
             lane = self._lanes[key] = _Lane()
         slot = _Slot(request.request_id, len(batch))
         lane.slots.append(slot)

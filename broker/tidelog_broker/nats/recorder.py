@@ -33,8 +33,15 @@ from tidelog_broker.nats.log_limit import LogLimit
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.subjects import has_wildcard, is_reserved, may_match_reserved
 from tidelog_broker.nats.subscription import Subscription
-from tidelog_broker.runtime.appends import Single, SinglesAppend, SinglesAppended, encoded_bytes_max
+from tidelog_broker.runtime.appends import (
+    MESSAGE_ID_BYTES_MAX,
+    Single,
+    SinglesAppend,
+    SinglesAppended,
+    encoded_bytes_max,
+)
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
 
@@ -70,26 +77,29 @@ class _Refused(Exception):
 class _Recording:
     """A stream that records its subject."""
 
-    __slots__ = ("filter_reserved", "name", "partitions", "pattern", "places", "subscription")
+    __slots__ = ("count", "filter_reserved", "name", "partitions", "pattern", "places", "subscription")
 
     def __init__(self, partition: Partition) -> None:
         self.name = partition.name
         self.partitions: dict[int, Partition] = {}
+        self.count = 0
+        """One more than the largest number among them: one that has no usable log leaves a gap."""
         self.pattern = partition.config.subject.encode()
         self.filter_reserved = has_wildcard(self.pattern) and may_match_reserved(self.pattern)
         self.places: dict[bytes, int] = {}
         self.subscription: Subscription | None = None
 
-    def partition_of(self, subject: bytes) -> Partition:
-        count = len(self.partitions)
+    def partition_of(self, subject: bytes) -> Partition | None:
+        """Where a message goes; None: its partition cannot be served now."""
+        count = self.count
         if count == 1:
-            return next(iter(self.partitions.values()))
+            return self.partitions.get(0)
         number = self.places.get(subject)
         if number is None:
             if len(self.places) >= _PARTITION_CACHE_MAX:
                 self.places.clear()
             number = self.places[subject] = fnv1a_32(subject) % count
-        return self.partitions[number]
+        return self.partitions.get(number)
 
 
 class Recorder:
@@ -118,6 +128,7 @@ class Recorder:
             recording = self._recordings[partition.stream_id] = _Recording(partition)
             self._subscribe(recording)
         recording.partitions[partition.partition] = partition
+        recording.count = max(recording.partitions) + 1
         recording.places.clear()
 
     def partition_changed(self, partition: Partition) -> None:
@@ -174,19 +185,22 @@ class Recorder:
             if recording.filter_reserved and is_reserved(subject):
                 continue
             partition = recording.partition_of(subject)
+            if partition is None:
+                any_other = next(iter(recording.partitions.values()))
+                self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
+                continue
             try:
                 single = _single(message, recording.name, partition, now_us)
             except _Refused as refused:
                 self._refuse(partition, message, refused.failure, refused.detail)
                 continue
             size = encoded_bytes_max((single,))
-            if size > partition.limits.batch_bytes_max - 4096:
+            room = partition.limits.batch_bytes_max - BATCH_OVERHEAD_BYTES
+            if size > room:
                 self._refuse(partition, message, Failure.TOO_LARGE, f"{size} bytes")
                 continue
             group = groups.get(partition)
-            if group is not None and group.bytes + size > min(
-                APPEND_BYTES_MAX, partition.limits.batch_bytes_max
-            ):
+            if group is not None and group.bytes + size > min(APPEND_BYTES_MAX, room):
                 self._append(partition, groups.pop(partition))
                 group = None
             if group is None:
@@ -301,6 +315,10 @@ def _single(message: Message, stream: str, partition: Partition, now_us: int) ->
     message_id = None
     if partition.config.dedupe_window_ms > 0:
         raw = _message_id(block)
+        if raw and len(raw) > MESSAGE_ID_BYTES_MAX:
+            raise _Refused(
+                Failure.INVALID_MESSAGE, f"Nats-Msg-Id has more than {MESSAGE_ID_BYTES_MAX} bytes"
+            )
         message_id = raw.decode("utf-8", "surrogateescape") if raw else None
     return Single(payload, now_us, None, headers, name, message_id)
 

@@ -20,6 +20,10 @@ HEADER_OVERHEAD_BYTES = 10
 """Offsets and bitmap bits of one header of a record, at most."""
 
 
+MESSAGE_ID_BYTES_MAX = 1024
+"""A message id may be so long; ids are kept in memory for the dedupe window."""
+
+
 class Single(NamedTuple):
     """A record that came alone."""
 

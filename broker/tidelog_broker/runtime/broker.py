@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,9 @@ from tidelog.errors import (
     Stopping,
     StorageFailed,
     StreamNotFound,
+    TidelogError,
     TimedOut,
+    Unavailable,
 )
 from tidelog.model import StreamConfig, id_text
 from tidelog_broker.core.metadata.delta import delta_between
@@ -37,12 +39,16 @@ from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
 from tidelog_broker.storage.append_guard import GuardLimits
 from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore, Wanted
 
 log = structlog.get_logger(__name__)
 
 STOP_COMMIT_SECONDS_MAX = 10.0
 """How long a stop waits for appends that are in flight."""
+
+CREATIONS_MAX = 8
+"""Partitions made at a time: each waits for its folder to be on disk."""
 
 T = TypeVar("T")
 
@@ -78,8 +84,15 @@ class Broker:
     """See the module."""
 
     def __init__(
-        self, broker_id: int, store: LogStore, controller: Controller, clock: Clock, limits: BrokerLimits
+        self,
+        broker_id: int,
+        store: LogStore,
+        controller: Controller,
+        clock: Clock,
+        limits: BrokerLimits,
+        reserve: Reserve | None = None,
     ) -> None:
+        """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does."""
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self.controller = controller
@@ -100,6 +113,7 @@ class Broker:
         self._flush_threads = ThreadPoolExecutor(limits.flush_threads, "tidelog-flush-file")
         self._catch_up = ThreadPoolExecutor(limits.catch_up_threads, "tidelog-catch-up")
         self._housekeeping = ThreadPoolExecutor(1, "tidelog-housekeeping")
+        self._creation = ThreadPoolExecutor(CREATIONS_MAX, "tidelog-create")
         self._flushes = FlushRounds(
             store, self._flush_lead, self._flush_threads, self.fail, self.metrics.flush_seconds.observe
         )
@@ -116,6 +130,8 @@ class Broker:
             page_cache_dirty_bytes_max=limits.page_cache_dirty_bytes_max,
             sweep_interval=limits.sweep_interval,
             deleted_delay=limits.deleted_delay,
+            reserve=reserve,
+            retry=self._retry_missing,
         )
         self._maintenance.partitions = self.partitions
         self._maintaining: asyncio.Task[None] | None = None
@@ -124,6 +140,8 @@ class Broker:
         self._following: asyncio.Task[None] | None = None
         self._applied = 0
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._uncreated: set[tuple[bytes, int]] = set()
+        """Partitions whose folder could not be made yet; tried again now and then."""
         self._stopping = False
         self._opened: dict[tuple[bytes, int], PartitionLog] = {}
 
@@ -177,14 +195,24 @@ class Broker:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        self._settle_waiters(Stopping("the broker is stopping", retry_after_ms=500))
         if not self.failed.done():
-            await self._rounds.exclusively(lambda: None)
-            entries = [(partition.log, partition.high_watermark) for partition in self.partitions.values()]
-            await self._loop.run_in_executor(self._flush_lead, self._store.close_clean, entries)
+            await self._close_clean()
         for threads in (
             self._write_thread, self._flush_lead, self._flush_threads, self._catch_up, self._housekeeping,
+            self._creation,
         ):  # fmt: skip
             threads.shutdown(wait=not self.failed.done(), cancel_futures=True)
+
+    async def _close_clean(self) -> None:
+        entries = [(partition.log, partition.high_watermark) for partition in self.partitions.values()]
+        try:
+            await self._rounds.exclusively(lambda: None)
+            await self._loop.run_in_executor(self._flush_lead, self._store.close_clean, entries)
+        except StorageFailure as error:
+            self.fail(error)
+        except OSError as error:
+            log.warning("the clean stop could not be marked; the next start recovers", error=str(error))
 
     def fail(self, error: BaseException) -> None:
         """Storage cannot be trusted any more: nothing is acknowledged from here on (DESIGN 4.3)."""
@@ -196,6 +224,7 @@ class Broker:
         answer = StorageFailed(f"the broker's storage failed: {error}")
         for partition in self.partitions.values():
             partition.give_up(answer, answer)
+        self._settle_waiters(answer)
         self.failed.set_result(error)
 
     # --- for doors
@@ -228,16 +257,26 @@ class Broker:
             )
         reason = self.lost.get((stream_id, partition))
         if reason is not None:
+            if (stream_id, partition) in self._uncreated:
+                raise Unavailable(
+                    f"{stream.name}/{partition} is not there yet: {reason}", retry_after_ms=1000
+                )
             raise DataCorrupt(f"{stream.name}/{partition} cannot be served: {reason}")
         leader = stream.partitions[partition].leader
         facts: dict[str, Any] = {} if leader is None else {"leader": leader}
         raise NotLeader(f"this broker does not lead {stream.name}/{partition}", retry_after_ms=50, **facts)
 
     def append(self, partition: Partition, append: Append) -> None:
-        """Queues an append; its `done` is called once it is decided. Raises the refusals of `submit`."""
+        """Queues an append; its `done` is called once it is decided. Raises what `check_room` raises."""
+        self._rounds.check_room(append.bytes)
         partition.submit(append)
         self._maintenance.writing[partition] = None
-        self._rounds.request(partition)
+        self._rounds.request(partition, append.bytes)
+
+    def check_room(self, partition: Partition, size: int) -> None:
+        """Raises `ResourceExhausted` or `Stopping` if an append of `size` bytes would be refused now."""
+        self._rounds.check_room(size)
+        partition.check_room(size)
 
     def deadline(self, timeout_ms: int | None) -> float:
         """When an append that comes now stops waiting, on the event loop's clock."""
@@ -275,9 +314,6 @@ class Broker:
             old, new = await self._images.get()
             try:
                 await self._apply(old, new)
-            except OSError as error:
-                # A folder could not be made (a full disk, most likely): the partition stays away.
-                log.error("the broker could not follow a metadata change", error=str(error))
             except Exception as error:
                 self.fail(error)
                 return
@@ -287,27 +323,67 @@ class Broker:
                     turn.set_result(None)
             self._applied_waiters = [entry for entry in self._applied_waiters if not entry[1].done()]
 
+    def _settle_waiters(self, answer: TidelogError) -> None:
+        """Nothing is followed any more: nobody waits for it."""
+        waiters, self._applied_waiters = self._applied_waiters, []
+        for _, turn in waiters:
+            if not turn.done():
+                turn.set_exception(answer)
+
     async def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
         delta = delta_between(old, new)
         for stream in delta.deleted:
             await self._remove(stream)
         for stream in delta.streams:
             for want in self._wanted(stream):
-                key = (want.stream_id, want.partition)
-                partition = self.partitions.get(key)
+                partition = self.partitions.get((want.stream_id, want.partition))
                 if partition is not None:
                     self._configure(partition, stream)
-                elif key not in self.lost:
-                    await self._create(stream, want)
+        missing, self._uncreated = self._uncreated, set()
+        for key in missing:
+            self.lost.pop(key, None)
+        changed = {stream.id: stream for stream in delta.streams}
+        again = {key[0]: new.streams[key[0]] for key in missing if key[0] in new.streams}
+        await self._create({**again, **changed}.values())
 
-    async def _create(self, stream: StreamImage, want: Wanted) -> None:
-        key = (want.stream_id, want.partition)
-        try:
-            one = await self.in_housekeeping_thread(self._store.create, want)
-        except OSError as error:
-            self.lost[key] = f"its folder could not be made: {error}"
-            raise
-        self._add(stream, want.partition, one)
+    async def _create(self, streams: Iterable[StreamImage]) -> None:
+        """Makes the partitions of `streams` that are not there yet, several at a time."""
+        new = [
+            (stream, want)
+            for stream in streams
+            for want in self._wanted(stream)
+            if (want.stream_id, want.partition) not in self.partitions
+            and (want.stream_id, want.partition) not in self.lost
+        ]
+        for start in range(0, len(new), CREATIONS_MAX):
+            part = new[start : start + CREATIONS_MAX]
+            made = await asyncio.gather(
+                *(self._loop.run_in_executor(self._creation, self._store.create, want) for _, want in part),
+                return_exceptions=True,
+            )
+            for (stream, want), one in zip(part, made, strict=True):
+                self._created(stream, want, one)
+
+    def _created(self, stream: StreamImage, want: Wanted, one: PartitionLog | BaseException) -> None:
+        if isinstance(one, OSError):
+            # A full disk, most likely. The stream is there all the same, and its partition comes later.
+            key = (want.stream_id, want.partition)
+            self.lost[key] = f"its folder could not be made: {one}"
+            self._uncreated.add(key)
+            log.warning(
+                "a partition could not be made; it is tried again",
+                stream=want.name, partition=want.partition, error=str(one),
+            )  # fmt: skip
+        elif isinstance(one, BaseException):
+            raise one
+        else:
+            self._add(stream, want.partition, one)
+
+    def _retry_missing(self) -> None:
+        """Has partitions tried again that could not be made; maintenance calls it now and then."""
+        if self._uncreated:
+            image = self.controller.image
+            self._images.put_nowait((image, image))
 
     def _add(self, stream: StreamImage, number: int, one: PartitionLog) -> None:
         placed = stream.partitions[number]
@@ -333,19 +409,27 @@ class Broker:
         for partition in gone:
             for listener in self._listeners:
                 listener.partition_removed(partition)
-            partition.give_up(answer, answer)
+            partition.removed = True
             del self.partitions[partition.stream_id, partition.partition]
+            partition.give_up(answer, answer)
         for key in [key for key in self.lost if key[0] == stream.id]:
             del self.lost[key]
+            self._uncreated.discard(key)
 
         def remove() -> str | None:
             return self._store.delete_stream(stream.name, stream.id, [partition.log for partition in gone])
 
-        await self._flushes.flush(gone)
-        path = await self._rounds.exclusively(remove)
-        for partition in gone:
-            self._flushes.unsaved.pop(partition, None)
-        self._maintenance.deleted(path)
+        # A round that writes now may still want a flush; after it nobody touches the files any more.
+        await self._rounds.exclusively(lambda: None)
+        await self._flushes.forget(gone)
+        try:
+            path = await self._rounds.exclusively(remove)
+        except OSError as error:
+            log.error(
+                "a deleted stream's folder could not be set aside", stream=stream.name, error=str(error)
+            )
+        else:
+            self._maintenance.deleted(path)
 
     # --- what it shows
 
@@ -359,7 +443,7 @@ class Broker:
         yield "tidelog_tail_cache_bytes", "Recent batches in memory.", (), self._store.cache.bytes
         yield "tidelog_open_files", "Log files kept open.", (), len(self._store.files)
         yield "tidelog_metadata_version", "Version of the image.", (), self.controller.image.version
-        for partition in self.partitions.values():
+        for partition in list(self.partitions.values()):
             labels = (("stream", partition.name), ("partition", str(partition.partition)))
             one = partition.log
             yield "tidelog_log_end_offset", "LEO.", labels, one.end_offset

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidelog.errors import BatchTooLarge, TidelogError
+from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
 from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
 from tidelog_broker.runtime.appends import (
@@ -96,7 +96,14 @@ class RoundPlan:
         if not batch.records:
             return
         self._open = _Batch()
-        data = encode_singles(batch.records)
+        try:
+            data = encode_singles(batch.records)
+        except TidelogError as error:
+            batch.error = error
+            return
+        except (pa.ArrowException, ValueError, OverflowError, UnicodeError) as error:
+            batch.error = InvalidRequest(f"a record cannot be encoded: {error}")
+            return
         if len(data) > self.limits.batch_bytes_max:
             batch.error = BatchTooLarge(
                 f"{len(batch.records)} records make a batch of {len(data)} bytes; this stream takes "

@@ -15,12 +15,14 @@ from typing import TypeVar
 
 import structlog
 
+from tidelog.errors import TidelogError
 from tidelog.model import Retention
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
 from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
 from tidelog_broker.storage.store import LogStore
 
@@ -49,8 +51,14 @@ class Maintenance:
         page_cache_dirty_bytes_max: int,
         sweep_interval: float,
         deleted_delay: float,
+        reserve: Reserve | None = None,
+        retry: Callable[[], None] = lambda: None,
     ) -> None:
-        """Intervals and delays in seconds."""
+        """Intervals and delays in seconds.
+
+        `reserve` lets checkpoints be written on a full disk; `retry` is called now and then,
+        for what failed for want of room.
+        """
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._rounds = rounds
@@ -63,6 +71,8 @@ class Maintenance:
         self._page_cache_dirty_bytes_max = page_cache_dirty_bytes_max
         self._sweep_interval = sweep_interval
         self._deleted_delay = deleted_delay
+        self._reserve = reserve
+        self._retry = retry
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
         self.partitions: dict[tuple[bytes, int], Partition] = {}
         """Those of the broker; shared with it."""
@@ -75,27 +85,40 @@ class Maintenance:
         while True:
             await asyncio.sleep(TICK_SECONDS if self.busy else self._checkpoint_interval)
             now = monotonic()
-            self._expire()
-            self._flush_old()
-            if now >= next_checkpoint and self._flushes.unsaved:
+            await self._guarded("deadlines", self._tick)
+            if now >= next_checkpoint:
                 next_checkpoint = now + self._checkpoint_interval
-                await self._guarded("checkpoint", self.checkpoint())
+                if self._flushes.unsaved:
+                    await self._guarded("checkpoint", self.checkpoint)
+                await self._guarded("reserve", self._keep_reserve)
             if now >= next_sweep:
                 next_sweep = now + self._sweep_interval
-                await self._guarded("sweep", self.sweep())
+                await self._guarded("sweep", self.sweep)
+
+    async def _tick(self) -> None:
+        self._expire()
+        self._flush_old()
+
+    async def _keep_reserve(self) -> None:
+        """Sets the reserve aside again once there is room, and has tried again what failed for want of it."""
+        if self._reserve is not None and not self._reserve.held:
+            await self._in_thread(self._reserve.restore)
+        self._retry()
 
     @property
     def busy(self) -> bool:
         return bool(self.writing or self._flushes.unsaved)
 
-    async def _guarded(self, what: str, work: Awaitable[None]) -> None:
-        """A full disk is waited out; a failed flush ends the broker."""
+    async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """A full disk is waited out, a failed flush ends the broker, and a bug must not end maintenance."""
         try:
-            await work
+            await work()
         except StorageFailure as error:
             self._fail(error)
-        except OSError as error:
-            log.warning("maintenance could not write; it tries again", what=what, error=str(error))
+        except (OSError, TidelogError) as error:
+            log.warning("maintenance could not do its work; it tries again", what=what, error=str(error))
+        except Exception:
+            log.exception("maintenance failed; it tries again", what=what)
 
     def deleted(self, path: str | None) -> None:
         """Has a deleted stream's folder removed after the delay."""
@@ -106,7 +129,7 @@ class Maintenance:
         now = self._loop.time()
         for partition in list(self.writing):
             partition.expire(now)
-            if not partition.uncommitted and not partition.queued:
+            if not partition.waiting:
                 del self.writing[partition]
 
     def _flush_old(self) -> None:
@@ -124,55 +147,73 @@ class Maintenance:
 
     async def checkpoint(self) -> None:
         """Saves recovery points, high watermarks and log start offsets that moved."""
-        changed = list(self._flushes.unsaved)
-        for partition in changed:
+        unsaved = list(self._flushes.unsaved)
+        for partition in unsaved:
             # What is still dirty comes up again when it is flushed.
             if partition.dirty_since is None:
                 del self._flushes.unsaved[partition]
-        entries = [(partition.log, partition.high_watermark) for partition in changed]
+        changed = [partition for partition in unsaved if not partition.removed]
         try:
-            await self._in_thread(self._store.save_checkpoints, entries)
+            await self._save(changed)
         except OSError:
-            self._flushes.unsaved.update(dict.fromkeys(changed))
+            self._flushes.unsaved.update(dict.fromkeys(p for p in changed if not p.removed))
             raise
+
+    async def _save(self, partitions: Iterable[Partition]) -> None:
+        entries = [(partition.log, partition.high_watermark) for partition in partitions]
+
+        def save() -> None:
+            self._store.save_checkpoints(entries)
+
+        await self._in_thread(save if self._reserve is None else lambda: self._reserve_run(save))
+
+    def _reserve_run(self, save: Callable[[], None]) -> None:
+        assert self._reserve is not None
+        self._reserve.run(save)
 
     async def sweep(self) -> None:
         """Rolls segments by age, forgets what retention lets go, removes deleted streams' files."""
         now_us = self._clock()
         old = await self._in_thread(self._old_actives, list(self.partitions.values()), now_us)
         for partition in old:
-            await self._rounds.exclusively(partition.log.roll)
-            self._flushes.wrote(partition)
+            if not partition.removed:
+                await self._rounds.exclusively(partition.log.roll)
+                self._flushes.wrote(partition)
         await self._forget(
             [p for p in self.partitions.values() if not bounds_of(p.config.retention).unlimited]
         )
-        due = [entry for entry in self._deleted if entry[0] <= monotonic()]
-        for entry in due:
+        for entry in [entry for entry in self._deleted if entry[0] <= monotonic()]:
             self._deleted.remove(entry)
-            await self._in_thread(self._store.remove_deleted, entry[1])
+            try:
+                await self._in_thread(self._store.remove_deleted, entry[1])
+            except OSError:
+                self._deleted.append(entry)
+                raise
 
     @staticmethod
     def _old_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
-        return [partition for partition in partitions if partition.log.is_old(now_us)]
+        return [p for p in partitions if _or_warn(p, lambda p: p.log.is_old(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
         now_us = self._clock()
-        starts = await self._in_thread(
-            lambda: [
-                (p, _start_after(p.log, p.config.retention, p.high_watermark, now_us)) for p in partitions
-            ]
-        )
+
+        def start_of(p: Partition) -> int:
+            return _start_after(p.log, p.config.retention, p.high_watermark, now_us)
+
+        starts = await self._in_thread(lambda: [(p, _or_warn(p, start_of, 0)) for p in partitions])
         moved = [(p, start) for p, start in starts if start > p.log.start_offset]
         if moved:
             await self.advance_starts(moved)
 
     async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
         """Moves log start offsets; they are durable before any file goes (DESIGN 4, 2b)."""
+        starts = [(partition, start) for partition, start in starts if not partition.removed]
         for partition, start in starts:
             partition.log.advance_start(start)
-        entries = [(partition.log, partition.high_watermark) for partition, _ in starts]
-        await self._in_thread(self._store.save_checkpoints, entries)
+        await self._save([partition for partition, _ in starts])
         for partition, _ in starts:
+            if partition.removed:
+                continue
             freed = await self._in_thread(partition.log.remove_below_start)
             if freed:
                 log.info(
@@ -203,3 +244,16 @@ def _start_after(one: PartitionLog, retention: Retention, high_watermark: int, n
         facts, bounds_of(retention),
         start_offset=one.start_offset, high_watermark=high_watermark, now_us=now_us,
     )  # fmt: skip
+
+
+def _or_warn(partition: Partition, look: Callable[[Partition], T], otherwise: T) -> T:
+    """What a look at a log's files says; one that cannot be read must not keep the others from their turn."""
+    try:
+        return look(partition)
+    except (OSError, TidelogError) as error:
+        if not partition.removed:
+            log.warning(
+                "maintenance could not look at a log",
+                stream=partition.name, partition=partition.partition, error=str(error),
+            )  # fmt: skip
+        return otherwise

@@ -12,21 +12,35 @@ The order of things for an append: `submit` → queue → `write_round` → `wri
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import structlog
 
 from tidelog.errors import ResourceExhausted, Stopping, TidelogError, TimedOut
 from tidelog.model import Durability, StreamConfig
 from tidelog.records import BatchLimits
 from tidelog_broker.core.replication.high_watermark import high_watermark
-from tidelog_broker.runtime.appends import Acks, Append, Outcome, SinglesAppended
+from tidelog_broker.runtime.appends import Acks, Append, BatchAppend, Outcome, SinglesAppended
 from tidelog_broker.runtime.coalescing import coalesce
 from tidelog_broker.storage.log import Appended, PartitionLog
+
+log = structlog.get_logger(__name__)
 
 QUEUE_BYTES_MAX = 64 << 20
 """Bytes that wait to be written, per partition; over it appends are refused (retriable)."""
 
 UNCOMMITTED_MAX = 100_000
 """Appends that wait to be committed, per partition."""
+
+
+class _Waiting(NamedTuple):
+    """A written append that waits for its commit; its bytes are let go."""
+
+    end: int
+    done: Callable[[Any], None]
+    deadline: float
+    outcome: Appended | SinglesAppended
 
 
 class Follower(Protocol):
@@ -39,7 +53,9 @@ class Partition:
     """See the module."""
 
     __slots__ = (
+        "_ended",
         "_followers",
+        "_in_round",
         "_queue",
         "_uncommitted",
         "checkpointed",
@@ -53,9 +69,10 @@ class Partition:
         "name",
         "partition",
         "queued_bytes",
-        "replicas",
+        "removed",
         "stopped",
         "stream_id",
+        "warm",
     )
 
     def __init__(
@@ -77,12 +94,21 @@ class Partition:
         self.isr_size = 1
         self.queued_bytes = 0
         self.stopped = False
+        """Takes no appends any more."""
+        self.removed = False
+        """Its stream was deleted, and its files go."""
+        self.warm = False
+        """It has written since the start, so the append guard is in memory."""
         self.dirty_since: float | None = None
         """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
         self.checkpointed = (-1, -1)
         """Recovery point and LSO as last saved."""
         self._queue: deque[Append] = deque()
-        self._uncommitted: deque[tuple[int, Append, Appended | SinglesAppended]] = deque()
+        self._in_round = 0
+        """Appends that are being written."""
+        self._uncommitted: deque[_Waiting] = deque()
+        self._ended: tuple[TidelogError, TidelogError] | None = None
+        """What was given up: the answers to what was not written, and to what was."""
         self._followers: dict[Follower, None] = {}
         self.configure(config)
 
@@ -109,48 +135,69 @@ class Partition:
     def uncommitted(self) -> int:
         return len(self._uncommitted)
 
+    @property
+    def waiting(self) -> int:
+        """Appends without an answer."""
+        return len(self._queue) + self._in_round + len(self._uncommitted)
+
     # --- appending
 
-    def submit(self, append: Append) -> None:
-        """Queues an append for the next write round; raises `ResourceExhausted` or `Stopping`."""
+    def check_room(self, size: int) -> None:
+        """Raises `ResourceExhausted` or `Stopping` if an append of `size` bytes cannot be queued now."""
         if self.stopped:
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
-        if self.queued_bytes + append.bytes > QUEUE_BYTES_MAX and self._queue:
+        if self.queued_bytes + size > QUEUE_BYTES_MAX and self._queue:
             raise ResourceExhausted(
                 f"{self.queued_bytes} bytes wait to be written to {self.name}/{self.partition}; "
                 f"{QUEUE_BYTES_MAX} may (queue_bytes_max)",
                 retry_after_ms=100,
             )
-        if len(self._uncommitted) >= UNCOMMITTED_MAX:
+        if len(self._uncommitted) + len(self._queue) >= UNCOMMITTED_MAX:
             raise ResourceExhausted(
                 f"{UNCOMMITTED_MAX} appends wait to be committed (uncommitted_max)", retry_after_ms=100
             )
+
+    def submit(self, append: Append) -> None:
+        """Queues an append for the next write round; raises what `check_room` raises."""
+        self.check_room(append.bytes)
         self._queue.append(append)
         self.queued_bytes += append.bytes
 
-    def take_queue(self) -> list[Append]:
-        """What is to be written in this round."""
-        appends = list(self._queue)
-        self._queue.clear()
-        self.queued_bytes = 0
+    def take_queue(self, bytes_max: int) -> list[Append]:
+        """What is to be written in this round: up to about `bytes_max` bytes, at least one append."""
+        queue = self._queue
+        appends: list[Append] = []
+        taken = 0
+        while queue and taken < bytes_max:
+            append = queue.popleft()
+            appends.append(append)
+            taken += append.bytes
+        self.queued_bytes -= taken
+        self._in_round += len(appends)
         return appends
 
     def write_round(self, appends: list[Append], now_us: int) -> list[Outcome]:
         """Writes queued appends; raises `StorageFailure`. Single records become batches here."""
         guard = self.log.guard
+        self.warm = True
         plan = coalesce(appends, guard, self.limits, now_us)
         written = self.log.append(plan.items, leader_epoch=self.leader_epoch, now_us=now_us)
         return plan.outcomes(written, self.leader_epoch)
 
     def written(self, outcomes: list[Outcome]) -> None:
         """Answers what was refused; the rest waits for the high watermark."""
+        self._in_round -= len(outcomes)
         for append, outcome in outcomes:
             if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
-                append.done(outcome)  # type: ignore[arg-type]
+                _answer(append.done, outcome)
+            elif self._ended is not None:
+                # Given up while it was being written: it is in the log, and nobody commits it any more.
+                _answer(append.done, self._ended[1])
             else:
                 end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
-                self._uncommitted.append((end, append, outcome))
-        self.advance()
+                self._uncommitted.append(_Waiting(end, append.done, append.deadline, outcome))
+        if self._ended is None:
+            self.advance()
 
     # --- committing
 
@@ -167,33 +214,46 @@ class Partition:
         )
         reached = self.high_watermark
         waiting = self._uncommitted
-        while waiting and waiting[0][0] <= reached:
-            _, append, outcome = waiting.popleft()
-            append.done(outcome)  # type: ignore[arg-type]
+        while waiting and waiting[0].end <= reached:
+            entry = waiting.popleft()
+            _answer(entry.done, entry.outcome)
         if reached != before and self._followers:
-            for follower in list(self._followers):
-                follower.on_commit(self)
+            self.wake_followers()
 
     def expire(self, now: float) -> None:
-        """Answers appends whose deadline passed: they are in the log and may yet be committed."""
-        if not any(append.deadline <= now for _, append, _ in self._uncommitted):
-            return
-        kept: deque[tuple[int, Append, Appended | SinglesAppended]] = deque()
-        for entry in self._uncommitted:
-            if entry[1].deadline <= now:
-                entry[1].done(TimedOut("the append was not committed in time; it may be later"))
-            else:
-                kept.append(entry)
-        self._uncommitted = kept
+        """Answers appends whose deadline passed.
+
+        Those that were written may yet be committed; those still in the queue are taken
+        out of it, and what their sender sends behind them is refused.
+        """
+        if any(entry.deadline <= now for entry in self._uncommitted):
+            late = [entry for entry in self._uncommitted if entry.deadline <= now]
+            self._uncommitted = deque(entry for entry in self._uncommitted if entry.deadline > now)
+            for entry in late:
+                _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
+        if any(append.deadline <= now for append in self._queue):
+            overdue = [append for append in self._queue if append.deadline <= now]
+            self._queue = deque(append for append in self._queue if append.deadline > now)
+            self.queued_bytes = sum(append.bytes for append in self._queue)
+            for append in overdue:
+                if isinstance(append, BatchAppend) and append.item.sender is not None:
+                    append.item.sender.failed = True
+                _answer(append.done, TimedOut("the append was not written in time"))
 
     def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
         """Answers everything that waits, by whether it is in the log already; takes nothing more."""
         self.stopped = True
-        for append in self.take_queue():
-            append.done(unwritten)
+        self._ended = (unwritten, uncommitted)
+        queue, self._queue, self.queued_bytes = self._queue, deque(), 0
+        for append in queue:
+            _answer(append.done, unwritten)
         waiting, self._uncommitted = self._uncommitted, deque()
-        for _, append, _ in waiting:
-            append.done(uncommitted)
+        for entry in waiting:
+            _answer(entry.done, uncommitted)
+        self.wake_followers()
+
+    def wake_followers(self) -> None:
+        """Has everybody who reads look again."""
         for follower in list(self._followers):
             follower.on_commit(self)
 
@@ -204,3 +264,11 @@ class Partition:
 
     def unfollow(self, follower: Follower) -> None:
         self._followers.pop(follower, None)
+
+
+def _answer(done: Callable[[Any], None], outcome: Appended | SinglesAppended | TidelogError) -> None:
+    """Tells one who waits. A bug of theirs must not cost the others their answers."""
+    try:
+        done(outcome)
+    except Exception:
+        log.exception("an answer could not be given")

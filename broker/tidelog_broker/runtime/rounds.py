@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from time import perf_counter
 from typing import TypeVar
 
+from tidelog.errors import ResourceExhausted, StorageFailed
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
@@ -24,10 +25,18 @@ from tidelog_broker.storage.store import LogStore
 INLINE_WRITE_BYTES_MAX = 32 << 10
 """A round of at most this many bytes is written on the event loop."""
 
+ROUND_BYTES_MAX = 8 << 20
+"""Of one partition in one round, about: a long queue must not hold up the others."""
+
+QUEUED_BYTES_MAX = 256 << 20
+"""Bytes that wait to be written, all partitions together; over it appends are refused (retriable)."""
+
 T = TypeVar("T")
 
 Fail = Callable[[BaseException], None]
 """Ends the broker: what is on disk is unknown."""
+
+Work = list[tuple[Partition, list[Append]]]
 
 
 class WriteRounds:
@@ -40,21 +49,37 @@ class WriteRounds:
         self._clock = clock
         self._fail = fail
         self._waiting: dict[Partition, None] = {}
+        self._queued_bytes = 0
         self._scheduled = False
         self._busy = False
         self._idle: list[asyncio.Future[None]] = []
         self._drained: list[asyncio.Future[None]] = []
         self.rounds = 0
+        self.broken = False
+        """A write could not be undone, or a round failed for no known reason: nothing is written any more."""
 
     @property
     def waiting(self) -> int:
         """Partitions with something to write."""
         return len(self._waiting)
 
-    def request(self, partition: Partition) -> None:
-        """Has the partition's queue written in the next round."""
+    def check_room(self, size: int) -> None:
+        """Raises `ResourceExhausted` if `size` more bytes may not wait to be written."""
+        if self._queued_bytes and self._queued_bytes + size > QUEUED_BYTES_MAX:
+            raise ResourceExhausted(
+                f"{self._queued_bytes} bytes wait to be written on this broker; {QUEUED_BYTES_MAX} may "
+                f"(broker_queue_bytes_max)",
+                retry_after_ms=100,
+            )
+
+    def request(self, partition: Partition, size: int = 0) -> None:
+        """Has the partition's queue, which has grown by `size` bytes, written in the next round."""
         self._waiting[partition] = None
-        if not self._scheduled and not self._busy:
+        self._queued_bytes += size
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
@@ -63,34 +88,55 @@ class WriteRounds:
         if self._busy or not self._waiting:
             return
         partitions, self._waiting = list(self._waiting), {}
-        size = sum(partition.queued_bytes for partition in partitions)
-        work = [(partition, partition.take_queue()) for partition in partitions]
+        size = 0
+        inline = True
+        work: Work = []
+        for partition in partitions:
+            before = partition.queued_bytes
+            work.append((partition, partition.take_queue(ROUND_BYTES_MAX)))
+            size += before - partition.queued_bytes
+            # The first write since the start may have to read the log for the append guard.
+            inline = inline and partition.warm
+            if partition.queued:
+                self._waiting[partition] = None
+        # Counted anew, because a partition that was given up has emptied its queue by itself.
+        self._queued_bytes = sum(partition.queued_bytes for partition in self._waiting)
         now_us = self._clock()
         self._busy = True
         self.rounds += 1
-        if size <= INLINE_WRITE_BYTES_MAX:
+        if inline and size <= INLINE_WRITE_BYTES_MAX:
             try:
                 done = _write(work, now_us)
             except BaseException as error:
-                self._broken(error)
+                self._broken(work, error)
                 return
             self._end(done)
-        else:
-            future = self._loop.run_in_executor(self._threads, _write, work, now_us)
-            future.add_done_callback(self._written)
+            return
+        future = self._loop.run_in_executor(self._threads, _write, work, now_us)
+        future.add_done_callback(lambda written: self._written(work, written))
 
-    def _written(self, future: asyncio.Future[list[tuple[Partition, list[Outcome]]]]) -> None:
+    def _written(self, work: Work, future: asyncio.Future[list[tuple[Partition, list[Outcome]]]]) -> None:
         if future.cancelled():
+            self._broken(work, StorageFailure("the write thread ended"))
             return
         error = future.exception()
         if error is not None:
-            self._broken(error)
+            self._broken(work, error)
         else:
             self._end(future.result())
 
-    def _broken(self, error: BaseException) -> None:
-        """The lane stays busy for ever: nothing is written any more."""
+    def _broken(self, work: Work, error: BaseException) -> None:
+        """The lane stays busy for ever: nothing is written any more, and nobody waits for it."""
+        self.broken = True
         self._fail(error)
+        answer = StorageFailed(f"the broker's storage failed: {error}")
+        for partition, appends in work:
+            partition.written([(append, answer) for append in appends])
+        for waiter in (*self._idle, *self._drained):
+            if not waiter.done():
+                waiter.set_exception(StorageFailure(f"a write round failed ({error})"))
+                waiter.exception()  # it counts as seen, whether or not somebody still waits
+        self._idle, self._drained = [], []
 
     def _end(self, done: list[tuple[Partition, list[Outcome]]]) -> None:
         self._busy = False
@@ -100,38 +146,60 @@ class WriteRounds:
         self._wake()
 
     def _wake(self) -> None:
-        if self._idle:
-            self._idle.pop(0).set_result(None)
-        elif self._waiting:
-            if not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._begin)
-        else:
-            while self._drained:
-                self._drained.pop().set_result(None)
+        """Lets the next piece of work have the lane: exclusive work goes before rounds."""
+        while self._idle:
+            waiter = self._idle.pop(0)
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._schedule()
+        if not self._waiting:
+            drained, self._drained = self._drained, []
+            for waiter in drained:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _refuse_broken(self) -> None:
+        if self.broken:
+            raise StorageFailure("an earlier write failed")
 
     async def drained(self) -> None:
-        """Waits until nothing is queued and nothing is being written."""
+        """Waits until nothing is queued and nothing is being written; raises `StorageFailure`."""
         while self._busy or self._waiting:
+            self._refuse_broken()
             turn: asyncio.Future[None] = self._loop.create_future()
             self._drained.append(turn)
             await turn
 
     async def exclusively(self, work: Callable[[], T]) -> T:
-        """Runs `work` in the write thread while no round writes; raises what it raises."""
+        """Runs `work` in the write thread while no round writes; raises what it raises.
+
+        Once begun it runs to its end, and holds the lane until then, even if the caller is
+        cancelled. Raises `StorageFailure` if an earlier round failed.
+        """
         while self._busy:
+            self._refuse_broken()
             turn: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(turn)
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._wake()
+                raise
         self._busy = True
-        try:
-            return await self._loop.run_in_executor(self._threads, work)
-        finally:
-            self._busy = False
-            self._wake()
+        running = self._loop.run_in_executor(self._threads, work)
+        running.add_done_callback(self._released)
+        return await asyncio.shield(running)
+
+    def _released(self, done: asyncio.Future[T]) -> None:
+        if not done.cancelled():
+            done.exception()  # the caller meets it, unless it was cancelled
+        self._busy = False
+        self._wake()
 
 
-def _write(work: list[tuple[Partition, list[Append]]], now_us: int) -> list[tuple[Partition, list[Outcome]]]:
+def _write(work: Work, now_us: int) -> list[tuple[Partition, list[Outcome]]]:
     return [(partition, partition.write_round(appends, now_us)) for partition, appends in work]
 
 
@@ -153,7 +221,11 @@ class FlushRounds:
         self._fail = fail
         self._observe = observe
         self._dirty: dict[Partition, None] = {}
-        self._running: asyncio.Future[None] | None = None
+        self._running = False
+        self._begun = 0
+        """Rounds that began; the ticket of an append is the first that begins after it."""
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits for the end of which round, the earliest first."""
         self.unsaved: dict[Partition, None] = {}
         """Partitions whose recovery point moved since it was last saved."""
         self.rounds = 0
@@ -166,6 +238,8 @@ class FlushRounds:
 
     def wrote(self, partition: Partition) -> None:
         """Takes note of new bytes: an `fsync` stream is flushed at once, others in the background."""
+        if partition.removed:
+            return
         self.unsaved[partition] = None
         if partition.fsync:
             self._flush((partition,))
@@ -178,44 +252,72 @@ class FlushRounds:
 
     def _flush(self, partitions: Iterable[Partition]) -> None:
         self._dirty.update(dict.fromkeys(partitions))
-        if self._running is None and self._dirty and not self.failed:
+        if not self._running and self._dirty and not self.failed:
             self._begin()
 
     def _begin(self) -> None:
         partitions, self._dirty = list(self._dirty), {}
+        self._running = True
+        self._begun += 1
         began = perf_counter()
         logs = [partition.log for partition in partitions]
+        # What is written from here on is not in this round, so its clock starts again.
+        for partition in partitions:
+            partition.dirty_since = None
         future = self._loop.run_in_executor(self._lead, self._store.sync, logs, self._threads)
-        self._running = future
+        future.add_done_callback(lambda done: self._ended(partitions, began, done))
 
-        def ended(done: asyncio.Future[None]) -> None:
-            self._running = None
-            if done.cancelled():
-                return
-            error = done.exception()
-            if error is not None:
-                self.failed = True
-                self._fail(error)
-                return
-            self.rounds += 1
-            self._observe(perf_counter() - began)
-            if self._dirty:
-                self._begin()
-            for partition in partitions:
-                partition.dirty_since = None
+    def _ended(self, partitions: list[Partition], began: float, done: asyncio.Future[None]) -> None:
+        self._running = False
+        error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
+        if error is not None:
+            self.failed = True
+            self._fail(error)
+            self._release(StorageFailure(f"a flush failed ({error})"))
+            return
+        self.rounds += 1
+        self._observe(perf_counter() - began)
+        ended = self._begun
+        if self._dirty:
+            self._begin()
+        for partition in partitions:
+            if not partition.removed:
                 self.unsaved[partition] = None
-                partition.advance()
+            partition.advance()
+        while self._waiters and self._waiters[0][0] <= ended:
+            waiter = self._waiters.pop(0)[1]
+            if not waiter.done():
+                waiter.set_result(None)
 
-        future.add_done_callback(ended)
+    def _release(self, error: StorageFailure) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # it counts as seen, whether or not somebody still waits
 
     async def flush(self, partitions: Iterable[Partition]) -> None:
-        """Has everything durable that was written to `partitions` before the call."""
-        wanted = [partition for partition in partitions if partition.log.unsynced]
-        self._flush(wanted)
-        while self._running is not None or any(partition in self._dirty for partition in wanted):
-            if self.failed:
-                raise StorageFailure("an earlier flush failed")
-            running = self._running
-            if running is not None:
-                await asyncio.wait([running])
-            await asyncio.sleep(0)
+        """Has everything durable that was written to `partitions` before the call.
+
+        Waits for one round, or for two if one runs, however much is written meanwhile.
+        Raises `StorageFailure`.
+        """
+        ticket = self._begun + 1
+        self._flush([partition for partition in partitions if partition.log.unsynced])
+        await self._round(ticket if self._dirty else self._begun)
+
+    async def forget(self, partitions: Iterable[Partition]) -> None:
+        """Flushes these no more; when it returns no round has to do with them. Raises `StorageFailure`."""
+        for partition in partitions:
+            self._dirty.pop(partition, None)
+            self.unsaved.pop(partition, None)
+        await self._round(self._begun)
+
+    async def _round(self, number: int) -> None:
+        if self.failed:
+            raise StorageFailure("an earlier flush failed")
+        if number < self._begun or (number == self._begun and not self._running):
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((number, waiter))
+        await waiter

@@ -133,7 +133,7 @@ class DataDirectory:
                 raise DataDirectoryError(
                     f"{path} is formatted already, for broker {meta.broker_id} of cluster {meta.cluster_id}"
                 )
-            files.make_dir(path)
+            _make_folder(files, path)
             if files.exists(f"{path}/streams"):
                 raise DataDirectoryError(
                     f"{path} holds streams but no meta.json; it is not formatted over them: "
@@ -142,7 +142,8 @@ class DataDirectory:
             if files.exists(raft_folder(path)):
                 files.remove_tree(raft_folder(path))
             make_log(raft_folder(path))
-            files.sync_dir(os.path.dirname(path.rstrip("/")) or "/")
+            # Names reach the disk in any order: meta.json must not come before the log.
+            files.sync_dir(path)
             meta = Meta(
                 cluster_id=id_text(cluster_id), broker_id=broker_id, directory_id=id_text(directory_id)
             )
@@ -264,6 +265,17 @@ class DataDirectory:
     def close(self) -> None:
         """Lets the next broker in."""
         self._unlock()
+
+
+def _make_folder(files: Files, path: str) -> None:
+    """Makes a folder and what is missing above it, durably."""
+    missing, above = [], path
+    while not files.exists(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    files.make_dir(path)
+    for folder in missing:
+        files.sync_dir(os.path.dirname(folder))
 
 
 def raft_folder(path: str) -> str:

@@ -36,7 +36,8 @@ from tidelog_broker.storage.files import Bytes, Held, OpenFiles
 from tidelog_broker.storage.guard_snapshots import (
     load_guard_snapshot,
     remove_guard_snapshots,
-    save_guard_snapshot,
+    remove_older_snapshots,
+    write_guard_snapshot,
 )
 from tidelog_broker.storage.index import RELATIVE_OFFSET_MAX
 from tidelog_broker.storage.reading import Chunk, first_at_time, message_ids_of, read_chunk, replay
@@ -80,6 +81,8 @@ class PartitionLog:
         "_guard_batches",
         "_guard_bytes",
         "_lock",
+        "_snapshot_durable",
+        "_snapshots",
         "_syncing",
         "_writing",
         "config",
@@ -136,6 +139,10 @@ class PartitionLog:
         self._dirty: list[tuple[Segment, Held]] = []
         """Segments with unsynced bytes, each with the descriptor that was written through."""
         self._epochs_dirty: list[Held] = []
+        self._snapshots: list[tuple[int, Held]] = []
+        """Snapshots of the guard that are not synced yet, with their offsets."""
+        self._snapshot_durable = -1
+        """Offset of the newest snapshot known to be on disk."""
         self._folder_dirty = False
         self._failed: BaseException | None = None
         """A flush failed, or a write that could not be undone: what is on disk is unknown."""
@@ -386,12 +393,15 @@ class PartitionLog:
                 self.segments = [*self.segments, old.sibling(old.next_offset)]
 
     def save_guard(self) -> None:
-        """Snapshots the append guard, if it changed and the disk takes it. A cache: nothing is synced."""
+        """Snapshots the append guard, if it changed and the disk takes it; durable with the next sync."""
         with self._writing:
             if self._guard is not None and self._guard_batches:
                 self._guard_batches = self._guard_bytes = 0
                 with contextlib.suppress(OSError):
-                    save_guard_snapshot(self._files.files, self.folder, self._guard)
+                    held = write_guard_snapshot(self._files, self.folder, self._guard)
+                    with self._lock:
+                        self._snapshots.append((self._guard.offset, held))
+                        self._folder_dirty = True
 
     # --- making durable
 
@@ -408,6 +418,7 @@ class PartitionLog:
                     return self.recovery_point
                 dirty, self._dirty = self._dirty, []
                 epochs_dirty, self._epochs_dirty = self._epochs_dirty, []
+                snapshots, self._snapshots = self._snapshots, []
                 folder_dirty, self._folder_dirty = self._folder_dirty, False
                 active = self.segments[-1]
                 point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
@@ -415,16 +426,20 @@ class PartitionLog:
                 # History first: a batch on disk whose epoch is not would be cut after a crash.
                 if epochs_dirty:
                     epochs_dirty[-1].file.datasync()
-                for _, held in dirty:
+                for _, held in (*dirty, *snapshots):
                     held.file.datasync()
                 if folder_dirty:
                     self._files.files.sync_dir(self.folder)
             except OSError as error:
                 self._failed = error
                 raise
-            for held in (*epochs_dirty, *(held for _, held in dirty)):
+            for held in (*epochs_dirty, *(held for _, held in (*dirty, *snapshots))):
                 self._files.release(held)
             self.recovery_point = point
+            if snapshots:
+                self._snapshot_durable = snapshots[-1][0]
+                with contextlib.suppress(OSError):
+                    remove_older_snapshots(self._files, self.folder, self._snapshot_durable)
             return point
 
     # --- reading
@@ -531,6 +546,14 @@ class PartitionLog:
         The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then
         goes at the next start.
         """
+        end = max((s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0)
+        if end and self._snapshot_durable < end:
+            # What the guard knows of these segments is kept, unless the disk has no room for it.
+            with self._writing:
+                assert self.guard is not None
+                self._guard_batches = 1
+                self.save_guard()
+            self.sync()
         gone: list[Segment] = []
         with self._syncing, self._writing:
             with self._lock:
@@ -599,7 +622,8 @@ class PartitionLog:
         self._drop_dirty(keep)
         if files.exists(keep.path):
             keep.truncate(position, new_end)
-        remove_guard_snapshots(files, self.folder, above=new_end)
+        self._drop_snapshots()
+        remove_guard_snapshots(self._files, self.folder, above=new_end)
         files.sync_dir(self.folder)
         self._sync_epochs()
         kept = self.epochs.cut(new_end)
@@ -610,6 +634,7 @@ class PartitionLog:
             self._cache_key = next(_log_numbers)
             self.damaged = [d for d in self.damaged if d.start < new_end]
             self._guard_batches = self._guard_bytes = 0
+            self._snapshot_durable = -1
 
     def _restart_at(self, offset: int) -> None:
         """Begins an empty log at `offset`; what is left lies below the LSO."""
@@ -619,7 +644,7 @@ class PartitionLog:
             self.damaged = []
         for segment in old:
             segment.remove()
-        remove_guard_snapshots(self._files.files, self.folder, above=-1)
+        remove_guard_snapshots(self._files, self.folder, above=-1)
         self._files.files.sync_dir(self.folder)
 
     def _drop_dirty(self, segment: Segment) -> None:
@@ -627,6 +652,12 @@ class PartitionLog:
             for entry in [entry for entry in self._dirty if entry[0] is segment]:
                 self._dirty.remove(entry)
                 segment.release(entry[1])
+
+    def _drop_snapshots(self) -> None:
+        with self._lock:
+            snapshots, self._snapshots = self._snapshots, []
+        for _, held in snapshots:
+            self._files.release(held)
 
     def _sync_epochs(self) -> None:
         with self._lock:
@@ -658,8 +689,8 @@ class PartitionLog:
         with self._syncing, self._writing:
             with self._lock:
                 self._closed = True
-                held = [*self._epochs_dirty, *(held for _, held in self._dirty)]
-                self._dirty, self._epochs_dirty = [], []
+                held = [*self._epochs_dirty, *(held for _, held in (*self._dirty, *self._snapshots))]
+                self._dirty, self._epochs_dirty, self._snapshots = [], [], []
             for one in held:
                 self._files.release(one)
             for segment in self.segments:

@@ -13,9 +13,11 @@ from others, `store` decides which logs are opened.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog_broker.storage.appending import FULL_DISK_ERRNOS
 from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
 from tidelog_broker.storage.epochs import EpochsLost, LeaderEpochs, load_epochs, save_epochs
@@ -23,7 +25,7 @@ from tidelog_broker.storage.files import File, OpenFiles, write_all
 from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
 from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, scan
+from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, scan, scan_segment
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.suspicion import write_suspicion
 from tidelog_broker.storage.tail_cache import TailCache
@@ -98,6 +100,9 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
         position, expected = point.position, point.offset
     tail = _Tail(place, epochs, last_run.same_boot)
     contents.segments = tail.scan(segments, at, position, expected)
+    # What was renamed, created or removed may be known to the page cache only, also after
+    # another boot: a start that died half-way leaves such things too.
+    place.files.files.sync_dir(place.folder)
     if tail.scanned:
         # Like the batches: the entries that were read may have been page cache only.
         with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
@@ -121,7 +126,7 @@ def _settle(
     elif not last_run.same_boot or tail.cut_bytes:
         changed = contents.segments[-1].drop_stale_index()
     end = contents.segments[-1].next_offset
-    if remove_guard_snapshots(files, place.folder, above=end) or changed:
+    if remove_guard_snapshots(place.files, place.folder, above=end) or changed:
         files.sync_dir(place.folder)
     kept = epochs.cut(end)
     if kept is not None:
@@ -212,7 +217,6 @@ class _Tail:
             if file_bytes > position:
                 self.scanned = True
                 ended = self._scan_file(segment, file_bytes, is_last)
-                self.place.files.files.sync_dir(self.place.folder)
                 if ended:
                     segment.closed = False
                     self._set_aside(segments[number + 1 :])
@@ -226,7 +230,9 @@ class _Tail:
         for _, header in segment.walk_past_damage(max(segment.index.last_position, 0)):
             end = header.next_offset
         if end < segment.next_offset:
-            self.damaged.append(DamagedRange(end, segment.next_offset))
+            found = scan_segment(segment)
+            self.damaged += found.damaged
+            segment.adopt_index(found.index, found.bytes)
 
     def _scan_file(self, segment: Segment, file_bytes: int, is_last: bool) -> bool:
         """Scans one file from `segment.size` on; whether the log ends in it before its last byte."""
@@ -277,7 +283,12 @@ class _Tail:
         rest = file_bytes - position
         # A size that came to the disk without its pages reads as zeros: nothing to keep.
         if suspect or rest > COPY_BYTES or file.pread(rest, position).strip(b"\0"):
-            _keep(self.place, segment, position, file_bytes)
+            try:
+                _keep(self.place, segment, position, file_bytes)
+            except OSError as error:
+                # A full disk must not keep a broker down for a batch that was never whole.
+                if suspect or error.errno not in FULL_DISK_ERRNOS:
+                    raise
             self.cut_bytes += file_bytes - position
         if suspect:
             self._suspect(segment, position)
@@ -315,15 +326,21 @@ class _Tail:
 def _keep(place: Place, segment: Segment, start: int, end: int) -> None:
     """Copies cut bytes into a `.cut-…` file that does not exist yet."""
     files = place.files.files
-    copy = files.open(_free_name(place, f"{segment.path}.cut-{start}"), create=True)
+    path = _free_name(place, f"{segment.path}.cut-{start}")
     try:
-        with segment.opened() as source:
-            for position in range(start, end, COPY_BYTES):
-                data = source.pread(min(COPY_BYTES, end - position), position)
-                write_all(copy, [data], position - start)
-        copy.datasync()
-    finally:
-        copy.close()
+        copy = files.open(path, create=True)
+        try:
+            with segment.opened() as source:
+                for position in range(start, end, COPY_BYTES):
+                    data = source.pread(min(COPY_BYTES, end - position), position)
+                    write_all(copy, [data], position - start)
+            copy.datasync()
+        finally:
+            copy.close()
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(path)
+        raise
     files.sync_dir(place.folder)
 
 

@@ -78,6 +78,8 @@ class LogStore:
         files.make_dir(self._streams)
         files.make_dir(self._checkpoint_folder)
         files.sync_dir(root)
+        # What is read now stays so: a process that was killed may not have come to this.
+        files.sync_dir(self._checkpoint_folder)
         self.checkpoints = Checkpoints.load(files, self._checkpoint_folder)
 
     def folder(self, name: str, stream_id: bytes, partition: int) -> str:

@@ -16,7 +16,7 @@ from tidelog.records import BatchHeader
 from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import EpochsLost, LeaderEpochs, load_epochs
 from tidelog_broker.storage.files import Files, read_file
-from tidelog_broker.storage.identity import IdentityLost, read_identity
+from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.index import SparseIndex
 from tidelog_broker.storage.scan import Sound, Unsound, scan
 from tidelog_broker.storage.segment import segment_base, segment_name
@@ -94,11 +94,10 @@ def verify_log(
 ) -> LogReport | None:
     """Checks one folder; None if it does not say which partition it is. `count` gets bytes read."""
     bases = sorted(base for name in files.list(folder) if (base := segment_base(name)) is not None)
-    try:
-        identity = read_identity(files, folder)
-    except IdentityLost as error:
+    identity = read_identity(files, folder)
+    if identity is None:
         if bases:
-            findings.problem(f"{folder}/identity", str(error))
+            findings.problem(f"{folder}/identity", "the identity file is missing or damaged")
         else:
             findings.note(folder, "a folder without identity and records: a creation that was cut short")
         return None

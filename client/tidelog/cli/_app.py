@@ -13,11 +13,12 @@ import typer
 from tidelog import errors
 from tidelog.cli import cluster, consume, demo, dev, dump, produce, stream, verify
 from tidelog.cli._errors import CommandError, Exit, exit_code, sentence
+from tidelog.cli._output import example
 
 app = typer.Typer(
     name="tidelog",
     help="A replicated, durable log for NATS, with Arrow from producer to Spark.",
-    epilog="Example: tidelog dev, and in another terminal: tidelog stream list",
+    epilog=example("tidelog dev"),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -36,12 +37,12 @@ def _common(
 
 app.add_typer(stream.app, name="stream")
 app.add_typer(cluster.app, name="cluster")
-app.command("dev", epilog=f"Example: {dev.EXAMPLE}")(dev.dev)
-app.command("demo", epilog=f"Example: {demo.EXAMPLE}")(demo.demo)
-app.command("produce", epilog=f"Example: {produce.EXAMPLE}")(produce.produce)
-app.command("consume", epilog=f"Example: {consume.EXAMPLE}")(consume.consume)
-app.command("dump", epilog=f"Example: {dump.EXAMPLE}")(dump.dump)
-app.command("verify", epilog=f"Example: {verify.EXAMPLE}")(verify.verify)
+app.command("dev", epilog=example(dev.EXAMPLE))(dev.dev)
+app.command("demo", epilog=example(demo.EXAMPLE))(demo.demo)
+app.command("produce", epilog=example(produce.EXAMPLE))(produce.produce)
+app.command("consume", epilog=example(consume.EXAMPLE))(consume.consume)
+app.command("dump", epilog=example(dump.EXAMPLE))(dump.dump)
+app.command("verify", epilog=example(verify.EXAMPLE))(verify.verify)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 import typer
 
 import tidelog
+from tidelog.cli._errors import CommandError, Exit
+from tidelog.errors import Unavailable
 
 T = TypeVar("T")
 
 SERVER_DEFAULT = "localhost:9210"
+
+CONNECT_SECONDS_MAX = 3.0
 
 SERVER: Any = typer.Option(
     SERVER_DEFAULT, "--server", "-s", envvar="TIDELOG_SERVER", help="Any broker of the cluster, as host:port."
@@ -23,7 +27,14 @@ def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
     """Runs `work` with a client of that broker."""
 
     async def main() -> T:
-        async with tidelog.connect(server) as client:
+        client = tidelog.connect(server, connect_timeout_s=CONNECT_SECONDS_MAX)
+        try:
+            await client.open()
+        except Unavailable as error:
+            raise CommandError(
+                f"no broker answers at {server}; `tidelog dev` starts one, --server names another", Exit.UNAVAILABLE
+            ) from error
+        async with client:
             return await work(client)
 
     return asyncio.run(main())

@@ -70,8 +70,9 @@ def check_writable(folder: Path) -> None:
 class LocalCluster:
     """See the module; `stop` ends what was started, the broker first."""
 
-    def __init__(self, folder: Path, addresses: Addresses, signals: Signals) -> None:
+    def __init__(self, folder: Path, addresses: Addresses, signals: Signals, *, logs_kept: bool = True) -> None:
         self.folder = folder
+        self._logs_kept = logs_kept
         self.addresses = addresses
         self._signals = signals
         self._children: list[tuple[Child, float]] = []
@@ -120,6 +121,7 @@ class LocalCluster:
             if path.exists():
                 path.replace(path.with_suffix(".log.1"))
             child = start(name, argv, path, env=env)
+            child.log_kept = self._logs_kept
             self._children.append((child, stop_seconds_max))
         return child
 

@@ -14,6 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 
+PIPE_WIDTH = 240
+"""Tables in a pipe are not folded at the 80 columns of a terminal that is not there."""
+
+
 class Output(StrEnum):
     """How a command prints what it found."""
 
@@ -24,9 +28,15 @@ class Output(StrEnum):
 OUTPUT: Any = typer.Option(Output.TABLE, "--output", "-o", help="A table for people, or JSON for programs.")
 
 
+def example(command: str) -> str:
+    """The end of a help text: a command to copy, on one line."""
+    return f"\b\nExample:\n  {command}"
+
+
 def console(*, to_stderr: bool = False) -> Console:
-    """Standard output as it is now: tests and pipes change it."""
-    return Console(stderr=to_stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """Standard output (or error) as it is now: tests and pipes change it."""
+    terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
+    return Console(stderr=to_stderr, highlight=False, width=None if terminal else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:

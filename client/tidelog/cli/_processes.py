@@ -101,6 +101,8 @@ class Child:
         self.name = name
         self.process = process
         self.log = log
+        self.log_kept = True
+        """The log is there to be read when we have ended."""
 
     def __repr__(self) -> str:
         state = "running" if self.running else f"exit code {self.process.returncode}"
@@ -149,17 +151,28 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def _why(self) -> str:
-        return f"{self.last_words() or 'it wrote nothing'} ({self.log})"
+        return f"{self.last_words() or 'it wrote nothing'}{f' ({self.log})' if self.log_kept else ''}"
 
 
-def start(name: str, argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> Child:
-    """Starts a process whose output goes to `log`. To be called in the main thread, within `Signals.held`."""
-    with log.open("ab") as output:
+def start(
+    name: str,
+    argv: Sequence[str],
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    stdout: Path | None = None,
+) -> Child:
+    """Starts a process whose output goes to `log`, or its results to `stdout`.
+
+    To be called in the main thread (the kernel watches over the thread that started a
+    child) and within `Signals.held`.
+    """
+    with log.open("ab") as errors, (stdout or log).open("ab") as output:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=output,
+            stderr=errors,
             env=env,
             process_group=0,
             preexec_fn=_die_with(os.getpid()),

@@ -8,7 +8,7 @@ import typer
 
 import tidelog
 from tidelog.cli._connection import SERVER, connected
-from tidelog.cli._output import OUTPUT, Output, console, facts, print_json, table
+from tidelog.cli._output import OUTPUT, Output, console, example, facts, print_json, table
 from tidelog.cli._values import show_bytes
 from tidelog.model import BrokerDescription, ClusterDescription, ReplicaDescription, id_text
 
@@ -19,13 +19,13 @@ EXAMPLES = {
 
 app = typer.Typer(
     help="See the brokers and what each holds.",
-    epilog=f"Example: {EXAMPLES['describe']}",
+    epilog=example(EXAMPLES["describe"]),
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command(epilog=f"Example: {EXAMPLES['describe']}")
+@app.command(epilog=example(EXAMPLES["describe"]))
 def describe(server: str = SERVER, output: Output = OUTPUT) -> None:
     """Show the cluster: its brokers, their addresses, how many streams there are."""
     cluster = connected(server, lambda client: client.describe_cluster())
@@ -48,7 +48,7 @@ def describe(server: str = SERVER, output: Output = OUTPUT) -> None:
     screen.print(table(("broker", "state", "addresses", "rack", "directory"), rows))
 
 
-@app.command(epilog=f"Example: {EXAMPLES['replicas']}")
+@app.command(epilog=example(EXAMPLES["replicas"]))
 def replicas(
     stream: str = typer.Argument("", help="Only this stream; without it, all."),
     server: str = SERVER,

@@ -1,0 +1,325 @@
+"""``tidelog stream``: create, list, describe, edit and delete streams."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import typer
+
+import tidelog
+from tidelog.cli._connection import SERVER, connected
+from tidelog.cli._errors import Exit, fail
+from tidelog.cli._output import OUTPUT, Output, console, example, facts, print_json, table
+from tidelog.cli._values import (
+    UNLIMITED,
+    duration_ms,
+    show_bytes,
+    show_duration_ms,
+    show_time_us,
+    size_bytes,
+)
+from tidelog.model import Durability, NatsAck, Retention, StreamConfig, StreamDescription, StreamSettings, id_text
+
+EXAMPLES = {
+    "create": "tidelog stream create orders --subject 'orders.>' --partitions 1 --retention-age 30d",
+    "list": "tidelog stream list 'orders.*' --output json",
+    "describe": "tidelog stream describe orders",
+    "edit": "tidelog stream edit orders --retention-bytes 10GiB",
+    "delete": "tidelog stream delete orders --yes",
+}
+
+app = typer.Typer(
+    help="Create, list, describe, edit and delete streams.",
+    epilog=example(EXAMPLES["create"]),
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+NAME: Any = typer.Argument(help="The stream's name.")
+SUBJECT: Any = typer.Option(None, "--subject", help="NATS subject pattern to record, for example 'orders.>'; '' for none.")
+PARTITIONS: Any = typer.Option(None, "--partitions", help="How many partitions; may grow later, never shrink. Default: 1.")
+REPLICATION: Any = typer.Option(None, "--replication-factor", help="Copies of each partition. Default: 3, or as many brokers as there are.")
+MIN_INSYNC: Any = typer.Option(None, "--min-insync-replicas", help="Copies that must hold a record before it is acknowledged. Default: 2.")
+DURABILITY: Any = typer.Option(None, "--durability", help="fsync: acknowledged means on disk (the default); page-cache: in memory of the machine.")
+RETENTION_AGE: Any = typer.Option(None, "--retention-age", help="Forget records older than this (7d, 12h), or 'unlimited'. Default: 7d.")
+RETENTION_BYTES: Any = typer.Option(None, "--retention-bytes", help="Keep at most this much per partition (10GiB), or 'unlimited'.")
+RETENTION_MESSAGES: Any = typer.Option(None, "--retention-messages", help="Keep at most so many records per partition, or 'unlimited'.")
+SEGMENT_BYTES: Any = typer.Option(None, "--segment-bytes", help="Size of a segment file. Default: 1GiB.")
+SEGMENT_AGE: Any = typer.Option(None, "--segment-age", help="Close a segment when it is this old. Default: 7d.")
+BATCH_BYTES: Any = typer.Option(None, "--batch-bytes-max", help="The largest record batch. Default: 1MiB.")
+NATS_ACK: Any = typer.Option(None, "--nats-ack", help="Whether NATS messages with a reply subject are answered: always or never.")
+DEDUPE_WINDOW: Any = typer.Option(None, "--dedupe-window", help="How long message ids are remembered (2m); 0s: not at all.")
+
+
+def _kept(option: Any) -> Any:
+    """The same option where nothing is the default: what is not given stays as it is."""
+    changed = copy.copy(option)
+    changed.help = option.help.partition(" Default:")[0].replace(" (the default)", "")
+    return changed
+
+
+@app.command(epilog=example(EXAMPLES["create"]))
+def create(
+    name: str = NAME,
+    subject: str | None = SUBJECT,
+    partitions: int | None = PARTITIONS,
+    replication_factor: int | None = REPLICATION,
+    min_insync_replicas: int | None = MIN_INSYNC,
+    durability: Durability | None = DURABILITY,
+    retention_age: str | None = RETENTION_AGE,
+    retention_bytes: str | None = RETENTION_BYTES,
+    retention_messages: str | None = RETENTION_MESSAGES,
+    segment_bytes: str | None = SEGMENT_BYTES,
+    segment_age: str | None = SEGMENT_AGE,
+    batch_bytes_max: str | None = BATCH_BYTES,
+    nats_ack: NatsAck | None = NATS_ACK,
+    dedupe_window: str | None = DEDUPE_WINDOW,
+    label: list[str] | None = typer.Option(None, "--label", help="NAME=VALUE, repeatable."),
+    validate_only: bool = typer.Option(False, "--validate-only", help="Check everything, change nothing."),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Create a stream; one that is there with the same settings is success too."""
+    bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
+    settings = StreamSettings(
+        subject=subject, partitions=partitions, replication_factor=replication_factor,
+        min_insync_replicas=min_insync_replicas, durability=durability,
+        retention=replace(StreamConfig().retention, **bounds) if bounds else None,
+        segment_bytes=_size(segment_bytes, "--segment-bytes"), segment_age_ms=_age(segment_age, "--segment-age"),
+        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"), nats_ack=nats_ack,
+        dedupe_window_ms=_age(dedupe_window, "--dedupe-window"),
+    )  # fmt: skip
+    stream = connected(
+        server,
+        lambda client: client.create_stream(
+            name, settings=settings, labels=_labels(label), validate_only=validate_only
+        ),
+    )
+    _show(stream, output)
+
+
+@app.command("list", epilog=example(EXAMPLES["list"]))
+def list_(
+    pattern: str = typer.Argument("", help="A regular expression for whole names; without it, all."),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """List streams."""
+    found = connected(server, lambda client: client.list_streams(pattern))
+    if output is Output.JSON:
+        print_json([_json(stream) for stream in found])
+        return
+    rows = [
+        (
+            stream.name, stream.config.subject, len(stream.partitions), stream.config.replication_factor,
+            stream.config.durability, _retention_text(stream.config.retention),
+        )
+        for stream in found
+    ]  # fmt: skip
+    columns = ("name", "subject", "partitions", "copies", "durability", "retention")
+    console().print(table(columns, rows, right=("partitions", "copies")))
+
+
+@app.command(epilog=example(EXAMPLES["describe"]))
+def describe(name: str = NAME, server: str = SERVER, output: Output = OUTPUT) -> None:
+    """Show a stream: settings, partitions, leaders, offsets."""
+
+    async def ask(client: tidelog.Client) -> tuple[StreamDescription, dict[int, tuple[int, int]]]:
+        stream = await client.describe_stream(name)
+        led = [partition.partition for partition in stream.partitions if partition.leader is not None]
+        return stream, await client.offsets(name, led)
+
+    stream, offsets = connected(server, ask)
+    _show(stream, output, offsets)
+
+
+@app.command(epilog=example(EXAMPLES["edit"]))
+def edit(
+    name: str = NAME,
+    subject: str | None = _kept(SUBJECT),
+    partitions: int | None = _kept(PARTITIONS),
+    min_insync_replicas: int | None = _kept(MIN_INSYNC),
+    durability: Durability | None = _kept(DURABILITY),
+    retention_age: str | None = _kept(RETENTION_AGE),
+    retention_bytes: str | None = _kept(RETENTION_BYTES),
+    retention_messages: str | None = _kept(RETENTION_MESSAGES),
+    segment_bytes: str | None = _kept(SEGMENT_BYTES),
+    segment_age: str | None = _kept(SEGMENT_AGE),
+    batch_bytes_max: str | None = _kept(BATCH_BYTES),
+    nats_ack: NatsAck | None = _kept(NATS_ACK),
+    dedupe_window: str | None = _kept(DEDUPE_WINDOW),
+    expected_version: int | None = typer.Option(
+        None, "--expected-version", help="Refuse if the stream has changed since this version."
+    ),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Change settings of a stream; what is not given stays as it is."""
+    bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
+    settings = StreamSettings(
+        subject=subject, partitions=partitions, min_insync_replicas=min_insync_replicas, durability=durability,
+        segment_bytes=_size(segment_bytes, "--segment-bytes"), segment_age_ms=_age(segment_age, "--segment-age"),
+        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"), nats_ack=nats_ack,
+        dedupe_window_ms=_age(dedupe_window, "--dedupe-window"),
+    )  # fmt: skip
+    if not bounds and not settings.given():
+        fail("nothing to change: give at least one setting; see tidelog stream edit --help", Exit.USAGE)
+
+    async def change(client: tidelog.Client) -> StreamDescription:
+        changed, version = settings, expected_version
+        if bounds:
+            # The bounds are one setting: those not given are kept as they were a moment ago.
+            present = await client.describe_stream(name)
+            changed = replace(settings, retention=replace(present.config.retention, **bounds))
+            version = present.version if version is None else version
+        return await client.alter_stream(name, settings=changed, expected_version=version)
+
+    _show(connected(server, change), output)
+
+
+@app.command(epilog=example(EXAMPLES["delete"]))
+def delete(
+    name: str = NAME,
+    yes: bool = typer.Option(False, "--yes", "-y", help="Do not ask."),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Delete a stream with all its records."""
+
+    async def remove(client: tidelog.Client) -> bytes:
+        stream = await client.describe_stream(name)
+        if not yes:
+            _ask(name)
+        return await client.delete_stream(name, stream_id=stream.stream_id)
+
+    stream_id = connected(server, remove)
+    if output is Output.JSON:
+        print_json({"name": name, "stream_id": id_text(stream_id), "deleted": True})
+    else:
+        sys.stdout.write(f"deleted {name}\n")
+
+
+def _ask(name: str) -> None:
+    if not sys.stdin.isatty():
+        fail(f"deleting {name} forgets its records for good; confirm with --yes", Exit.USAGE)
+    if not typer.confirm(f"Delete {name} with all its records?", err=True):
+        fail(f"{name} is kept")
+
+
+# --- values
+
+
+def _retention_bounds(age: str | None, size: str | None, messages: str | None) -> dict[str, int | None]:
+    """The bounds that are given; None: no bound."""
+    found: dict[str, int | None] = {}
+    if age is not None:
+        found["age_ms"] = None if age == UNLIMITED else duration_ms(age, "--retention-age")
+    if size is not None:
+        found["bytes"] = None if size == UNLIMITED else size_bytes(size, "--retention-bytes")
+    if messages is not None:
+        if messages != UNLIMITED and not messages.isdecimal():
+            fail(f"--retention-messages: {messages!r} is no number", Exit.USAGE)
+        found["messages"] = None if messages == UNLIMITED else int(messages)
+    return found
+
+
+def _size(text: str | None, option: str) -> int | None:
+    return None if text is None else size_bytes(text, option)
+
+
+def _age(text: str | None, option: str) -> int | None:
+    return None if text is None else duration_ms(text, option)
+
+
+def _labels(given: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            fail(f"--label: {item!r} is not NAME=VALUE", Exit.USAGE)
+        found[name] = value
+    return found
+
+
+# --- what is shown
+
+
+def _show(stream: StreamDescription, output: Output, offsets: dict[int, tuple[int, int]] | None = None) -> None:
+    if output is Output.JSON:
+        print_json(_json(stream, offsets))
+        return
+    config = stream.config
+    screen = console()
+    screen.print(
+        facts(
+            [
+                ("name", stream.name),
+                ("id", id_text(stream.stream_id)),
+                ("version", stream.version),
+                ("created", show_time_us(stream.created_us)),
+                ("subject", config.subject or "none"),
+                ("copies", f"{config.replication_factor} (at least {config.min_insync_effective} in sync)"),
+                ("durability", config.durability),
+                ("retention", _retention_text(config.retention)),
+                ("segments", f"{show_bytes(config.segment_bytes)}, {show_duration_ms(config.segment_age_ms)}"),
+                ("batch", f"at most {show_bytes(config.batch_bytes_max)}"),
+                ("NATS answers", config.nats_ack),
+                ("dedupe", f"{show_duration_ms(config.dedupe_window_ms)}, {config.dedupe_count_max} ids"),
+                *((f"label {name}", value) for name, value in stream.labels.items()),
+            ]
+        )
+    )
+    screen.print()
+    columns = ["partition", "leader", "epoch", "replicas", "in sync"]
+    rows: list[list[object]] = [
+        [
+            p.partition, "none" if p.leader is None else p.leader, p.leader_epoch,
+            ", ".join(map(str, p.replicas)), ", ".join(map(str, p.isr)),
+        ]
+        for p in stream.partitions
+    ]  # fmt: skip
+    if offsets is not None:
+        columns += ["start", "end", "records"]
+        for row, partition in zip(rows, stream.partitions, strict=True):
+            start, end = offsets.get(partition.partition, (None, None))
+            row += [start, end, None if start is None or end is None else end - start]
+    screen.print(table(columns, rows, right=("start", "end", "records")))
+
+
+def _retention_text(retention: Retention) -> str:
+    parts = []
+    if retention.age_ms is not None:
+        parts.append(show_duration_ms(retention.age_ms))
+    if retention.bytes is not None:
+        parts.append(show_bytes(retention.bytes))
+    if retention.messages is not None:
+        parts.append(f"{retention.messages} records")
+    return ", ".join(parts) or UNLIMITED
+
+
+def _json(stream: StreamDescription, offsets: dict[int, tuple[int, int]] | None = None) -> dict[str, Any]:
+    config = stream.config
+    settings: dict[str, Any] = {name: getattr(config, name) for name in StreamConfig.__dataclass_fields__}
+    settings["retention"] = {name: getattr(config.retention, name) for name in Retention.__dataclass_fields__}
+    partitions: list[dict[str, Any]] = []
+    for p in stream.partitions:
+        found: dict[str, Any] = {
+            "partition": p.partition, "leader": p.leader, "leader_epoch": p.leader_epoch,
+            "partition_epoch": p.partition_epoch, "replicas": list(p.replicas), "isr": list(p.isr),
+        }  # fmt: skip
+        if offsets is not None and p.partition in offsets:
+            found["log_start_offset"], found["high_watermark"] = offsets[p.partition]
+        partitions.append(found)
+    return {
+        "name": stream.name,
+        "stream_id": id_text(stream.stream_id),
+        "version": stream.version,
+        "created": show_time_us(stream.created_us),
+        "labels": dict(stream.labels),
+        "config": settings,
+        "partitions": partitions,
+    }

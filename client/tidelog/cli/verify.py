@@ -1,0 +1,104 @@
+"""``tidelog verify``: an offline check of a broker's data directory, by the broker's own code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tidelog.cli._errors import Exit, fail
+from tidelog.cli._local_cluster import check_broker_installed
+from tidelog.cli._output import OUTPUT, Output, console, facts, print_json
+from tidelog.cli._processes import python_module
+from tidelog.cli._progress import Counter
+from tidelog.cli._values import show_bytes
+
+EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
+
+CHECKER = "tidelog_broker.storage.verify"
+"""The broker's module that does the work, in a process of its own."""
+
+
+def verify(
+    data_dir: Path = typer.Argument(help="A broker's data directory; with tidelog dev, the folder `broker` in its data."),
+    output: Output = OUTPUT,
+) -> None:
+    """Check a data directory while no broker uses it; nothing is changed.
+
+    Every batch's checksums, offsets without gaps, epochs, identities, indexes, checkpoints and
+    the metadata log. Ends with code 1 if there are problems. Notes are what the next start mends
+    by itself.
+    """
+    check_broker_installed()
+    if not data_dir.is_dir():
+        fail(f"there is no folder {data_dir}", Exit.NOT_FOUND)
+    report = _run(data_dir)
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        _show(report)
+    if not report["clean"]:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _run(data_dir: Path) -> dict[str, Any]:
+    process = subprocess.Popen(
+        python_module(CHECKER, str(data_dir), "--progress"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = []
+    try:
+        with Counter("bytes read") as counter:
+            for line in process.stderr:
+                word, *numbers = line.split()
+                if word == "progress" and len(numbers) == 2:
+                    counter.set_total(int(numbers[1]))
+                    counter.set(int(numbers[0]), int(numbers[0]))
+                else:
+                    said.append(line)
+        text = process.stdout.read()
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    if process.returncode not in (0, 1) or not text:
+        fail(_reason(said), Exit.ENVIRONMENT if process.returncode == 3 else Exit.FAILED)
+    report: dict[str, Any] = json.loads(text)
+    return report
+
+
+def _reason(said: list[str]) -> str:
+    return said[-1].strip() if said else "the check ended without a word"
+
+
+def _show(report: dict[str, Any]) -> None:
+    screen = console()
+    screen.print(
+        facts(
+            [
+                ("data directory", report["data_directory"]),
+                ("cluster", report["cluster_id"]),
+                ("broker", report["broker_id"]),
+                ("last stop", "clean" if report["stopped_cleanly"] else "not clean, or never started"),
+                ("metadata", f"{report['metadata_entries']} entries"),
+                ("logs", f"{report['partitions']} partitions, {report['segments']} segments, {show_bytes(report['bytes'])}"),
+                ("content", f"{report['batches']} batches, {report['records']} records"),
+            ]
+        )
+    )
+    for kind, findings in (("problem", report["problems"]), ("note", report["notes"])):
+        for finding in findings:
+            screen.print(f"{kind}: {finding['path']}: {finding['what']}", markup=False)
+    count = len(report["problems"])
+    sys.stdout.write("\nclean\n" if not count else f"\n{count} problem{'s' if count > 1 else ''}\n")

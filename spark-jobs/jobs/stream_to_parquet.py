@@ -1,0 +1,128 @@
+"""Writes streams to Parquet: `tidelog_spark.parquet` with a command line.
+
+On this machine:           python stream_to_parquet.py --servers localhost:9210 …
+On a cluster that has one: spark-submit stream_to_parquet.py --servers tidelog:9210 …
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tidelog.errors import TidelogError
+from tidelog_spark.failures import sentence_of
+from tidelog_spark.parquet import Folders, ParquetJob, start
+from tidelog_spark.session import local_session
+from tidelog_spark.source import register
+
+EXAMPLE = """\
+example:
+  stream_to_parquet.py --servers localhost:9210 --streams orders --path lake/orders \\
+      --checkpoint lake/_checkpoints/orders --folders day
+"""
+
+
+class _Stopped(Exception):
+    """Somebody asked the job to end."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: done; 1: failed, with a sentence about why; 2: wrong arguments; 130: interrupted."""
+    given = _parser().parse_args(arguments)
+    job = ParquetJob(
+        servers=given.servers,
+        streams=given.streams,
+        path=given.path,
+        checkpoint=given.checkpoint,
+        folders=Folders(given.folders),
+        starting_offsets=given.starting_offsets,
+        offsets_per_trigger_max=given.max_offsets_per_trigger,
+        available_now=not given.follow,
+        interval_s=given.interval,
+        headers=given.headers,
+        fail_on_data_loss=not given.skip_lost_records,
+    )
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        with _session(given.master) as spark:
+            _run(spark, job)
+    except (TidelogError, PySparkException) as error:
+        print(f"error: {sentence_of(error)}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, _Stopped):
+        print("stopped; started again with the same checkpoint it goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run(spark: SparkSession, job: ParquetJob) -> None:
+    query = start(spark, job)
+    rows = batches = 0
+    last = -1
+    try:
+        while True:
+            ended = query.awaitTermination(1)
+            for progress in query.recentProgress:
+                if progress.batchId > last and progress.numInputRows:
+                    last = progress.batchId
+                    batches, rows = batches + 1, rows + progress.numInputRows
+                    print(f"batch {last}: {progress.numInputRows} rows", flush=True)
+            if ended:
+                break
+    finally:
+        query.stop()
+    print(f"{rows} rows in {batches} batches to {job.path}")
+
+
+@contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
+    """The session that spark-submit made, or one on this machine."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        with local_session("stream_to_parquet", master=master) as spark:
+            yield spark
+        return
+    spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
+    register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stopped
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stream_to_parquet.py",
+        description="Writes Tidelog streams to Parquet files, each record once.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--servers", required=True, metavar="HOST:PORT", help="a broker; several with commas")
+    add("--streams", required=True, metavar="NAMES", help="one or more streams, with commas")
+    add("--path", required=True, help="folder for the Parquet files")
+    add("--checkpoint", required=True, help="folder where the job keeps its position")
+    add("--folders", choices=[kind.value for kind in Folders], default="none", help="by time (default: none)")
+    add("--follow", action="store_true", help="go on with new records; without it: what is there now")
+    add("--interval", type=float, default=60.0, metavar="SECONDS", help="with --follow: between batches (60)")
+    add("--max-offsets-per-trigger", type=int, metavar="N", help="records of one batch (default: no limit)")
+    add("--starting-offsets", default="earliest", help="where a new checkpoint begins (earliest)")
+    add("--headers", action="store_true", help="with the column of headers")
+    add("--skip-lost-records", action="store_true", help="go on when records are gone; default: fail")
+    add("--master", default="local[*]", help="Spark master if not run by spark-submit (local[*])")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What the data source asks of brokers, by one client per process and cluster.
+
+Spark reuses its Python processes for many tasks: the connections made for the first one
+serve the others (`of`). Nothing here knows Spark.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog import blocking
+from tidelog.model import Position
+from tidelog.reader import FetchedBatch, Start
+from tidelog_spark.offsets import Range
+
+CONNECT_SECONDS_MAX: Final = 15.0
+"""Longer than a client's own patience: a query that starts with its broker should not fail."""
+
+_clusters: dict[tuple[str, ...], Cluster] = {}
+
+
+def of(servers: Sequence[str]) -> Cluster:
+    """This process's client of the cluster behind `servers`; connects the first time."""
+    known = _clusters.get(tuple(servers))
+    if known is None:
+        known = _clusters[tuple(servers)] = Cluster(servers)
+    return known
+
+
+@atexit.register
+def close_all() -> None:
+    """Ends this process's connections."""
+    while _clusters:
+        _clusters.popitem()[1].close()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """Where the log of each partition of a stream begins and ends."""
+
+    name: str
+    stream_id: bytes
+    log_start_offsets: Mapping[int, int]
+    high_watermarks: Mapping[int, int]
+
+
+class Cluster:
+    """A connected client."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self._servers = tuple(servers)
+        self._client = blocking.connect(list(servers), connect_timeout_s=CONNECT_SECONDS_MAX)
+
+    def __repr__(self) -> str:
+        return f"<Cluster {','.join(self._servers)}>"
+
+    def close(self) -> None:
+        self._client.close()
+
+    def state(self, name: str) -> StreamState:
+        """What there is of a stream now; raises `StreamNotFound`."""
+        bounds = self._client.offsets(name)
+        return StreamState(
+            name,
+            self._client.describe_stream(name).stream_id,
+            {number: start for number, (start, _) in bounds.items()},
+            {number: end for number, (_, end) in bounds.items()},
+        )
+
+    def resolve(self, name: str, starts: Mapping[int, Start]) -> dict[int, Position]:
+        """What each start means now, with the epoch of the record before it where the broker knows it.
+
+        Raises `OffsetOutOfRange` or `LogTruncated` for a position that the log does not have.
+        """
+        if not starts:
+            return {}
+        # A reader that ends before it begins asks where its start is, and nothing else.
+        with self._client.reader(
+            name, start=dict(starts), end=0, partitions=sorted(starts), follow=False
+        ) as reader:
+            next(reader.fetched_batches(), None)
+            return reader.positions
+
+    def fetch(self, piece: Range, start: Position) -> Iterator[FetchedBatch]:
+        """The batches of `piece` from `start` on; none above the high watermark."""
+        with self._client.reader(
+            piece.key.stream,
+            start={piece.key.partition: start},
+            end=piece.end.offset,
+            partitions=[piece.key.partition],
+            follow=False,
+        ) as reader:
+            yield from reader.fetched_batches()

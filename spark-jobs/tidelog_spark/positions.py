@@ -1,0 +1,118 @@
+"""What the points of the options mean in the logs as they are now: offsets, epochs, stream ids.
+
+This is where the driver's side asks brokers. What comes out are plain marks (`offsets`),
+on which everything else is planned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from tidelog.errors import InvalidRequest, OffsetOutOfRange, PartitionNotFound
+from tidelog.model import Position
+from tidelog_spark import cluster
+from tidelog_spark.cluster import StreamState
+from tidelog_spark.offsets import Mark, Offsets, PartitionKey
+from tidelog_spark.options import Edge, Options, Point, Points
+
+REMEDY = "set failOnDataLoss to false to go on without them"
+
+log = logging.getLogger(__name__)
+
+
+def reachable(options: Options) -> dict[PartitionKey, Mark]:
+    """How far every partition that the options choose can be read now; `first` is its log's start.
+
+    Raises `StreamNotFound` and `PartitionNotFound`.
+    """
+    brokers = cluster.of(options.servers)
+    found: dict[PartitionKey, Mark] = {}
+    for name in options.streams:
+        state = brokers.state(name)
+        numbers = _chosen(state, options)
+        ends = brokers.resolve(name, dict.fromkeys(numbers, "latest"))
+        for number in numbers:
+            mark = Mark(state.stream_id, ends[number], state.log_start_offsets[number])
+            found[PartitionKey(name, number)] = mark
+    return found
+
+
+def _chosen(state: StreamState, options: Options) -> list[int]:
+    there = sorted(state.high_watermarks)
+    if options.assigned is None:
+        return there
+    wanted = options.assigned[state.name]
+    for number in wanted:
+        if number not in state.high_watermarks:
+            raise PartitionNotFound(
+                f"assign names partition {number} of {state.name}, which has {len(there)} "
+                f"(0–{len(there) - 1})"
+            )
+    return list(wanted)
+
+
+def marks_at(option: str, points: Points, reach: Offsets, options: Options) -> dict[PartitionKey, Mark]:
+    """The marks that `points` stand for, in logs that reach from `first` to the position of `reach`.
+
+    Raises `InvalidRequest` if a partition is missing or is one too many, and
+    `OffsetOutOfRange` for an offset that its log does not have (without `failOnDataLoss`
+    it warns and takes the nearest).
+    """
+    _check_named(option, points, reach)
+    return {key: _mark_at(option, key, _point(points, key), mark, options) for key, mark in reach.items()}
+
+
+def _point(points: Points, key: PartitionKey) -> Point:
+    return points if isinstance(points, Edge) else points[key.stream][key.partition]
+
+
+def _check_named(option: str, points: Points, reach: Offsets) -> None:
+    if isinstance(points, Edge):
+        return
+    named = {PartitionKey(stream, number) for stream, numbers in points.items() for number in numbers}
+    for key in sorted(named - reach.keys()):
+        raise InvalidRequest(f"{option} names partition {key}, which is not among those to read")
+    for key in sorted(reach.keys() - named):
+        raise InvalidRequest(
+            f"{option} says nothing about partition {key}; name every partition that is read, "
+            f'with an offset, "earliest" or "latest"'
+        )
+
+
+def _mark_at(option: str, key: PartitionKey, point: Point, reach: Mark, options: Options) -> Mark:
+    end = reach.position
+    if point is Edge.EARLIEST:
+        return reach._replace(position=Position(reach.first))
+    if point is Edge.LATEST:
+        return reach._replace(first=end.offset)
+    assert not isinstance(point, Edge)
+    if not reach.first <= point <= end.offset:
+        sentence = (
+            f"{option} is {point} for {key}, whose records lie at {reach.first} up to, and without, {end.offset}"
+        )
+        if options.fail_on_data_loss:
+            raise OffsetOutOfRange(f"{sentence}; {REMEDY}")
+        point = min(max(point, reach.first), end.offset)
+        log.warning("%s; %d is taken instead", sentence, point)
+    return Mark(reach.stream_id, end if point == end.offset else Position(point), point)
+
+
+def with_epochs(marks: Mapping[PartitionKey, Mark], options: Options) -> dict[PartitionKey, Mark]:
+    """The marks, with the epochs of those that stand in the middle of a log (R13)."""
+    brokers = cluster.of(options.servers)
+    open_ones: dict[str, dict[int, int]] = {}
+    for key, mark in marks.items():
+        if mark.position.leader_epoch is None and mark.position.offset > mark.first:
+            open_ones.setdefault(key.stream, {})[key.partition] = mark.position.offset
+    found = dict(marks)
+    for stream, offsets in open_ones.items():
+        try:
+            resolved = brokers.resolve(stream, offsets)
+        except OffsetOutOfRange:
+            # Overtaken by retention: whoever reads up to there will say so.
+            continue
+        for number, position in resolved.items():
+            key = PartitionKey(stream, number)
+            found[key] = found[key]._replace(position=position)
+    return found

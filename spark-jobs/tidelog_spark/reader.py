@@ -1,0 +1,152 @@
+"""Reads one range of a partition as the Arrow batches that Spark takes: what a task does.
+
+The columns of a fetched batch are passed on as they are; the others (stream, partition,
+offset, leader epoch) are made per batch, never per record. Small batches are joined,
+because each one costs the JVM as much as a thousand rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
+from tidelog.model import Position, id_text
+from tidelog.reader import FetchedBatch
+from tidelog_spark.cluster import Cluster
+from tidelog_spark.offsets import Range
+from tidelog_spark.positions import REMEDY
+
+ROWS_WANTED: Final = 8192
+"""Batches are joined up to about so many rows …"""
+
+BYTES_WANTED: Final = 4 << 20
+"""… or so many bytes."""
+
+log = logging.getLogger(__name__)
+
+
+class Split(InputPartition):  # type: ignore[misc]
+    """The range of one task, on its way there."""
+
+    def __init__(self, piece: Range) -> None:
+        super().__init__(None)
+        self.piece = piece
+
+    def __repr__(self) -> str:
+        return f"<Split {self.piece}>"
+
+
+def read_range(
+    cluster: Cluster, piece: Range, schema: pa.Schema, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of `piece`, in order, in batches of exactly `schema`.
+
+    Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` when they are not all
+    there as they were when the range was planned; without `fail_on_data_loss` it warns
+    and reads what there is.
+    """
+    position: Position | None = piece.start
+    waiting: list[FetchedBatch] = []
+    while position is not None and position.offset < piece.end.offset:
+        try:
+            _check_stream(cluster, piece)
+            for batch in cluster.fetch(piece, position):
+                waiting.append(batch)
+                position = batch.position
+                if _enough(waiting):
+                    yield assemble(waiting, schema)
+                    waiting = []
+            _check_end(piece, position)
+            break
+        except (OffsetOutOfRange, LogTruncated, StreamNotFound) as error:
+            if fail_on_data_loss:
+                raise type(error)(f"{piece} cannot be read in full: {error}; {REMEDY}") from None
+            log.warning("%s cannot be read in full: %s", piece, error)
+            position = _past(error, position)
+    if waiting:
+        yield assemble(waiting, schema)
+
+
+def _check_stream(cluster: Cluster, piece: Range) -> None:
+    found = cluster.state(piece.key.stream).stream_id
+    if found != piece.stream_id:
+        raise StreamNotFound(
+            f"the stream with id {id_text(piece.stream_id)} was deleted, "
+            f"{piece.key.stream} is another one now ({id_text(found)})"
+        )
+
+
+def _check_end(piece: Range, reached: Position) -> None:
+    """The last record is the one that was there when the range was planned (R13)."""
+    if reached.offset < piece.end.offset:
+        raise LogTruncated(f"the log ends at offset {reached.offset}; it was longer when this was planned")
+    if piece.end.leader_epoch is not None and reached.leader_epoch != piece.end.leader_epoch:
+        raise LogTruncated(
+            f"the record at offset {piece.end.offset - 1} has leader epoch {reached.leader_epoch}; "
+            f"it had {piece.end.leader_epoch} when this was planned"
+        )
+
+
+def _past(error: TidelogError, position: Position) -> Position | None:
+    """Where to go on behind a loss; None: there is nothing more."""
+    log_start = error.details.get("log_start_offset")
+    if isinstance(error, OffsetOutOfRange) and log_start is not None and int(log_start) > position.offset:
+        return Position(int(log_start))
+    if isinstance(error, LogTruncated) and position.leader_epoch is not None and error.details:
+        # The history is another one: what stands at these offsets now, without asking for it.
+        return Position(position.offset)
+    return None
+
+
+def _enough(batches: Sequence[FetchedBatch]) -> bool:
+    if sum(batch.columns.num_rows for batch in batches) >= ROWS_WANTED:
+        return True
+    return sum(batch.columns.nbytes for batch in batches) >= BYTES_WANTED
+
+
+def assemble(batches: Sequence[FetchedBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """One batch of `schema` from consecutive batches of one partition; copies only to join them."""
+    columns = [_column(batches, field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(batches: Sequence[FetchedBatch], field: pa.Field) -> pa.Array:
+    first = batches[0]
+    rows = sum(batch.columns.num_rows for batch in batches)
+    match field.name:
+        case "stream":
+            return pa.repeat(pa.scalar(first.stream, field.type), rows)
+        case "partition":
+            return pa.repeat(pa.scalar(first.partition, field.type), rows)
+        case "offset":
+            if batches[-1].next_offset - first.base_offset == rows:
+                return pa.arange(first.base_offset, first.base_offset + rows)
+            return _joined([batch.offsets for batch in batches])
+        case "leader_epoch":
+            if batches[-1].leader_epoch == first.leader_epoch:
+                return pa.repeat(pa.scalar(first.leader_epoch, field.type), rows)
+            return _joined(
+                [pa.repeat(pa.scalar(b.leader_epoch, field.type), b.columns.num_rows) for b in batches]
+            )
+    return _joined([_stored(batch.columns, field) for batch in batches])
+
+
+def _stored(columns: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """A column as it lies in the batch; one that no record of the batch has is left out there."""
+    place = columns.schema.get_field_index(field.name)
+    if place >= 0:
+        column = columns.column(place)
+        return column if column.type.equals(field.type) else column.cast(field.type)
+    if pa.types.is_list(field.type):
+        starts = pa.repeat(pa.scalar(0, pa.int32()), columns.num_rows + 1)
+        return pa.ListArray.from_arrays(starts, pa.array([], field.type.value_type), type=field.type)
+    return pa.nulls(columns.num_rows, field.type)
+
+
+def _joined(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

@@ -1,0 +1,99 @@
+"""A Spark session on this machine that leaves nothing behind: for jobs, the demo and tests.
+
+Everything that Spark writes besides results (shuffle files, warehouse, logs' settings)
+goes to one temporary folder, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from tidelog_spark.java import ensure_java
+from tidelog_spark.source import register
+
+MASTER_DEFAULT: Final = "local[2]"
+
+_LOG_SETTINGS: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+"""
+
+
+@contextmanager
+def local_session(
+    name: str = "tidelog", *, master: str = MASTER_DEFAULT, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session with `format("tidelog")`, stopped and cleaned up at the end.
+
+    `settings` are Spark's (``spark.sql.shuffle.partitions``, …) and win over ours. Raises
+    `JavaMissing`.
+    """
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
+    try:
+        spark = _build(name, master, folder, settings or {})
+        try:
+            register(spark)
+            yield spark
+        finally:
+            stop(spark)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(name: str, master: str, folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOG_SETTINGS)
+    (folder / "tmp").mkdir()
+    options = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={log_settings.as_uri()} -Djava.io.tmpdir={folder / 'tmp'} "
+            f"-Dderby.system.home={folder}"
+        ),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        # Timestamps are instants; this is how they are shown and turned into days and hours.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **settings,
+    }
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def stop(spark: SparkSession) -> None:
+    """Ends the session and the Java process behind it, so that the next one is a new one."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    if gateway is not None:
+        process = getattr(gateway, "proc", None)
+        gateway.shutdown()
+        if process is not None:
+            # It ends when its standard input does.
+            process.stdin.close()
+            process.wait(30)

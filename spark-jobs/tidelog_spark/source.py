@@ -1,0 +1,79 @@
+"""`tidelog` as a format of Spark: the data source and its batch reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tidelog_spark import cluster, planning
+from tidelog_spark.offsets import ranges_between
+from tidelog_spark.options import Edge, Options, check_batch, check_stream, parse
+from tidelog_spark.positions import marks_at, reachable
+from tidelog_spark.reader import Split, read_range
+from tidelog_spark.schema import arrow_schema, check_schema, row_schema
+from tidelog_spark.stream import TidelogStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TidelogDataSource(DataSource):  # type: ignore[misc]
+    """Reads streams; see docs/spark.md for options, columns and guarantees."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidelog"
+
+    def schema(self) -> StructType:
+        return row_schema(headers=parse(self.options).headers)
+
+    def reader(self, schema: StructType) -> TidelogReader:
+        check_schema(schema)
+        return TidelogReader(check_batch(parse(self.options)), schema)
+
+    def streamReader(self, schema: StructType) -> TidelogStreamReader:  # noqa: N802 - PySpark's name
+        check_schema(schema)
+        return TidelogStreamReader(check_stream(parse(self.options)), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("tidelog")` known to a session."""
+    spark.dataSource.register(TidelogDataSource)
+
+
+class TidelogReader(DataSourceReader):  # type: ignore[misc]
+    """A batch: from `startingOffsets` to `endingOffsets`, as they are when an action runs."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def __repr__(self) -> str:
+        return f"<TidelogReader {','.join(self._options.streams)}>"
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        reach = reachable(options)
+        start = marks_at("startingOffsets", options.starting or Edge.EARLIEST, reach, options)
+        end = marks_at("endingOffsets", options.ending or Edge.LATEST, reach, options)
+        pieces = planning.split(
+            ranges_between(start, end),
+            records_max=options.records_per_partition_max,
+            partitions_min=options.partitions_min,
+        )
+        return [Split(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read, PySpark makes up a partition of its own.
+        if not isinstance(partition, Split):
+            return iter(())
+        return read_range(
+            cluster.of(self._options.servers),
+            partition.piece,
+            arrow_schema(self._schema),
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )

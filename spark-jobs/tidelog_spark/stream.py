@@ -1,0 +1,145 @@
+"""The streaming reader: what PySpark calls between micro-batches, in a process of its own.
+
+Everything that a batch reads is in the two documents (`offsets`) that Spark writes to the
+checkpoint before the batch runs: `partitions` plans from them alone, so a batch that is
+run again reads the same records. `commit` has nothing to do, because brokers keep no
+position of Spark's (and PySpark calls it one batch late, and never for the last).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
+from tidelog.model import id_text
+from tidelog_spark import cluster, planning
+from tidelog_spark.offsets import (
+    Mark,
+    Offsets,
+    PartitionKey,
+    from_document,
+    ranges_between,
+    to_document,
+)
+from tidelog_spark.options import Edge, Options
+from tidelog_spark.positions import REMEDY, marks_at, reachable, with_epochs
+from tidelog_spark.reader import Split, read_range
+from tidelog_spark.schema import arrow_schema
+
+log = logging.getLogger(__name__)
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """See the module. Picklable: tasks get a copy, for `read`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._target: dict[PartitionKey, Mark] | None = None
+        """With Trigger.AvailableNow: where the query is to end."""
+
+    def __repr__(self) -> str:
+        return f"<TidelogStreamReader {','.join(self._options.streams)}>"
+
+    # --- where it stands
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names
+        """Asked once in the life of a checkpoint."""
+        options = self._options
+        points = options.starting or Edge.LATEST
+        marks = marks_at("startingOffsets", points, reachable(options), options)
+        return to_document(with_epochs(marks, options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._options.offsets_per_trigger_max
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = reachable(self._options)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next micro-batch; `start` again when there is nothing new."""
+        begin = from_document(start)
+        ends = reachable(self._options) if self._target is None else self._target
+        self._check(begin, ends)
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_document(with_epochs(planning.advance(begin, ends, rows), self._options))
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """For the query's status: how far the streams reach, whatever the limits."""
+        return to_document(reachable(self._options))
+
+    # --- what to read
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        ranges = ranges_between(from_document(start), from_document(end))
+        pieces = planning.split(
+            ranges,
+            records_max=self._options.records_per_partition_max,
+            partitions_min=self._options.partitions_min,
+        )
+        return [Split(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Split):
+            return iter(())
+        return read_range(
+            cluster.of(self._options.servers),
+            partition.piece,
+            arrow_schema(self._schema),
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """See the module."""
+
+    def stop(self) -> None:
+        cluster.close_all()
+
+    # --- what went missing
+
+    def _check(self, begin: Offsets, ends: Offsets) -> None:
+        """Says what of `begin` is not there any more, before a batch is planned on it."""
+        for key, mark in begin.items():
+            now = ends.get(key)
+            if now is None:
+                if key.stream in self._options.streams and self._wanted(key):
+                    self._lost(StreamNotFound(f"the partition {key} does not exist any more"))
+                continue
+            at = mark.position.offset
+            if now.stream_id != mark.stream_id:
+                self._lost(
+                    StreamNotFound(
+                        f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "
+                        f"and another one has its name now ({id_text(now.stream_id)})"
+                    )
+                )
+            elif at < now.first:
+                self._lost(
+                    OffsetOutOfRange(f"{key} begins at offset {now.first}, the query has read it up to {at} only")
+                )
+            elif at > now.position.offset:
+                self._lost(
+                    LogTruncated(f"{key} ends at offset {now.position.offset}, the query has read it up to {at}")
+                )
+
+    def _wanted(self, key: PartitionKey) -> bool:
+        assigned = self._options.assigned
+        return assigned is None or key.partition in assigned.get(key.stream, ())
+
+    def _lost(self, error: TidelogError) -> None:
+        if self._options.fail_on_data_loss:
+            raise type(error)(f"records are lost: {error}; {REMEDY}")
+        log.warning("records are lost: %s", error)

@@ -1,0 +1,29 @@
+"""docs/configuration.md is the settings object, written down: it cannot drift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic_core import PydanticUndefined
+
+from tidelog_broker.config import Settings
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def settings_table() -> str:
+    """The table of settings as it must stand in the document."""
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        default = "required" if field.default is PydanticUndefined else repr(field.default).replace("'", "")
+        shown = default if default not in ("", "None") else "–"
+        rows.append(f"| `{name}` | {shown} | {field.description} |")
+    return "\n".join(rows)
+
+
+def test_the_document_lists_every_setting_with_its_default_and_sentence() -> None:
+    assert settings_table() in DOCUMENT.read_text(), f"docs/configuration.md must hold:\n{settings_table()}"
+
+
+def test_every_setting_has_a_sentence() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
