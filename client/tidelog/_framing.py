@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from tidelog.errors import CorruptBatch
 from tidelog_proto import log_pb2
@@ -45,11 +46,11 @@ def parse_fetch_answer(data: bytes) -> FetchAnswer:
 
     Raises `CorruptBatch` if the bytes are no protobuf message.
     """
-    if len(data) < SMALL_ANSWER_BYTES:
-        facts = log_pb2.FetchResponse.FromString(data)
-        return FetchAnswer(facts, facts.batches)
     at, size = 0, len(data)
     try:
+        if size < SMALL_ANSWER_BYTES:
+            facts = log_pb2.FetchResponse.FromString(data)
+            return FetchAnswer(facts, facts.batches)
         while at < size:
             start = at
             tag, at = _read_varint(data, at)
@@ -63,12 +64,11 @@ def parse_fetch_answer(data: bytes) -> FetchAnswer:
                     log_pb2.FetchResponse.FromString(rest), pa.py_buffer(data).slice(at, length)
                 )
             at = _skip(data, at, tag & 7)
-    except IndexError:
-        pass
-    else:
         if at == size:
             return FetchAnswer(log_pb2.FetchResponse.FromString(data), b"")
-    raise CorruptBatch(f"an answer of {size} bytes is cut short")
+    except (IndexError, DecodeError):
+        pass
+    raise CorruptBatch(f"an answer of {size} bytes is cut short or no protobuf message")
 
 
 def _varint(number: int) -> bytes:

@@ -22,8 +22,8 @@ from tidelog._status import error_from_rpc
 from tidelog.errors import ConnectionLost, InternalError, TidelogError, Unavailable
 from tidelog_proto import log_pb2
 
-ANSWER_GRACE_S: Final = 5.0
-"""A broker answers within the request's own timeout; after this much more the call is given up."""
+ANSWER_GRACE: Final = 1.5
+"""A broker answers within a request's own timeout; after this many times that the call is given up."""
 
 
 class Pending:
@@ -99,7 +99,7 @@ class ProduceStream:
         self._outbox.append(pending)
         self._more.set()
         if self._watch is None:
-            self._watch = self._loop.call_later(self._timeout_s + ANSWER_GRACE_S, self._check_silence)
+            self._watch = self._loop.call_later(self._timeout_s * ANSWER_GRACE, self._check_silence)
 
     async def close(self) -> None:
         """Ends the call at once; `on_broken` hears of what was unanswered."""
@@ -151,7 +151,7 @@ class ProduceStream:
         if not self._unanswered:
             return
         oldest = next(iter(self._unanswered.values()))
-        due = oldest.sent_at + self._timeout_s + ANSWER_GRACE_S
+        due = oldest.sent_at + self._timeout_s * ANSWER_GRACE
         if self._loop.time() >= due:
             self._fail(
                 ConnectionLost(f"{self._broker.address} left a request unanswered for {self._timeout_s:g} s")

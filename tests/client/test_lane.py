@@ -30,7 +30,9 @@ def numbers() -> Numbers:
     return Numbers()
 
 
-def lane_with(numbers: Numbers, count: int, identity: Identity = ID, window: int = 5) -> tuple[Lane, list[Batch]]:
+def lane_with(
+    numbers: Numbers, count: int, identity: Identity = ID, window: int = 5
+) -> tuple[Lane, list[Batch]]:
     """A lane that has sent `count` batches."""
     lane = Lane(0, identity, window)
     batches = [numbers.batch() for _ in range(count)]
@@ -228,7 +230,11 @@ def test_whatever_fails_nothing_is_lost_doubled_reordered_or_wrongly_called_defi
         try:
             if fault < 0.10:
                 raise rng.choice(
-                    [errors.NotEnoughReplicas("few"), errors.InvalidTimestamp("future"), errors.DiskFull("full")]
+                    [
+                        errors.NotEnoughReplicas("few"),
+                        errors.InvalidTimestamp("future"),
+                        errors.DiskFull("full"),
+                    ]
                 )
             broker.append(batch)
             if fault < 0.15:
@@ -266,7 +272,9 @@ def test_whatever_fails_nothing_is_lost_doubled_reordered_or_wrongly_called_defi
             broker.refused = False
             inflight = []
         # R8 lets an unknown producer begin at 0, so state must outlive a first batch in doubt.
-        first_in_doubt = any(batch.doubt and not batch.base_sequence for batch in (*lane._returned, *inflight))
+        first_in_doubt = any(
+            batch.doubt and not batch.base_sequence for batch in (*lane._returned, *inflight)
+        )
         if rng.random() < 0.02 and not first_in_doubt:
             broker.forget()
         for batch in inflight:
@@ -278,4 +286,6 @@ def test_whatever_fails_nothing_is_lost_doubled_reordered_or_wrongly_called_defi
     assert landed == sorted(landed), "the order changed"
     assert set(acknowledged) <= set(landed), "an acknowledged batch is missing"
     for number, error in results.items():
-        assert not (error.definite and number in landed), f"batch {number} landed, and failed definitely: {error!r}"
+        assert not (error.definite and number in landed), (
+            f"batch {number} landed, and failed definitely: {error!r}"
+        )

@@ -54,7 +54,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Silence:
-    """Never answer."""
+    """Never answer, nor anything behind it."""
 
     landed: bool = False
 
@@ -310,7 +310,8 @@ class _Log(log_pb2_grpc.LogServicer):
                 case Break():
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "scripted break")
                 case Silence():
-                    continue
+                    # Answers keep their order, so that nothing behind it is answered either.
+                    await asyncio.Event().wait()
                 case _:
                     yield log_pb2.ProduceResponse(request_id=request.request_id, receipt=receipt)
 
@@ -464,8 +465,12 @@ class _Admin(admin_pb2_grpc.AdminServicer):
     async def DescribeStream(self, request: Any, context: Any) -> admin_pb2.DescribeStreamResponse:  # noqa: N802
         await self._broker.scripted(context)
         if request.name not in self._broker.streams:
-            await abort(context, errors.StreamNotFound(f"there is no stream {request.name}", name=request.name))
-        return admin_pb2.DescribeStreamResponse(stream=wire.stream_to_proto(self._broker.streams[request.name]))
+            await abort(
+                context, errors.StreamNotFound(f"there is no stream {request.name}", name=request.name)
+            )
+        return admin_pb2.DescribeStreamResponse(
+            stream=wire.stream_to_proto(self._broker.streams[request.name])
+        )
 
     async def ListStreams(self, request: Any, context: Any) -> admin_pb2.ListStreamsResponse:  # noqa: N802
         # A page each, to see that all of them are asked for.
@@ -475,5 +480,3 @@ class _Admin(admin_pb2_grpc.AdminServicer):
             streams=[wire.stream_to_proto(self._broker.streams[name]) for name in names[at : at + 1]],
             next_page_token=str(at + 1) if at + 1 < len(names) else "",
         )
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 import traceback
@@ -25,14 +26,26 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            sys.stdout.write(f"tidelog {importlib.metadata.version('tidelog')}\n")
+        except importlib.metadata.PackageNotFoundError:
+            sys.stdout.write("tidelog, not installed as a package\n")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and leave."
+    ),
     debug: bool = typer.Option(
         False, "--debug", envvar="TIDELOG_DEBUG", help="Show the traceback of an error below its sentence."
     ),
 ) -> None:
-    if debug:
-        os.environ["TIDELOG_DEBUG"] = "1"
+    context.obj["debug"] = debug
 
 
 app.add_typer(stream.app, name="stream")
@@ -56,50 +69,48 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    common = {"debug": False}
+    command: Any = typer.main.get_command(app)
     try:
-        result = typer.main.get_command(app).main(list(arguments), prog_name="tidelog", standalone_mode=False)
+        result = command.main(list(arguments), prog_name="tidelog", standalone_mode=False, obj=common)
         sys.stdout.flush()
+        return result if isinstance(result, int) else Exit.OK
     except BrokenPipeError:
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
-    except CommandError as error:
-        return _report(error, str(error), error.code)
-    except errors.TidelogError as error:
-        return _report(error, _with_advice(error), exit_code(error))
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _report(error, f"{where}{error.strerror or error}", Exit.ENVIRONMENT)
-    except typer.Abort:
-        return Exit.INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else Exit.FAILED  # completion ends so
     except Exception as error:
-        if hasattr(error, "format_message"):
-            return _usage(error)
-        kind = type(error).__name__
-        return _report(error, f"a bug in tidelog ({kind}: {error}); --debug shows where", Exit.FAILED)
-    return result if isinstance(result, int) else Exit.OK
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(f"{error}\n")
+            return Exit.USAGE
+        message, code = _explained(error)
+        sys.stdout.flush()
+        sys.stderr.write(f"tidelog: {sentence(message)}\n")
+        if common["debug"]:
+            traceback.print_exception(error, file=sys.stderr)
+        return code
 
 
-def _usage(error: Any) -> int:
-    """What typer makes of a wrong command line; its own class is not public in every version."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        sys.stdout.write(f"{error.format_message()}\n")
-        return Exit.USAGE
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "tidelog"
-    return _report(error, f"{error.format_message().rstrip('.')}; see {path} --help", Exit.USAGE)
+def _explained(error: Any) -> tuple[str, int]:
+    """The sentence for an error, and the exit code."""
+    if isinstance(error, CommandError):
+        return str(error), error.code
+    if isinstance(error, errors.TidelogError):
+        return _with_advice(error), exit_code(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", Exit.ENVIRONMENT
+    if hasattr(error, "format_message"):
+        # A wrong command line; typer's class for it is not public in every version.
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "tidelog"
+        return f"{error.format_message().rstrip('.')}; see {path} --help", Exit.USAGE
+    return f"a bug in tidelog ({type(error).__name__}: {error}); --debug shows where", Exit.FAILED
 
 
 def _with_advice(error: errors.TidelogError) -> str:
     if isinstance(error, errors.IndefiniteError):
         return f"{error.message} (it may or may not have taken effect)"
     return error.message
-
-
-def _report(error: BaseException, message: str, code: Exit) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(f"tidelog: {sentence(message)}\n")
-    if os.environ.get("TIDELOG_DEBUG", "") not in ("", "0"):
-        traceback.print_exception(error)
-    sys.stderr.flush()
-    return code

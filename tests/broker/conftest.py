@@ -1,0 +1,35 @@
+"""A real broker process for each module, and a client of it for each test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from support.api import Api
+from support.broker import BrokerProcess
+
+# looptime's plugin asks for the current event loop around every plain test, and asyncio makes one for
+# whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
+asyncio.set_event_loop(None)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Shared by the tests of a module, each of which makes streams of its own."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker for this test alone, to stop, kill and starve."""
+    with BrokerProcess(tmp_path) as process:
+        yield process
+
+
+@pytest_asyncio.fixture
+async def api(broker: BrokerProcess) -> AsyncIterator[Api]:
+    async with Api(broker.address) as client:
+        yield client

@@ -1,0 +1,116 @@
+"""Every command explains itself, shows an example that works, and stands in docs/cli.md as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tidelog.cli._app import app
+from tidelog.cli._errors import Exit
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+ROOT: Any = typer.main.get_command(app)
+
+
+def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from commands(child, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+COMMANDS = dict(commands(ROOT, ("tidelog",)))
+SECTIONS = dict(
+    (part.partition("\n")[0], part.partition("\n")[2]) for part in DOCUMENT.split("\n## ") if part.startswith("tidelog")
+)
+
+
+def example_of(command: Any) -> str:
+    return command.epilog.partition("Example:")[2].strip()
+
+
+def options(command: Any) -> set[str]:
+    return {flag for item in command.params if item.param_type_name == "option" for flag in item.opts} - {"--help"}
+
+
+def test_the_document_describes_exactly_the_commands_there_are() -> None:
+    assert SECTIONS.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_a_sentence_and_an_example(name: str, offline: Any) -> None:
+    answer = offline(*name.split()[1:], "--help")
+
+    assert answer.code == 0
+    assert COMMANDS[name].help
+    assert f"Example:\n    {example_of(COMMANDS[name])}\n" in answer.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_and_option_has_a_sentence(name: str) -> None:
+    assert [item.name for item in COMMANDS[name].params if not item.help] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_is_a_call_that_parses(name: str) -> None:
+    words = shlex.split(example_of(COMMANDS[name]).rpartition("| ")[2])
+    path = name.split()
+    assert words[: len(path)] == path
+
+    COMMANDS[name].make_context(name, words[len(path) :])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_prints_data_prints_json_too(name: str) -> None:
+    wanted = "--format" if name == "tidelog consume" else "--output"
+
+    assert wanted in options(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_document_shows_the_example_and_every_option_and_no_other(name: str) -> None:
+    section = SECTIONS[name]
+    table = "\n".join(line for line in section.splitlines() if line.startswith("| `"))
+
+    assert f"$ {example_of(COMMANDS[name])}\n" in section
+    assert set(re.findall(r"`(--?[a-zA-Z][a-z-]*)`", table.replace("\\|", ""))) >= options(COMMANDS[name])
+    first_cells = " ".join(line.split(" | ")[0] for line in table.splitlines())
+    assert set(re.findall(r"`(--?[a-zA-Z][a-z-]*)`", first_cells)) == options(COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_document_says_of_every_option_what_the_help_says(name: str) -> None:
+    said = SECTIONS[name].replace("\\|", "|")
+
+    assert [item.name for item in COMMANDS[name].params if item.name != "help" and item.help not in said] == []
+
+
+def test_the_document_has_every_exit_code() -> None:
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", DOCUMENT, re.MULTILINE)}
+
+    assert listed == {int(code) for code in Exit}
+
+
+@pytest.mark.parametrize("words", [(), ("stream",), ("cluster",)])
+def test_a_call_without_a_command_shows_help_and_is_wrong_usage(words: tuple[str, ...], offline: Any) -> None:
+    answer = offline(*words)
+
+    assert answer.code == Exit.USAGE
+    assert "Commands:" in answer.out
+
+
+def test_completion_scripts_can_be_had(offline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_TIDELOG_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "tidelog st")
+    monkeypatch.setenv("COMP_CWORD", "1")
+
+    answer = offline()
+
+    assert answer.out.strip() == "stream"

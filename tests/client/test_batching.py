@@ -1,0 +1,128 @@
+"""Records to batches: content, sizes, slices."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog._batching import (
+    BATCH_OVERHEAD_BYTES,
+    OpenBatch,
+    as_headers,
+    encode,
+    record_size,
+    slices_near,
+)
+from tidelog._budget import Budget
+from tidelog.errors import BatchTooLarge, InvalidRequest
+from tidelog.records import Compression, decode_batch, to_columns
+
+HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
+RECORDS = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=40),
+        st.none() | st.binary(max_size=10),
+        HEADERS,
+        st.none() | st.text(max_size=10),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def filled(records: list[tuple[object, ...]]) -> OpenBatch:
+    batch = OpenBatch()
+    for number, (value, key, headers, subject) in enumerate(records):
+        size = record_size(value, key, headers, subject, number)  # type: ignore[arg-type]
+        batch.append(value, number * 1000, key, headers, subject, size)  # type: ignore[arg-type]
+    return batch
+
+
+@given(RECORDS)
+def test_the_counted_size_is_never_less_than_the_encoded_one(records: list[tuple[object, ...]]) -> None:
+    batch = filled(records)
+    data = encode(batch.columns(), Compression.NONE, 1 << 20)
+    assert len(data) <= batch.used + BATCH_OVERHEAD_BYTES
+
+
+@given(RECORDS)
+def test_a_batch_holds_its_records_in_order(records: list[tuple[object, ...]]) -> None:
+    columns = decode_batch(encode(filled(records).columns(), Compression.NONE, 1 << 20))
+    rows = columns.to_pylist()
+    for row, (value, key, headers, subject) in zip(rows, records, strict=True):
+        assert row["value"] == value
+        assert row.get("key") == key
+        assert row.get("subject") == subject
+        assert tuple((h["key"], h["value"]) for h in row.get("headers") or ()) == headers
+    times = columns.column("timestamp").view(pa.int64()).to_pylist()
+    assert times == list(range(len(records)))
+
+
+def test_memory_is_taken_in_steps_and_at_least_as_needed() -> None:
+    budget, batch = Budget(100_000), OpenBatch()
+    assert batch.reserve(10, budget, 1 << 20)
+    assert budget.used == 64 << 10
+    batch.room -= 64 << 10
+    assert batch.reserve(20_000, budget, 1 << 20)
+    assert budget.used == (64 << 10) + 20_000
+    batch.room -= 20_000
+    assert not batch.reserve(50_000, budget, 1 << 20)
+
+
+async def test_waiters_for_room_are_served_in_their_order() -> None:
+    budget = Budget(10)
+    budget.take(10)
+    order: list[int] = []
+
+    async def want(number: int, size: int) -> None:
+        await budget.room(size)
+        order.append(number)
+
+    tasks = [asyncio.create_task(want(1, 8)), asyncio.create_task(want(2, 1))]
+    await asyncio.sleep(0)
+    budget.release(4)
+    await asyncio.sleep(0)
+    assert order == []
+    budget.release(6)
+    await asyncio.gather(*tasks)
+    assert order == [1, 2]
+
+
+async def test_a_cancelled_waiter_does_not_hold_up_the_next() -> None:
+    budget = Budget(10)
+    budget.take(10)
+    first, second = asyncio.create_task(budget.room(10)), asyncio.create_task(budget.room(5))
+    await asyncio.sleep(0)
+    budget.release(5)
+    first.cancel()
+    await second
+
+
+@given(st.lists(st.binary(max_size=3000), min_size=1, max_size=200))
+def test_slices_keep_every_row_in_order_and_fit(values: list[bytes]) -> None:
+    columns = to_columns(pa.record_batch({"value": pa.array(values, pa.binary())}), now_us=1)
+    limit = 6000
+    parts = list(slices_near(columns, 4000, limit))
+    assert pa.Table.from_batches(parts).column("value").to_pylist() == values
+    for part in parts:
+        encode(part, Compression.NONE, limit)
+
+
+def test_a_slice_of_a_large_table_encodes_its_own_rows_only() -> None:
+    columns = to_columns(pa.record_batch({"value": [bytes(1000)] * 1000}), now_us=1)
+    part = next(slices_near(columns, 10_000, 1 << 20))
+    assert len(encode(part, Compression.NONE, 1 << 20)) < 12_000
+
+
+def test_a_row_that_can_never_fit_is_refused() -> None:
+    columns = to_columns(pa.record_batch({"value": [b"x", bytes(5000)]}), now_us=1)
+    with pytest.raises(BatchTooLarge, match="batch_bytes_max"):
+        list(slices_near(columns, 4000, 4096))
+
+
+@pytest.mark.parametrize("given_headers", [{"h": "text"}, {1: b"v"}, [("\ud800", b"v")]])
+def test_headers_of_other_types_are_refused(given_headers: object) -> None:
+    with pytest.raises(InvalidRequest):
+        as_headers(given_headers)  # type: ignore[arg-type]

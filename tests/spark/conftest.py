@@ -1,0 +1,60 @@
+"""A broker and a Spark session for the whole folder; each test has streams of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.broker import BrokerProcess
+
+from tidelog import blocking
+from tidelog_spark.options import SERVERS
+from tidelog_spark.session import local_session
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def log(broker: BrokerProcess) -> Iterator[blocking.Client]:
+    with blocking.connect(broker.address) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with local_session("tests") as session:
+        yield session
+
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def stream(log: blocking.Client) -> Callable[..., str]:
+    """Creates a stream and answers its name."""
+
+    def create(partitions: int = 1) -> str:
+        name = f"spark-{next(_numbers)}"
+        log.create_stream(name, partitions=partitions, durability="page-cache")
+        return name
+
+    return create
+
+
+@pytest.fixture
+def read(spark: SparkSession, broker: BrokerProcess) -> Callable[..., DataFrame]:
+    """A batch read of some streams."""
+
+    def load(*streams: str, schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("tidelog").option(SERVERS, broker.address).options(**options)
+        if streams:
+            reader = reader.option("subscribe", ",".join(streams))
+        return (reader if schema is None else reader.schema(schema)).load()
+
+    return load

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from spark.samples import odd_records, offsets, send
+from support.broker import BrokerProcess
+
+from tidelog import blocking
+from tidelog_spark.failures import sentence_of
+from tidelog_spark.options import SERVERS
+
+Stream = Callable[..., str]
+Read = Callable[..., DataFrame]
+
+
+def test_every_record_arrives_as_the_client_reads_it(log: blocking.Client, stream: Stream, read: Read) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        for record in odd_records():
+            producer.send(**record)
+    rows = read(name, includeHeaders="true").orderBy("offset").collect()
+    with log.reader(name, follow=False) as reader:
+        records = list(reader)
+    assert len(rows) == len(records) == len(odd_records())
+    for row, record in zip(rows, records, strict=True):
+        assert (row.stream, row.partition, row.offset) == (name, 0, record.offset)
+        assert (row.key, row.value, row.subject) == (record.key, record.value, record.subject)
+        assert tuple((header.key, header.value) for header in row.headers) == record.headers
+        assert row.leader_epoch == record.leader_epoch
+        assert int(row.timestamp.timestamp() * 1e6) // 1000 == record.timestamp_us // 1000
+
+
+def test_several_streams_and_partitions_are_read_at_once_and_long_ones_by_several_tasks(
+    log: blocking.Client, stream: Stream, read: Read
+) -> None:
+    one, two = stream(2), stream()
+    send(log, one, 2000, partition=0)
+    send(log, one, 700, partition=1)
+    send(log, two, 1)
+    rows = read(one, two, maxRecordsPerPartition="300")
+    assert rows.rdd.getNumPartitions() == 7 + 3 + 1
+    assert offsets(rows, one, 0) == list(range(2000))
+    assert offsets(rows, one, 1) == list(range(700))
+    assert offsets(rows, two) == [0]
+    values = {(row.offset, row.value) for row in rows.where("stream = '" + one + "' and partition = 1").collect()}
+    assert values == {(number, f"value-{number}".encode()) for number in range(700)}
+
+
+def test_the_columns_are_those_of_the_documentation(stream: Stream, read: Read) -> None:
+    fields = [(field.name, field.dataType.simpleString(), field.nullable) for field in read(stream()).schema]
+    assert fields == [
+        ("key", "binary", True),
+        ("value", "binary", True),
+        ("stream", "string", False),
+        ("partition", "int", False),
+        ("offset", "bigint", False),
+        ("timestamp", "timestamp", False),
+        ("subject", "string", True),
+        ("leader_epoch", "bigint", False),
+    ]
+
+
+def test_a_schema_with_some_of_the_columns_reads_only_these(
+    log: blocking.Client, stream: Stream, read: Read
+) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        producer.send(b"v", headers=[("h", b"1")])
+        producer.send(b"w")
+    rows = read(name, schema="offset bigint, headers array<struct<key: string, value: binary>>, value binary")
+    found = [(row.offset, [tuple(header) for header in row.headers], row.value) for row in rows.collect()]
+    assert sorted(found) == [(0, [("h", b"1")], b"v"), (1, [], b"w")]
+
+
+def test_an_empty_stream_is_an_empty_frame(stream: Stream, read: Read) -> None:
+    assert read(stream(3)).count() == 0
+
+
+def test_starting_and_ending_offsets_bound_each_partition(
+    log: blocking.Client, stream: Stream, read: Read
+) -> None:
+    name = stream(2)
+    send(log, name, 1000, partition=0)
+    send(log, name, 1000, partition=1)
+    rows = read(
+        name,
+        startingOffsets=json.dumps({name: {"0": 123, "1": "earliest"}}),
+        endingOffsets=json.dumps({name: {"0": 789, "1": 1}}),
+    )
+    assert offsets(rows, name, 0) == list(range(123, 789))
+    assert offsets(rows, name, 1) == [0]
+
+
+def test_assign_reads_only_the_partitions_it_names(log: blocking.Client, stream: Stream, read: Read) -> None:
+    name = stream(3)
+    for partition in range(3):
+        send(log, name, 10, partition=partition)
+    rows = read(assign=json.dumps({name: [2]}))
+    assert [row.partition for row in rows.select("partition").distinct().collect()] == [2]
+
+
+def test_each_action_reads_up_to_the_end_as_it_is_then(
+    log: blocking.Client, stream: Stream, read: Read
+) -> None:
+    name = stream()
+    rows = read(name)
+    send(log, name, 10)
+    assert rows.count() == 10
+    send(log, name, 5)
+    assert rows.count() == 15
+
+
+def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
+    log: blocking.Client, stream: Stream, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = stream()
+    send(log, name, 100)
+    log.delete_records(name, 0, 40)
+    assert offsets(read(name), name) == list(range(40, 100))
+    below: dict[str, Any] = {"startingOffsets": json.dumps({name: {"0": 10}})}
+    with pytest.raises(PySparkException) as failure:
+        read(name, **below).count()
+    assert sentence_of(failure.value) == (
+        f"startingOffsets is 10 for {name}/0, whose records lie at 40 up to, and without, 100; "
+        "set failOnDataLoss to false to go on without them"
+    )
+    assert offsets(read(name, failOnDataLoss="false", **below), name) == list(range(40, 100))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"subscribe": "no-such-stream"}, "no-such-stream"),
+        ({"subscribe": "{name}", "startingOffset": "earliest"}, "option 'startingoffset' is not known"),
+        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"0": 5}}'}, "endingOffsets is 5 for {name}/0"),
+        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"7": 0}}'}, "names partition {name}/7"),
+        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "says nothing about partition {name}/0"),
+        ({"assign": '{"{name}": [3]}'}, "assign names partition 3 of {name}"),
+        ({"subscribe": "{name}", "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for spark.readStream"),
+    ],
+)
+def test_what_is_wrong_with_a_read_is_said_in_one_sentence(
+    stream: Stream, read: Read, options: dict[str, str], sentence: str
+) -> None:
+    name = stream()
+    filled = {key: value.replace("{name}", name) for key, value in options.items()}
+    with pytest.raises(PySparkException) as failure:
+        read(**filled).count()
+    assert sentence.replace("{name}", name) in sentence_of(failure.value)
+    assert "\n" not in sentence_of(failure.value)
+
+
+def test_a_schema_that_records_do_not_have_is_refused(stream: Stream, read: Read) -> None:
+    for schema, sentence in (
+        ("topic string", "no column 'topic'"),
+        ("value string", "the column value is binary, not string"),
+    ):
+        with pytest.raises(PySparkException) as failure:
+            read(stream(), schema=schema).count()
+        assert sentence in sentence_of(failure.value)
+
+
+def test_a_broker_that_is_not_there_is_named(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broker: BrokerProcess
+) -> None:
+    rows = spark.read.format("tidelog").option(SERVERS, "127.0.0.1:1").option("subscribe", "s").load()
+    with pytest.raises(PySparkException) as failure:
+        rows.count()
+    assert "127.0.0.1:1" in sentence_of(failure.value)

@@ -1,0 +1,66 @@
+"""Stores and logs to test with."""
+
+from __future__ import annotations
+
+from simulator.disk import FakeDisk
+from storage.batches import STREAM_ID, T0, item, records
+from tidelog_broker.storage.append_guard import GuardLimits
+from tidelog_broker.storage.log import Appended, AppendItem, LogConfig, PartitionLog
+from tidelog_broker.storage.store import LogStore, Opened, Wanted
+
+ROOT = "/data"
+KEY = (STREAM_ID, 0)
+
+
+class Bench:
+    """One partition on a fake disk, and how it is opened again."""
+
+    def __init__(self, segment_bytes: int = 1 << 20, guard: GuardLimits | None = None) -> None:
+        self.disk = FakeDisk()
+        self.disk.make_dir(ROOT)
+        self.disk.sync_dir("/")
+        self.wanted = Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes, guard=guard or GuardLimits()))
+        self.store = LogStore(self.disk, ROOT)
+        self.log = self.store.create(self.wanted)
+        self.folder = self.log.folder
+        self.epoch = 1
+
+    def append(self, *items: AppendItem, now_us: int = T0) -> list[Appended]:
+        """Appends what must not be refused."""
+        outcomes = self.log.append(items, leader_epoch=self.epoch, now_us=now_us)
+        appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
+        assert len(appended) == len(items), outcomes
+        return appended
+
+    def fill(self, batches: int, count: int = 3, size: int = 40) -> None:
+        """Batches whose values and timestamps tell their offsets."""
+        for _ in range(batches):
+            end = self.log.end_offset
+            times = [T0 + end + number for number in range(count)]
+            self.append(item(records(count, size, first=end), timestamps=times))
+
+    def sync(self) -> None:
+        self.store.sync([self.log])
+
+    def checkpoint(self) -> None:
+        self.store.save_checkpoints([(self.log, self.log.durable_offset)])
+
+    def stop(self) -> None:
+        self.store.close_clean([(self.log, self.log.end_offset)])
+
+    def open(self, *, same_boot: bool = True) -> Opened:
+        """Starts anew on the same disk."""
+        self.store = LogStore(self.disk, ROOT)
+        return self.store.open_all([self.wanted], same_boot=same_boot)
+
+    def reopen(self, *, same_boot: bool = True) -> PartitionLog:
+        opened = self.open(same_boot=same_boot)
+        assert not opened.lost, opened.lost
+        self.log = opened.logs[KEY]
+        return self.log
+
+    def truncate(self, offset: int) -> int:
+        return self.log.truncate(offset, lambda point: self.store.save_recovery_point(self.log, point))
+
+    def segment_path(self, number: int) -> str:
+        return self.log.segments[number].path

@@ -1,0 +1,344 @@
+"""What a start makes of what it finds: rules 2a to 2d of DESIGN section 4, one by one."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from simulator.disk import FakeDisk
+from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
+from storage.logs import KEY, ROOT, Bench
+from tidelog.errors import DataCorrupt
+from tidelog_broker.storage.checkpoint import RecoveryPoint
+from tidelog_broker.storage.files import read_file
+from tidelog_broker.storage.log import LogConfig
+from tidelog_broker.storage.store import LogStore, Wanted
+
+
+def crashed(unflushed: int = 4, **options: int) -> Bench:
+    """Ten batches below the recovery point, then some that were flushed but not checkpointed."""
+    bench = Bench(**options)
+    bench.fill(10)
+    bench.sync()
+    bench.checkpoint()
+    bench.fill(unflushed)
+    bench.sync()
+    return bench
+
+
+def place_of(bench: Bench, number: int) -> int:
+    """The position of a batch in a log of one segment."""
+    return sum(header.length for header in headers_of(read_all(bench.log))[:number])
+
+
+def cut_files(bench: Bench) -> list[str]:
+    return [name for name in bench.disk.list(bench.folder) if ".cut-" in name]
+
+
+def shorten(bench: Bench, path: str, by: int) -> None:
+    file = bench.disk.open(path)
+    file.truncate(file.size() - by)
+    file.datasync()
+    file.close()
+
+
+def test_what_was_read_past_the_recovery_point_is_on_disk_before_an_end_is_reported() -> None:
+    bench = Bench()
+    bench.fill(3)
+    bench.disk = bench.disk.copy()
+    bench.reopen(same_boot=True)
+
+    assert bench.log.durable_offset == 9
+    bench.disk = bench.disk.crash()
+    assert bench.reopen(same_boot=False).end_offset == 9
+
+
+def test_the_scan_past_the_recovery_point_looks_at_the_disk_and_not_at_the_page_cache() -> None:
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 12) + 100, cached=True)
+
+    assert bench.reopen(same_boot=False).end_offset == 36
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_a_log_that_ends_below_the_recovery_point_is_quarantined_even_at_a_batch_boundary(
+    same_boot: bool,
+) -> None:
+    bench = crashed(unflushed=0)
+    shorten(bench, bench.segment_path(0), headers_of(read_all(bench.log))[-1].length)
+
+    opened = bench.open(same_boot=same_boot)
+
+    assert [lost.wanted for lost in opened.lost] == [bench.wanted]
+    assert "were durable" in opened.lost[0].reason
+    parent = bench.folder.rpartition("/")[0]
+    assert bench.disk.list(parent) == [".quarantine-0"]
+    again = bench.open(same_boot=same_boot)
+    assert again.lost
+    assert not again.logs
+
+
+def test_damage_below_the_recovery_point_is_left_for_the_reads_to_refuse() -> None:
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 5) + 100)
+    log = bench.reopen(same_boot=False)
+
+    assert log.end_offset == 42
+    with pytest.raises(DataCorrupt):
+        log.read(15, 1, 42)
+    assert cut_files(bench) == []
+
+
+def test_on_the_same_boot_only_a_last_batch_inside_which_the_file_ends_is_torn() -> None:
+    bench = crashed()
+    shorten(bench, bench.segment_path(0), 50)
+    log = bench.reopen(same_boot=True)
+
+    assert log.end_offset == 39
+    assert not log.suspect
+    assert len(cut_files(bench)) == 1
+
+
+def test_on_the_same_boot_a_bad_batch_between_good_ones_is_damage_and_a_bad_last_one_ends_in_quarantine() -> None:
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 11) + 100)
+    log = bench.reopen(same_boot=True)
+    assert (log.end_offset, [(d.start, d.end) for d in log.damaged]) == (42, [(33, 36)])
+
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 13) + 100)
+    assert bench.open(same_boot=True).lost
+
+
+def test_on_another_boot_the_log_ends_at_the_first_bad_batch_and_what_is_cut_is_kept() -> None:
+    bench = crashed()
+    place = place_of(bench, 11)
+    bench.disk.flip(bench.segment_path(0), place + 100)
+    whole = bench.disk.tree()[bench.segment_path(0)]
+    log = bench.reopen(same_boot=False)
+
+    assert log.end_offset == 33
+    assert log.suspect
+    assert log.cut_bytes == len(whole) - place
+    assert [read_file(bench.disk, f"{bench.folder}/{name}") for name in cut_files(bench)] == [whole[place:]]
+
+
+def test_cut_bytes_are_never_overwritten() -> None:
+    bench = crashed()
+    for number in (1, 2):
+        bench.disk.flip(bench.segment_path(0), place_of(bench, 12) + 100)
+        bench.reopen(same_boot=False)
+        bench.fill(3)
+        assert len(cut_files(bench)) == number
+        # The recovery point of the first recovery is forgotten, so that it happens again.
+        bench.store.checkpoints.put_recovery_point(KEY, RecoveryPoint(30, 0, place_of(bench, 10)), 30)
+        bench.store.checkpoints.save()
+
+
+def test_segments_behind_the_end_are_set_aside_whole() -> None:
+    bench = Bench(segment_bytes=1500)
+    bench.fill(3)
+    bench.sync()
+    bench.checkpoint()
+    bench.fill(12)
+    bench.sync()
+    bases = [segment.base_offset for segment in bench.log.segments]
+    bench.disk.flip(bench.segment_path(2), 100)
+    log = bench.reopen(same_boot=False)
+
+    assert log.end_offset == bases[2]
+    assert log.suspect
+    assert len(cut_files(bench)) == len(bases) - 2
+
+
+def test_a_suspect_log_stays_suspect_until_somebody_clears_it() -> None:
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 11) + 100)
+    bench.reopen(same_boot=False)
+    bench.stop()
+    assert bench.reopen().suspect
+    bench.disk = bench.disk.crash()
+    assert bench.reopen(same_boot=False).suspect
+
+    bench.log.clear_suspect()
+    bench.disk = bench.disk.crash()
+    assert not bench.reopen(same_boot=False).suspect
+
+
+def test_damage_that_recovery_found_is_not_cut_by_the_recovery_after_a_power_cut() -> None:
+    bench = crashed()
+    bench.disk.flip(bench.segment_path(0), place_of(bench, 11) + 100)
+    bench.reopen(same_boot=True)
+    bench.disk = bench.disk.crash()
+
+    assert bench.reopen(same_boot=False).end_offset == 42
+
+
+def test_a_lost_history_is_quarantined() -> None:
+    bench = crashed()
+    bench.disk.remove(f"{bench.folder}/leader-epochs")
+
+    assert "leader-epochs is missing" in bench.open().lost[0].reason
+
+
+def test_a_batch_of_an_unknown_epoch_is_quarantined_on_the_same_boot_and_cut_on_another() -> None:
+    for same_boot in (True, False):
+        bench = crashed(unflushed=0)
+        before = read_file(bench.disk, f"{bench.folder}/leader-epochs")
+        bench.epoch = 2
+        bench.fill(2)
+        bench.sync()
+        file = bench.disk.open(f"{bench.folder}/leader-epochs")
+        file.truncate(len(before))
+        file.close()
+        opened = bench.open(same_boot=same_boot)
+        if same_boot:
+            assert "leader epoch 2" in opened.lost[0].reason
+        else:
+            assert opened.logs[KEY].end_offset == 30
+            assert not opened.logs[KEY].suspect
+
+
+def test_a_folder_of_another_partition_is_kept_and_reported() -> None:
+    bench = crashed()
+    other = Wanted("orders", STREAM_ID, 1, LogConfig())
+    bench.disk.rename(bench.folder, f"{bench.folder[:-1]}1")
+    opened = bench.store.open_all([other], same_boot=True)
+
+    assert [lost.wanted for lost in opened.lost] == [other]
+    assert opened.strays == [f"{bench.folder[:-1]}1"]
+
+
+def test_folders_and_files_that_nobody_claims_are_kept_and_reported() -> None:
+    bench = crashed()
+    bench.disk.open(f"{ROOT}/streams/notes.txt", create=True).close()
+    store = LogStore(bench.disk, ROOT)
+    opened = store.open_all([], same_boot=True)
+
+    assert opened.strays == [f"{ROOT}/streams/notes.txt", bench.folder]
+    assert bench.disk.exists(bench.folder)
+
+
+def test_a_partition_whose_folder_is_gone_is_lost_and_not_begun_anew() -> None:
+    bench = crashed()
+    bench.disk.remove_tree(bench.folder)
+
+    assert "folder is gone" in bench.open().lost[0].reason
+
+
+def test_a_quarantined_log_is_not_replaced_by_an_empty_one_before_the_first_checkpoint_either() -> None:
+    bench = Bench()
+    bench.fill(1)
+    bench.disk.remove(f"{bench.folder}/leader-epochs")
+    assert bench.open().lost
+
+    again = bench.open()
+    assert "quarantined by an earlier start" in again.lost[0].reason
+    fresh = bench.store.create(bench.wanted)
+    assert fresh.end_offset == 0
+
+
+def test_a_log_created_in_the_place_of_a_lost_one_begins_at_its_start_and_opens_again() -> None:
+    bench = crashed()
+    bench.log.advance_start(20)
+    bench.checkpoint()
+    bench.disk.remove_tree(bench.folder)
+    assert bench.open().lost
+    bench.log = bench.store.create(bench.wanted)
+    assert (bench.log.start_offset, bench.log.end_offset) == (20, 20)
+    bench.disk = bench.disk.crash()
+
+    assert bench.reopen(same_boot=False).end_offset == 20
+
+
+def test_a_log_that_ends_below_its_start_is_emptied() -> None:
+    bench = Bench()
+    bench.fill(5)
+    bench.sync()
+    bench.fill(5)
+    bench.log.advance_start(24)
+    bench.checkpoint()
+    bench.disk = bench.disk.crash()
+    log = bench.reopen(same_boot=False)
+
+    assert (log.start_offset, log.end_offset, log.suspect) == (24, 24, False)
+    bench.fill(1)
+    assert len(headers_of(read_all(log))) == 1
+
+
+def test_after_a_clean_stop_no_log_is_read() -> None:
+    bench = crashed()
+    bench.stop()
+    bench.disk.fail("pread", errno.EIO, path=".log", times=1000)
+
+    assert bench.reopen().end_offset == 42
+
+
+def test_a_clean_stop_is_not_believed_when_the_files_say_otherwise() -> None:
+    bench = crashed()
+    bench.stop()
+    shorten(bench, bench.segment_path(0), 8)
+
+    assert bench.open().lost
+
+
+@pytest.mark.parametrize("missing", ["identity", "leader-epochs"])
+def test_a_creation_that_a_crash_cut_short_is_done_again(missing: str) -> None:
+    disk = FakeDisk()
+    disk.make_dir(ROOT)
+    disk.sync_dir("/")
+    wanted = Wanted("orders", STREAM_ID, 0, LogConfig())
+    points: list[FakeDisk] = []
+    store = LogStore(disk, ROOT)
+    disk.before = lambda operation: points.extend((disk.copy(), disk.crash(random.Random(len(points)))))
+    store.create(wanted)
+
+    assert any(not point.exists(f"{store.folder('orders', STREAM_ID, 0)}/{missing}") for point in points)
+    for point in points:
+        opened = LogStore(point, ROOT).open_all([wanted], same_boot=False)
+        assert opened.logs[KEY].end_offset == 0
+
+
+def test_a_torn_last_batch_is_no_reason_to_stay_down_on_a_full_disk() -> None:
+    bench = crashed()
+    shorten(bench, bench.segment_path(0), 50)
+    bench.disk.capacity = bench.disk._used
+
+    assert bench.reopen(same_boot=True).end_offset == 39
+
+
+def test_leftovers_of_interrupted_work_go_at_the_next_start() -> None:
+    bench = crashed()
+    for name in ("leader-epochs.tmp", f"{7:020d}.index", f"{7:020d}.timeindex"):
+        bench.disk.open(f"{bench.folder}/{name}", create=True).close()
+    bench.reopen()
+
+    assert [n for n in bench.disk.list(bench.folder) if n.endswith((".tmp", "7.index", "7.timeindex"))] == []
+
+
+def test_a_deleted_stream_is_out_of_the_way_at_once_and_its_name_is_free() -> None:
+    bench = crashed()
+    first = bench.store.delete_stream("orders", STREAM_ID, [bench.log])
+    bench.log = bench.store.create(bench.wanted)
+    second = bench.store.delete_stream("orders", STREAM_ID, [bench.log])
+
+    assert first is not None
+    assert second is not None
+    assert first != second
+    assert sorted(bench.store.deleted_folders()) == sorted([first, second])
+    assert bench.open().logs[KEY].end_offset == 0
+
+
+def test_a_log_of_a_thousand_batches_is_the_same_after_each_kind_of_start() -> None:
+    bench = Bench(segment_bytes=30_000)
+    for number in range(1000):
+        bench.append(item(records(1), producer_id=number % 7, sequence=number // 7), now_us=T0 + number)
+    whole = read_all(bench.log)
+    bench.sync()
+    for same_boot in (True, False):
+        assert read_all(bench.reopen(same_boot=same_boot)) == whole
+        assert len(bench.log.guard.producers) == 7
+    bench.stop()
+    assert read_all(bench.reopen()) == whole
