@@ -39,6 +39,7 @@ class Metrics:
         self.refused_appends = Counter(
             "tidelog_refused_appends", "Appends refused, by error code.", ["code"], registry=self.registry
         )
+        self.fetch_calls = Gauge("tidelog_fetch_calls", "Fetch calls that run.", registry=self.registry)
         self.fetched_bytes = Counter(
             "tidelog_fetched_bytes", "Bytes of batches sent to readers, by where they came from.",
             ["source"], registry=self.registry,

@@ -27,7 +27,7 @@ class ResolveRequest(_message.Message):
     PATTERN_FIELD_NUMBER: _builtins.int
     LISTENER_FIELD_NUMBER: _builtins.int
     pattern: _builtins.str
-    """A regular expression (RE2-like subset of Python's) that must match whole names."""
+    """A regular expression (RE2 syntax) that must match whole names."""
     listener: _builtins.str
     """Which of the brokers' listeners to answer with; empty: the one this call came in by."""
     @_builtins.property

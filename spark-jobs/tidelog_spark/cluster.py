@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog import blocking
+from tidelog import FetchedBatch, blocking
 from tidelog.model import Position
-from tidelog.reader import FetchedBatch, Start
+from tidelog.reader import Start
 from tidelog_spark.offsets import Range
 
 CONNECT_SECONDS_MAX: Final = 15.0

@@ -86,7 +86,8 @@ def parse(given: Mapping[str, str]) -> Options:
         ending=_points("endingOffsets", values),
         offsets_per_trigger_max=_positive("maxOffsetsPerTrigger", values),
         partitions_min=_positive("minPartitions", values),
-        records_per_partition_max=_positive("maxRecordsPerPartition", values) or RECORDS_PER_PARTITION_DEFAULT,
+        records_per_partition_max=_positive("maxRecordsPerPartition", values)
+        or RECORDS_PER_PARTITION_DEFAULT,
         fail_on_data_loss=_boolean("failOnDataLoss", values, default=True),
         headers=_boolean("includeHeaders", values, default=False),
     )
@@ -102,9 +103,13 @@ def check_batch(options: Options) -> Options:
             "maxOffsetsPerTrigger is for spark.readStream; a batch is bounded by endingOffsets instead"
         )
     if options.starting is Edge.LATEST:
-        raise InvalidRequest("startingOffsets is 'latest', where a batch finds nothing; use 'earliest' or offsets")
+        raise InvalidRequest(
+            "startingOffsets is 'latest', where a batch finds nothing; use 'earliest' or offsets"
+        )
     if options.ending is Edge.EARLIEST:
-        raise InvalidRequest("endingOffsets is 'earliest', before which there is nothing; use 'latest' or offsets")
+        raise InvalidRequest(
+            "endingOffsets is 'earliest', before which there is nothing; use 'latest' or offsets"
+        )
     return options
 
 
@@ -134,7 +139,9 @@ _NAMES: Final = (
 def _servers(values: Mapping[str, str]) -> tuple[str, ...]:
     servers = tuple(part.strip() for part in values.get(SERVERS, "").split(",") if part.strip())
     if not servers:
-        raise InvalidRequest(f"option {SERVERS} is missing; give the address of a broker, as in localhost:9210")
+        raise InvalidRequest(
+            f"option {SERVERS} is missing; give the address of a broker, as in localhost:9210"
+        )
     return servers
 
 
@@ -145,7 +152,9 @@ def _chosen(values: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tu
             f"{both}; give subscribe (as in 'orders,payments') or assign (as in '{{\"orders\": [0, 1]}}')"
         )
     if "subscribe" in values:
-        streams = tuple(dict.fromkeys(part.strip() for part in values["subscribe"].split(",") if part.strip()))
+        streams = tuple(
+            dict.fromkeys(part.strip() for part in values["subscribe"].split(",") if part.strip())
+        )
         if not streams:
             raise InvalidRequest("subscribe names no stream; give one or more names, as in 'orders,payments'")
         return streams, None
@@ -180,7 +189,9 @@ def _points(name: str, values: Mapping[str, str]) -> Points | None:
     for stream, partitions in found.items():
         if not isinstance(partitions, dict):
             raise wrong
-        points[stream] = {_partition(number, wrong): _point(value, wrong) for number, value in partitions.items()}
+        points[stream] = {
+            _partition(number, wrong): _point(value, wrong) for number, value in partitions.items()
+        }
     return points
 
 
@@ -209,7 +220,9 @@ def _check_streams(name: str, points: Points | None, streams: tuple[str, ...]) -
             raise InvalidRequest(f"{name} names the stream {stream!r}, which is not among those to read")
     for stream in streams:
         if stream not in points:
-            raise InvalidRequest(f"{name} says nothing about the stream {stream!r}; name every stream that is read")
+            raise InvalidRequest(
+                f"{name} says nothing about the stream {stream!r}; name every stream that is read"
+            )
 
 
 def _json(text: str, wrong: InvalidRequest) -> Any:

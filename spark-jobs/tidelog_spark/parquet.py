@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Final
 
 from pyspark.sql import SparkSession, functions
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog_spark.options import SERVERS
+
 
 class Folders(StrEnum):
     """How the files are laid out, by each record's own timestamp in UTC."""
@@ -28,9 +29,9 @@ class Folders(StrEnum):
 
 FOLDER_COLUMNS: Final = {Folders.NONE: (), Folders.DAY: ("date",), Folders.HOUR: ("date", "hour")}
 _FOLDER_VALUES: Final = {
-    "date": functions.to_date("timestamp"),
+    "date": "to_date(timestamp)",
     # Text of two digits, so that folders sort as hours do.
-    "hour": functions.date_format("timestamp", "HH"),
+    "hour": "date_format(timestamp, 'HH')",
 }
 
 
@@ -80,7 +81,7 @@ def start(spark: SparkSession, job: ParquetJob) -> StreamingQuery:
     rows = spark.readStream.format("tidelog").options(**job.options).load()
     folders = FOLDER_COLUMNS[job.folders]
     for name in folders:
-        rows = rows.withColumn(name, _FOLDER_VALUES[name])
+        rows = rows.withColumn(name, functions.expr(_FOLDER_VALUES[name]))
     writer = rows.writeStream.format("parquet").queryName("stream_to_parquet").partitionBy(*folders)
     writer = writer.option("path", job.path).option("checkpointLocation", job.checkpoint)
     if job.available_now:

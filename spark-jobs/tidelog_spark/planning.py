@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from tidelog.model import Position
@@ -89,6 +90,4 @@ def split(ranges: Sequence[Range], *, records_max: int, partitions_min: int | No
 def _cut(whole: Range, pieces: int) -> list[Range]:
     edges = [Position(whole.start.offset + whole.count * place // pieces) for place in range(pieces + 1)]
     edges[0], edges[-1] = whole.start, whole.end
-    return [
-        Range(whole.key, whole.stream_id, begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [Range(whole.key, whole.stream_id, begin, end) for begin, end in pairwise(edges)]

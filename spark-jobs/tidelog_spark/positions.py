@@ -86,10 +86,10 @@ def _mark_at(option: str, key: PartitionKey, point: Point, reach: Mark, options:
         return reach._replace(position=Position(reach.first))
     if point is Edge.LATEST:
         return reach._replace(first=end.offset)
-    assert not isinstance(point, Edge)
     if not reach.first <= point <= end.offset:
         sentence = (
-            f"{option} is {point} for {key}, whose records lie at {reach.first} up to, and without, {end.offset}"
+            f"{option} is {point} for {key}, whose records lie at {reach.first} "
+            f"up to, and without, {end.offset}"
         )
         if options.fail_on_data_loss:
             raise OffsetOutOfRange(f"{sentence}; {REMEDY}")

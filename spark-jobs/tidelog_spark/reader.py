@@ -14,9 +14,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from tidelog import FetchedBatch
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
 from tidelog.model import Position, id_text
-from tidelog.reader import FetchedBatch
 from tidelog_spark.cluster import Cluster
 from tidelog_spark.offsets import Range
 from tidelog_spark.positions import REMEDY
@@ -30,7 +30,7 @@ BYTES_WANTED: Final = 4 << 20
 log = logging.getLogger(__name__)
 
 
-class Split(InputPartition):  # type: ignore[misc]
+class Split(InputPartition):
     """The range of one task, on its way there."""
 
     def __init__(self, piece: Range) -> None:
@@ -106,7 +106,7 @@ def _past(error: TidelogError, position: Position) -> Position | None:
 def _enough(batches: Sequence[FetchedBatch]) -> bool:
     if sum(batch.columns.num_rows for batch in batches) >= ROWS_WANTED:
         return True
-    return sum(batch.columns.nbytes for batch in batches) >= BYTES_WANTED
+    return bool(sum(batch.columns.nbytes for batch in batches) >= BYTES_WANTED)
 
 
 def assemble(batches: Sequence[FetchedBatch], schema: pa.Schema) -> pa.RecordBatch:

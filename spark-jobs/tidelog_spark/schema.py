@@ -59,10 +59,8 @@ def check_schema(wanted: StructType) -> None:
         if ours is None:
             raise InvalidRequest(f"a record has no column {field.name!r}; it has {', '.join(known)}")
         if not _same_type(field.dataType, ours.dataType):
-            raise InvalidRequest(
-                f"the column {field.name} is {ours.dataType.simpleString()}, not {field.dataType.simpleString()}; "
-                f"cast it after reading"
-            )
+            have, want = ours.dataType.simpleString(), field.dataType.simpleString()
+            raise InvalidRequest(f"the column {field.name} is {have}, not {want}; cast it after reading")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -25,6 +25,9 @@ MASTER_DEFAULT: Final = "local[2]"
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+# Spark lowers the level for shells unless this logger has one; ours is no shell.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR

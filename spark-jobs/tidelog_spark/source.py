@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class TidelogDataSource(DataSource):  # type: ignore[misc]
+class TidelogDataSource(DataSource):
     """Reads streams; see docs/spark.md for options, columns and guarantees."""
 
     @classmethod
@@ -45,8 +45,8 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TidelogDataSource)
 
 
-class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """A batch: from `startingOffsets` to `endingOffsets`, as they are when an action runs."""
+class TidelogReader(DataSourceReader):
+    """A batch: from `startingOffsets` to `endingOffsets`, as they are at the first action on a frame."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options

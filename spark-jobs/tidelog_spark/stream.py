@@ -41,7 +41,7 @@ from tidelog_spark.schema import arrow_schema
 log = logging.getLogger(__name__)
 
 
-class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. Picklable: tasks get a copy, for `read`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -113,33 +113,33 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _check(self, begin: Offsets, ends: Offsets) -> None:
         """Says what of `begin` is not there any more, before a batch is planned on it."""
         for key, mark in begin.items():
-            now = ends.get(key)
-            if now is None:
-                if key.stream in self._options.streams and self._wanted(key):
-                    self._lost(StreamNotFound(f"the partition {key} does not exist any more"))
+            error = _what_is_lost(key, mark, ends.get(key)) if self._wanted(key) else None
+            if error is None:
                 continue
-            at = mark.position.offset
-            if now.stream_id != mark.stream_id:
-                self._lost(
-                    StreamNotFound(
-                        f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "
-                        f"and another one has its name now ({id_text(now.stream_id)})"
-                    )
-                )
-            elif at < now.first:
-                self._lost(
-                    OffsetOutOfRange(f"{key} begins at offset {now.first}, the query has read it up to {at} only")
-                )
-            elif at > now.position.offset:
-                self._lost(
-                    LogTruncated(f"{key} ends at offset {now.position.offset}, the query has read it up to {at}")
-                )
+            if self._options.fail_on_data_loss:
+                raise type(error)(f"records are lost: {error}; {REMEDY}")
+            log.warning("records are lost: %s", error)
 
     def _wanted(self, key: PartitionKey) -> bool:
+        """Whether the options still choose it: a query may give up streams between two runs."""
         assigned = self._options.assigned
-        return assigned is None or key.partition in assigned.get(key.stream, ())
+        if assigned is None:
+            return key.stream in self._options.streams
+        return key.partition in assigned.get(key.stream, ())
 
-    def _lost(self, error: TidelogError) -> None:
-        if self._options.fail_on_data_loss:
-            raise type(error)(f"records are lost: {error}; {REMEDY}")
-        log.warning("records are lost: %s", error)
+
+def _what_is_lost(key: PartitionKey, mark: Mark, now: Mark | None) -> TidelogError | None:
+    """Why a query that stands at `mark` cannot read on in a log that is as `now` says."""
+    if now is None:
+        return StreamNotFound(f"the partition {key} does not exist any more")
+    if now.stream_id != mark.stream_id:
+        return StreamNotFound(
+            f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "
+            f"and another one has its name now ({id_text(now.stream_id)})"
+        )
+    at = mark.position.offset
+    if at < now.first:
+        return OffsetOutOfRange(f"{key} begins at offset {now.first}, the query has read it up to {at} only")
+    if at > now.position.offset:
+        return LogTruncated(f"{key} ends at offset {now.position.offset}, the query has read it up to {at}")
+    return None

@@ -1,4 +1,4 @@
-"""A real broker process for each module, and a client of it for each test."""
+"""A real broker process for all of these tests, and a client of it for each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,9 +15,9 @@ from support.broker import BrokerProcess
 asyncio.set_event_loop(None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Shared by the tests of a module, each of which makes streams of its own."""
+    """Shared: each test makes streams of its own."""
     with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
         yield process
 

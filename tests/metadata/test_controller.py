@@ -42,12 +42,16 @@ DIRECTORY = b"\0" * 15 + b"\1"
 class Broker:
     """A controller on a fake disk, started as a broker starts it."""
 
-    def __init__(self, disk: FakeDisk) -> None:
+    def __init__(self, disk: FakeDisk, reserve_bytes: int = 0) -> None:
         self.disk = disk
         self.threads = ThreadPoolExecutor(1)
         self.failures: list[BaseException] = []
         self.directory = DataDirectory.open(
-            disk, "/data", reserve_bytes=0, read_boot_id=lambda: "", lock=lambda path: lambda: None
+            disk,
+            "/data",
+            reserve_bytes=reserve_bytes,
+            read_boot_id=lambda: "",
+            lock=lambda path: lambda: None,
         )
 
     async def start(self, snapshot_entries: int = 10_000, pending_max: int = 1000) -> SoloController:
@@ -203,6 +207,26 @@ async def test_a_full_disk_refuses_definitely_and_the_next_change_works(broker: 
     await broker.controller.change(create("other"))
 
     assert names(await reopened(broker.disk.crash())) == {"other"}
+
+
+async def test_on_a_full_disk_metadata_lives_on_the_reserve_which_is_made_again_when_there_is_room() -> None:
+    disk = new_disk()
+    disk.capacity = 50_000
+    one = Broker(disk, reserve_bytes=10_000)
+    controller = await one.start()
+    filler = disk.open("/data/filler", create=True)
+    filler.pwrite([bytes(disk.free_bytes("/data"))], 0)
+
+    await controller.change(create("orders"))
+    released = not one.directory.reserve.held
+    filler.truncate(0)
+    await controller.change(create("other"))
+    await controller.close()
+    one.threads.shutdown()
+
+    assert released
+    assert one.directory.reserve.held
+    assert names(await reopened(disk.crash())) == {"orders", "other"}
 
 
 async def test_a_write_that_fails_is_refused_definitely(broker: Broker) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from raft.test_raft_log import VOTERS, content, entry, new_disk, open_log
+from raft.samples import VOTERS, content, entry, new_disk, open_log
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Entry, HardState

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.broker import BrokerProcess
 
+from support.broker import BrokerProcess
 from tidelog import blocking
 from tidelog_spark.options import SERVERS
 from tidelog_spark.session import local_session
@@ -21,13 +21,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="session")
-def log(broker: BrokerProcess) -> Iterator[blocking.Client]:
+def log(broker: BrokerProcess, spark: SparkSession) -> Iterator[blocking.Client]:
+    # After the session: gRPC does not like a process to fork (for Java) while it runs.
     with blocking.connect(broker.address) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     with local_session("tests") as session:
         yield session
 

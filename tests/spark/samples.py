@@ -13,7 +13,9 @@ from tidelog import blocking
 BEGIN = datetime(2026, 3, 1, 22, 30, tzinfo=UTC)
 
 
-def send(log: blocking.Client, stream: str, count: int, *, partition: int = 0, batch_records: int = 500) -> None:
+def send(
+    log: blocking.Client, stream: str, count: int, *, partition: int = 0, batch_records: int = 500
+) -> None:
     """`count` records `value-<n>` to one partition, in batches."""
     with log.producer(stream) as producer:
         for first in range(0, count, batch_records):

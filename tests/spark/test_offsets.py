@@ -64,8 +64,14 @@ def test_the_document_is_the_one_that_the_docs_show() -> None:
         {"version": 1},
         {"orders": {"0": 5}},
         {"version": 1, "streams": {"orders": {"id": "x", "partitions": {}}}},
-        {"version": 1, "streams": {"orders": {"id": "0" * 32, "partitions": {"0": {"offset": -1, "first": 0}}}}},
-        {"version": 1, "streams": {"orders": {"id": "0" * 32, "partitions": {"0": {"offset": "1", "first": 0}}}}},
+        {
+            "version": 1,
+            "streams": {"orders": {"id": "0" * 32, "partitions": {"0": {"offset": -1, "first": 0}}}},
+        },
+        {
+            "version": 1,
+            "streams": {"orders": {"id": "0" * 32, "partitions": {"0": {"offset": "1", "first": 0}}}},
+        },
     ],
 )
 def test_a_foreign_document_is_refused(document: object) -> None:

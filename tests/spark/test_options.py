@@ -89,7 +89,9 @@ def test_a_wrong_option_is_refused_in_one_sentence_that_names_it(wrong: dict[str
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("assign", ["orders", "{}", '{"orders": []}', '{"orders": ["0"]}', '{"orders": [-1]}'])
+@pytest.mark.parametrize(
+    "assign", ["orders", "{}", '{"orders": []}', '{"orders": ["0"]}', '{"orders": [-1]}']
+)
 def test_an_assignment_that_is_not_streams_and_partitions_is_refused(assign: str) -> None:
     with pytest.raises(InvalidRequest, match="assign is"):
         parse({SERVERS: "a:1", "assign": assign})

@@ -209,6 +209,16 @@ def test_a_full_disk_at_the_start_is_a_sentence() -> None:
         directory.record_start()
 
 
+def test_a_start_sets_the_reserve_aside() -> None:
+    disk = formatted()
+    directory = DataDirectory.open(disk, "/data", reserve_bytes=5000, read_boot_id=lambda: "", lock=no_lock)
+
+    directory.record_start()
+
+    assert directory.reserve.held
+    assert disk.file_size("/data/reserve") == 5000
+
+
 def test_a_second_broker_on_the_same_directory_is_sent_away(tmp_path: Path) -> None:
     path = str(tmp_path / "data")
     format_directory(OsFiles(), path)

@@ -37,6 +37,10 @@ class BrokerProcess:
         return f"127.0.0.1:{self._port}"
 
     @property
+    def http_port(self) -> int:
+        return self._http_port
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

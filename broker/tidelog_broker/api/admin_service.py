@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from uuid import uuid4
 
 from tidelog import wire
@@ -115,7 +115,7 @@ class AdminService:
             controller=self._broker.broker_id,
             voters=(self._broker.broker_id,),
             brokers=tuple(broker.describe() for _, broker in sorted(image.brokers.items())),
-            software_version=version("tidelog"),
+            software_version=_software_version(),
             stream_count=len(image.streams),
             partition_count=image.partition_count,
         )
@@ -181,6 +181,13 @@ class AdminService:
         """The stream, once the partitions on this broker are as the image says."""
         await self._broker.applied(image.version)
         return _named(image, name)
+
+
+def _software_version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:  # run from its source folder, without having been installed
+        return "unknown"
 
 
 def _named(image: ClusterImage, name: str) -> StreamImage:

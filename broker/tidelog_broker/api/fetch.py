@@ -172,20 +172,16 @@ class FetchCall:
                 if chunk is None:
                     return
                 data = b"".join(chunk.parts)
+                reached, epoch = chunk.next_offset, chunk.leader_epoch
+                if reading.end is not None and reached > reading.end:
+                    data, epoch = _cut_behind(data, reading.end)
+                    reached = reading.end
                 if self._plain:
                     async for response in self._plain_answers(reading, data):
                         yield response
-                    reading.offset, reading.epoch, reading.place = (
-                        chunk.next_offset,
-                        chunk.leader_epoch,
-                        chunk.place,
-                    )
+                    reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
                 else:
-                    reading.offset, reading.epoch, reading.place = (
-                        chunk.next_offset,
-                        chunk.leader_epoch,
-                        chunk.place,
-                    )
+                    reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
                     self._read_ahead(reading)
                     yield self._response(reading, batches=data)
         except TidelogError as error:
@@ -282,6 +278,17 @@ async def resolve_start(
 def _epoch_before(partition: Partition, offset: int) -> int | None:
     log = partition.log
     return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
+
+
+def _cut_behind(data: bytes, end: int) -> tuple[bytes, int]:
+    """The whole batches that begin before offset `end`, and the epoch of the last of them."""
+    size, epoch = 0, 0
+    for header, _ in split_batches(data):
+        if header.base_offset >= end:
+            break
+        size += header.length
+        epoch = header.leader_epoch
+    return data[:size], epoch
 
 
 def plain_records(

@@ -28,6 +28,7 @@ LOOP_TIMEOUT_SECONDS = 5
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)

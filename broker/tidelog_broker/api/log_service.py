@@ -64,12 +64,14 @@ class LogService:
                 f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000
             )
         self._fetches += 1
+        self._broker.metrics.fetch_calls.set(self._fetches)
         try:
             async with aclosing(FetchCall(self._broker, request).responses()) as responses:
                 async for response in responses:
                     yield response
         finally:
             self._fetches -= 1
+            self._broker.metrics.fetch_calls.set(self._fetches)
 
     async def publish(self, request: log_pb2.PublishRequest) -> log_pb2.PublishResponse:
         if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:

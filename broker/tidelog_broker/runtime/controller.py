@@ -249,6 +249,7 @@ class SoloController:
     def _append(self, entries: Sequence[Entry]) -> None:
         self._log.append(entries)
         self._log.sync()
+        self._directory.reserve.restore()
 
     def _publish(self, group: Sequence[_Pending]) -> None:
         before, self._image = self._image, group[-1].image
@@ -279,7 +280,7 @@ class SoloController:
     def _fail(self, error: Exception, unanswered: Sequence[_Pending]) -> None:
         self._failure = error if isinstance(error, StorageFailure) else StorageFailure(repr(error))
         unanswered, self._pending = [*unanswered, *self._pending], []
-        log.error("the metadata log failed; the broker must end", error=str(error), exc_info=error)
+        log.error("the metadata log failed; the broker must end", error=str(error))
         _refuse(unanswered, StorageFailed(f"the metadata log failed: {self._failure}"))
         self._fail_broker(self._failure)
 

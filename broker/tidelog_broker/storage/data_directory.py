@@ -226,6 +226,7 @@ class DataDirectory:
         with _sentences(self.path, "write"):
             self.reserve.run(lambda: replace_file(self.files, _meta_path(self.path), _pack_meta(meta)))
         self.meta = meta
+        self.reserve.restore()
         return meta.start_count
 
     def failure(self) -> str | None:

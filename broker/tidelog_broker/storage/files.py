@@ -177,7 +177,7 @@ def write_all(file: File, buffers: Sequence[Bytes], position: int) -> int:
     A short write without an error means a full disk about to say so: it is asked for
     the rest once more, so that the caller gets the operating system's own reason.
     """
-    total = sum(len(buffer) for buffer in buffers)
+    total = sum(map(len, buffers))
     written = file.pwrite(buffers, position)
     while written < total:
         rest = b"".join(bytes(buffer) for buffer in buffers)[written:]

@@ -247,6 +247,7 @@ class PartitionLog:
             repeat = guard.check(header, item.expected_offset)
             if repeat is None and self._must_roll(staged, header.length, header.last_offset_delta):
                 refusal = self._write(staged, outcomes) or self._roll_or_refusal()
+                staged.clear()
                 if refusal is not None:
                     raise refusal
         except TidelogError as error:
@@ -284,9 +285,7 @@ class PartitionLog:
             self._begin_epoch(staged.leader_epoch, headers[0].base_offset)
             held = active.write(staged.buffers)
         except OSError as error:
-            refusal = self._take_back(staged, outcomes, error)
-            staged.clear()
-            return refusal
+            return self._take_back(staged, outcomes, error)
         self._wrote(active, held, staged)
         self.last_append_us = staged.append_time_us
         for number, header in enumerate(headers):
@@ -298,7 +297,6 @@ class PartitionLog:
         self._guard_bytes += staged.bytes
         if self._guard_batches >= GUARD_SNAPSHOT_BATCHES or self._guard_bytes >= GUARD_SNAPSHOT_BYTES:
             self.save_guard()
-        staged.clear()
         return None
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:

@@ -47,6 +47,8 @@ class Lost(NamedTuple):
 
     wanted: Wanted
     reason: str
+    stray: bool = False
+    """Its folder is another partition's."""
 
 
 class Opened(NamedTuple):
@@ -87,31 +89,43 @@ class LogStore:
 
     # --- starting
 
-    def open_all(self, wanted: Iterable[Wanted], *, same_boot: bool) -> Opened:
+    def open_all(
+        self, wanted: Iterable[Wanted], *, same_boot: bool, threads: Executor | None = None
+    ) -> Opened:
         """Opens the log of every wanted partition, after a clean stop by the mark alone.
 
         A log whose end or history is unknown is set aside and reported as lost, never
-        replaced by an empty one.
+        replaced by an empty one. With `threads` several logs are recovered at a time.
+        The next start may call this boot the same only once this has returned: what an
+        earlier boot left is judged here for the last time.
         """
         ends = self.checkpoints.take_clean_mark()
         for path in self.checkpoints.unreadable:
             log.error("a checkpoint is damaged; the logs are read from their start", path=path)
-        logs: dict[Partition, PartitionLog] = {}
-        lost: list[Lost] = []
-        claimed: set[str] = set()
-        for want in wanted:
-            folder = self.folder(want.name, want.stream_id, want.partition)
-            claimed.add(folder)
-            try:
-                logs[want.stream_id, want.partition] = self._open(want, folder, ends, same_boot)
-            except (Quarantine, IdentityLost) as reason:
-                lost.append(Lost(want, f"quarantined: {reason}"))
-                self._quarantine(folder, str(reason))
-            except Stray as reason:
-                lost.append(Lost(want, f"the folder belongs to another partition: {reason}"))
-                claimed.discard(folder)
+        entries = list(wanted)
+        opening = threads.map if threads is not None else map
+        found = list(opening(lambda want: self._open_or_set_aside(want, ends, same_boot), entries))
+        logs = {(one.stream_id, one.partition): one for one in found if isinstance(one, PartitionLog)}
+        lost = [one for one in found if isinstance(one, Lost)]
         self._save_recovered(logs)
+        foreign = {self._folder_of(one.wanted) for one in lost if one.stray}
+        claimed = {self._folder_of(want) for want in entries} - foreign
         return Opened(logs, lost, sorted(self._strays(claimed)))
+
+    def _folder_of(self, want: Wanted) -> str:
+        return self.folder(want.name, want.stream_id, want.partition)
+
+    def _open_or_set_aside(
+        self, want: Wanted, ends: dict[Partition, CleanEnd] | None, same_boot: bool
+    ) -> PartitionLog | Lost:
+        folder = self._folder_of(want)
+        try:
+            return self._open(want, folder, ends, same_boot)
+        except (Quarantine, IdentityLost) as reason:
+            self._quarantine(folder, str(reason))
+            return Lost(want, f"quarantined: {reason}")
+        except Stray as reason:
+            return Lost(want, f"the folder belongs to another partition: {reason}", stray=True)
 
     def _save_recovered(self, logs: dict[Partition, PartitionLog]) -> None:
         """What recovery made durable stays so for the next one, whatever boot that is of."""

@@ -1,0 +1,33 @@
+"""Measuring a span of work in a client: begin after the warm-up, end with the last answer."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter
+
+
+class Span:
+    """From its making to `rate`; `over` when its seconds have passed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._began = perf_counter()
+        self._until = self._began + seconds
+
+    @property
+    def over(self) -> bool:
+        return perf_counter() >= self._until
+
+    def rate(self, records: int, size: int) -> dict[str, float]:
+        """Records per second until now, and what that is in megabytes of values."""
+        seconds = perf_counter() - self._began
+        return {
+            "value": records / seconds,
+            "records": float(records),
+            "seconds": seconds,
+            "value_mb_per_s": records * size / seconds / 1e6,
+        }
+
+
+def print_result(result: dict[str, float]) -> None:
+    """On one line, for `processes.run_for_json`."""
+    print(json.dumps(result))

@@ -1,0 +1,147 @@
+"""What the machine does while we measure: CPU of ours and of everybody else, memory.
+
+Everything comes from /proc. A process tree's CPU time is that of its living members and
+of their children that have ended, so a server that was stopped in between is still
+counted, with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+PROC = Path("/proc")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+QUIET_CPUS_MAX = 0.15
+"""More foreign CPU than this makes figures doubtful. CPUs."""
+
+QUIET_WAIT_SECONDS_MAX = 3.0
+"""How long to wait for the machine to calm down before a measurement."""
+
+
+def busy_seconds(stat: str) -> float:
+    """CPU seconds spent in processes since boot, from the text of /proc/stat.
+
+    Not idle, waiting for disks, interrupts or stolen; guests are in user time already.
+    """
+    first = stat.split("\n", 1)[0].split()
+    if first[0] != "cpu":
+        raise ValueError("/proc/stat does not begin with the line of all CPUs")
+    user, nice, system = (int(field) for field in first[1:4])
+    return (user + nice + system) / TICKS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """A line of /proc/PID/stat, as far as we look."""
+
+    pid: int
+    parent: int
+    own_seconds: float
+    ended_children_seconds: float
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessStat:
+        pid, _, rest = text.partition(" (")
+        # The name may hold spaces and parentheses; what follows the last one is fields.
+        fields = rest.rpartition(")")[2].split()
+        ticks = [int(field) for field in fields[11:15]]
+        return cls(
+            int(pid),
+            int(fields[1]),
+            (ticks[0] + ticks[1]) / TICKS_PER_SECOND,
+            (ticks[2] + ticks[3]) / TICKS_PER_SECOND,
+        )
+
+
+def _all_processes() -> Iterator[ProcessStat]:
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                yield ProcessStat.parse((entry / "stat").read_text())
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+
+
+def tree_seconds(root: int) -> float:
+    """CPU seconds of a process and everything below it, ended children included."""
+    processes = {process.pid: process for process in _all_processes()}
+    children: dict[int, list[int]] = {}
+    for process in processes.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    total, waiting = 0.0, [root]
+    while waiting:
+        pid = waiting.pop()
+        found = processes.get(pid)
+        if found is not None:
+            total += found.own_seconds + found.ended_children_seconds
+        waiting += children.get(pid, ())
+    return total
+
+
+def process_seconds(pid: int) -> float:
+    """CPU seconds of one process, all its threads."""
+    return ProcessStat.parse((PROC / str(pid) / "stat").read_text()).own_seconds
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Resident memory of a process now and at its highest. Megabytes."""
+    fields = {}
+    for line in (PROC / str(pid) / "status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields[name] = value
+    return tuple(int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
+
+
+class ForeignLoad:
+    """CPUs that others kept busy between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._at, self._busy, self._own = monotonic(), self._busy_now(), tree_seconds(os.getpid())
+
+    def end(self) -> float:
+        passed = monotonic() - self._at
+        busy = self._busy_now() - self._busy
+        own = tree_seconds(os.getpid()) - self._own
+        return max(0.0, busy - own) / passed if passed else 0.0
+
+    @staticmethod
+    def _busy_now() -> float:
+        return busy_seconds((PROC / "stat").read_text())
+
+
+def settle(seconds_max: float = QUIET_WAIT_SECONDS_MAX) -> None:
+    """Has written data flushed, so that nobody pays for another's, and waits for a quiet machine."""
+    os.sync()
+    deadline = monotonic() + seconds_max
+    while monotonic() < deadline:
+        load = ForeignLoad()
+        sleep(0.3)
+        if load.end() <= QUIET_CPUS_MAX:
+            return
+
+
+def describe() -> dict[str, object]:
+    """The machine, as far as a reader of the figures needs to know it."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in (PROC / "cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "unknown",
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpu_model": model,
+        "memory_mb": round(memory / 1e6),
+        "kernel": os.uname().release,
+    }

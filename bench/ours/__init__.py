@@ -1,0 +1,1 @@
+"""Tidelog as a contender: its broker and a client that uses only the public library."""

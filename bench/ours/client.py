@@ -1,0 +1,162 @@
+"""The measured client of Tidelog, a process of its own: `python -m bench.ours.client WORK …`.
+
+It uses what applications import and nothing else. Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle
+from time import perf_counter, perf_counter_ns
+
+import pyarrow as pa
+import uvloop
+
+import tidelog
+from bench.clock import Span, print_result
+from bench.latency import summary_ms
+
+BATCH_BYTES = 900_000
+"""Values of one Arrow batch: with their offsets and timestamps under the stream's 1 MiB."""
+
+BATCHES_IN_FLIGHT = 8
+RECORDS_BETWEEN_DRAINS = 500
+WARM_SECONDS = 0.3
+VALUES = 4096
+"""Different random values, used in turn."""
+
+
+def records_per_batch(size: int) -> int:
+    """8,000 records, fewer where they would not fit."""
+    return min(8000, BATCH_BYTES // size)
+
+
+def arrow_batches(size: int, count: int = 4) -> list[pa.RecordBatch]:
+    """Some batches of random values, as an application would hand them over."""
+    rows = records_per_batch(size)
+    return [
+        pa.record_batch({"value": pa.array([os.urandom(size) for _ in range(rows)], pa.binary())})
+        for _ in range(count)
+    ]
+
+
+async def produce_batches(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
+    """Arrow batches, some in flight at a time, until the time or the bytes are used up."""
+    batches = cycle(arrow_batches(size))
+    rows = records_per_batch(size)
+    async with client.producer(stream) as producer:
+
+        async def spend(seconds: float, records_max: int) -> dict[str, float]:
+            span = Span(seconds)
+            left = records_max
+
+            async def lane() -> None:
+                nonlocal left
+                while left > 0 and not span.over:
+                    left -= rows
+                    await producer.send_batch(next(batches))
+
+            await asyncio.gather(*(lane() for _ in range(BATCHES_IN_FLIGHT)))
+            return span.rate(records_max - left, size)
+
+        await spend(limits.warm_seconds, limits.records_max)
+        return await spend(limits.seconds, limits.records_max)
+
+
+async def produce_records(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
+    """Records one by one, batched by the library; ends when all are acknowledged."""
+    values = [os.urandom(size) for _ in range(VALUES)]
+    async with client.producer(stream) as producer:
+
+        async def spend(seconds: float, records_max: int) -> dict[str, float]:
+            span, sent = Span(seconds), 0
+            while sent < records_max and not span.over:
+                at = sent % (VALUES - RECORDS_BETWEEN_DRAINS)
+                for value in values[at : at + RECORDS_BETWEEN_DRAINS]:
+                    producer.send_nowait(value)
+                sent += RECORDS_BETWEEN_DRAINS
+                await producer.drain()
+            await producer.flush()
+            return span.rate(sent, size)
+
+        await spend(limits.warm_seconds, limits.records_max)
+        return await spend(limits.seconds, limits.records_max)
+
+
+async def consume(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
+    """The whole stream as Arrow batches, again and again until the time is used up."""
+
+    async def once() -> int:
+        rows = 0
+        async with client.reader(stream, follow=False) as reader:
+            async for batch in reader.batches():
+                rows += batch.num_rows
+        return rows
+
+    if limits.warm_seconds:
+        await once()
+    span, rows = Span(limits.seconds), 0
+    while not span.over:
+        rows += await once()
+    return span.rate(rows, size)
+
+
+async def serial(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
+    """One record at a time, the next when the receipt is here."""
+    value = os.urandom(size)
+    async with client.producer(stream) as producer:
+        warm_until = perf_counter() + limits.warm_seconds
+        while perf_counter() < warm_until:
+            await producer.send(value)
+        latencies = []
+        span = Span(limits.seconds)
+        while not span.over:
+            began = perf_counter_ns()
+            await producer.send(value)
+            latencies.append(perf_counter_ns() - began)
+    found = summary_ms(latencies)
+    return {"value": found["p50_ms"], **found}
+
+
+class Limits:
+    """How long a piece of work may go on."""
+
+    def __init__(self, seconds: float, records_max: int, *, warm: bool) -> None:
+        self.seconds = seconds
+        self.records_max = records_max
+        self.warm_seconds = WARM_SECONDS if warm else 0.0
+
+
+Work = Callable[[tidelog.Client, str, int, Limits], Awaitable[dict[str, float]]]
+
+WORKS: dict[str, Work] = {
+    "batch": produce_batches,
+    "record": produce_records,
+    "consume": consume,
+    "serial": serial,
+}
+
+
+async def work(options: argparse.Namespace) -> dict[str, float]:
+    limits = Limits(options.seconds, options.records_max, warm=options.warm)
+    async with tidelog.connect(options.address) as client:
+        return await WORKS[options.work](client, options.stream, options.size, limits)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.ours.client", description=__doc__)
+    parser.add_argument("work", choices=sorted(WORKS))
+    parser.add_argument("--address", required=True, help="host:port of the broker")
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--size", type=int, default=100, help="bytes of a value")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--records-max", type=int, default=10**12, help="stop earlier after so many")
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True)
+    print_result(uvloop.run(work(parser.parse_args(arguments))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""How much work a measurement is, the same for all contenders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.model import Sample
+
+PRODUCED_BYTES_MAX = 1_000_000_000
+"""Values written in one measurement at most: it ends early rather than wait for a full disk queue."""
+
+CONSUMED_BYTES = 300_000_000
+"""Values in a stream that is read."""
+
+WARM_CPU_SECONDS = 1.0
+
+
+def within_disk(size: int) -> int:
+    """Records of one measurement at most."""
+    return PRODUCED_BYTES_MAX // size
+
+
+def sample_of(result: Mapping[str, object]) -> Sample:
+    """What a client printed: its value, and the rest as facts."""
+    value = result["value"]
+    assert isinstance(value, int | float)
+    return Sample(float(value), {name: fact for name, fact in result.items() if name != "value"})

@@ -1,0 +1,96 @@
+"""What stands around the services: rich errors, health, reflection, HTTP."""
+
+import asyncio
+import json
+import socket
+import urllib.error
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from support.api import Api, refusal
+from support.broker import BrokerProcess
+from tidelog_proto import admin_pb2
+
+
+async def test_a_refused_call_says_code_retriable_and_definite(api: Api) -> None:
+    refused = await refusal(api.admin.DescribeStream(admin_pb2.DescribeStreamRequest(name="nobody")))
+    assert refused.info.domain == "tidelog.io"
+    assert refused.code == "STREAM_NOT_FOUND"
+    assert refused.facts == {"name": "nobody", "retriable": "false", "definite": "true"}
+    assert refused.retry is None
+
+
+async def test_bytes_that_are_no_request_are_refused_and_the_broker_lives(api: Api) -> None:
+    call = api.channel.unary_unary("/tidelog.v1.Admin/CreateStream")
+    with pytest.raises(grpc.aio.AioRpcError):
+        await call(b"\xff\xff\xff")
+    assert await api.create()
+
+
+async def test_an_unknown_method_is_unimplemented(api: Api) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await api.channel.unary_unary("/tidelog.v1.Log/Dance")(b"")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("service", ["", "tidelog.v1.Metadata", "tidelog.v1.Log", "tidelog.v1.Admin"])
+async def test_health_is_serving(api: Api, service: str) -> None:
+    stub = health_pb2_grpc.HealthStub(api.channel)
+    answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_reflection_lists_the_services_and_describes_their_files(api: Api) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(api.channel)
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = {service.name for service in (await call.read()).list_services_response.service}
+    assert {"tidelog.v1.Metadata", "tidelog.v1.Log", "tidelog.v1.Admin", "grpc.health.v1.Health"} <= listed
+    await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol="tidelog.v1.Log"))
+    (data, *_) = (await call.read()).file_descriptor_response.file_descriptor_proto
+    described = descriptor_pb2.FileDescriptorProto.FromString(data)
+    assert [service.name for service in described.service] == ["Log"]
+    assert {m.name for m in described.service[0].method} >= {"Produce", "Publish", "Fetch", "Offsets"}
+    await call.done_writing()
+
+
+async def test_the_pages_of_the_http_door(api: Api, broker: BrokerProcess) -> None:
+    stream = await api.create()
+    await api.publish(stream, b"x")
+
+    def pages() -> tuple[str, str, str, str]:
+        return broker.get("/healthz"), broker.get("/readyz"), broker.get("/metrics"), broker.get("/debug/state")
+
+    health, ready, metrics, state = await asyncio.to_thread(pages)
+    assert (health, ready) == ("ok\n", "ready\n")
+    labels = f'{{partition="0",stream="{stream.name}"}}'
+    assert f"tidelog_log_end_offset{labels} 1.0" in metrics
+    assert f"tidelog_high_watermark{labels} 1.0" in metrics
+    assert 'tidelog_rpc_calls_total{code="OK",rpc="Publish"}' in metrics
+    assert "tidelog_flush_seconds_bucket" in metrics
+    shown = json.loads(state)
+    assert shown["ready"] == "yes"
+    assert any(f"{stream.name}/0 leader" in line for line in shown["partitions"])
+
+
+async def test_an_unknown_page_says_which_there_are(broker: BrokerProcess) -> None:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        await asyncio.to_thread(broker.get, "/etc/passwd")
+    assert caught.value.code == 404
+    assert b"/metrics" in caught.value.read()
+    caught.value.close()
+
+
+async def test_silent_http_connections_do_not_keep_others_out_of_grpc(api: Api, broker: BrokerProcess) -> None:
+    host, port = "127.0.0.1", broker.http_port
+    idle = [socket.create_connection((host, port)) for _ in range(100)]
+    try:
+        assert await api.create()
+    finally:
+        for one in idle:
+            one.close()
+    assert await asyncio.to_thread(broker.get, "/healthz") == "ok\n"

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark.samples import offsets, send, timed
+from support.broker import BrokerProcess
+from tidelog import blocking
+from tidelog_spark.failures import sentence_of
+from tidelog_spark.options import SERVERS
+from tidelog_spark.parquet import Folders, ParquetJob, start
+
+# The first test to ask for a session waits for its Java process as well.
+pytestmark = pytest.mark.timeout(300)
+
+Stream = Callable[..., str]
+Query = Callable[..., StreamingQuery]
+
+
+@pytest.fixture
+def query(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Query:
+    """A query from a stream to `tmp_path`/out with AvailableNow, begun and ended."""
+
+    def run(name: str, **options: str) -> StreamingQuery:
+        rows = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+        rows = rows.option("startingOffsets", "earliest").options(**options)
+        writer = rows.load().writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        started = writer.trigger(availableNow=True).start()
+        assert started.awaitTermination(120)
+        return started
+
+    return run
+
+
+def _batches(started: StreamingQuery) -> list[int]:
+    return [progress.numInputRows for progress in started.recentProgress if progress.numInputRows]
+
+
+def _written(spark: SparkSession, tmp_path: Path, name: str, partition: int = 0) -> list[int]:
+    return offsets(spark.read.parquet(str(tmp_path / "out")), name, partition)
+
+
+def test_available_now_reads_what_is_there_in_batches_of_the_limit_shared_by_the_partitions(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream(2)
+    send(log, name, 900, partition=0)
+    send(log, name, 300, partition=1)
+    assert _batches(query(name, maxOffsetsPerTrigger="400")) == [400, 400, 400]
+    assert _written(spark, tmp_path, name, 0) == list(range(900))
+    assert _written(spark, tmp_path, name, 1) == list(range(300))
+
+
+def test_a_second_run_reads_only_what_came_since_also_from_partitions_that_are_new(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 50)
+    assert _batches(query(name)) == [50]
+    assert _batches(query(name)) == []
+    log.alter_stream(name, partitions=2)
+    send(log, name, 7)
+    send(log, name, 11, partition=1)
+    assert _batches(query(name)) == [18]
+    assert _written(spark, tmp_path, name, 0) == list(range(57))
+    assert _written(spark, tmp_path, name, 1) == list(range(11))
+
+
+def test_the_checkpoint_names_stream_id_offset_and_epoch(
+    log: blocking.Client, stream: Stream, query: Query, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 50)
+    query(name)
+    document = json.loads((tmp_path / "checkpoint/offsets/0").read_text().splitlines()[-1])
+    entry = document["streams"][name]
+    assert entry["id"].replace("-", "") == log.describe_stream(name).stream_id.hex()
+    epoch = log.describe_stream(name).partitions[0].leader_epoch
+    assert entry["partitions"] == {"0": {"epoch": epoch, "first": 0, "offset": 50}}
+
+
+def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allowed(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 30)
+    query(name)
+    log.delete_stream(name)
+    log.create_stream(name, durability="page-cache")
+    send(log, name, 40)
+    with pytest.raises(StreamingQueryException) as failure:
+        query(name)
+    assert f"the stream {name} that this query read" in sentence_of(failure.value)
+    assert "failOnDataLoss" in sentence_of(failure.value)
+    assert _batches(query(name, failOnDataLoss="false")) == [40]
+    assert _written(spark, tmp_path, name) == sorted([*range(30), *range(40)])
+
+
+def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allowed(
+    log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = stream()
+    send(log, name, 10)
+    query(name)
+    send(log, name, 90)
+    log.delete_records(name, 0, 60)
+    with pytest.raises(StreamingQueryException) as failure:
+        query(name)
+    assert f"{name}/0 begins at offset 60, the query has read it up to 10 only" in sentence_of(failure.value)
+    query(name, failOnDataLoss="false")
+    assert _written(spark, tmp_path, name) == [*range(10), *range(60, 100)]
+
+
+def test_the_job_writes_each_record_to_the_folder_of_its_day_and_hour(
+    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    name = stream()
+    with log.producer(name) as producer:
+        producer.send_batch(timed(4, minutes_apart=40))
+    target = tmp_path / "lake"
+    job = ParquetJob(broker.address, name, str(target), str(tmp_path / "checkpoint"), folders=Folders.HOUR)
+    assert start(spark, job).awaitTermination(120)
+    folders = sorted(str(path.parent.relative_to(target)) for path in target.rglob("*.parquet"))
+    assert sorted(set(folders)) == [
+        "date=2026-03-01/hour=22",
+        "date=2026-03-01/hour=23",
+        "date=2026-03-02/hour=00",
+    ]
+    assert offsets(spark.read.parquet(str(target)), name) == [0, 1, 2, 3]
+
+
+def test_a_query_that_goes_on_sees_new_records_and_stops(
+    log: blocking.Client, stream: Stream, spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    name = stream()
+    seen: list[Any] = []
+    rows = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+    rows = rows.option("startingOffsets", "earliest").load()
+    started = rows.writeStream.foreachBatch(lambda frame, number: seen.extend(frame.collect())).start()
+    try:
+        for round_number in range(2):
+            send(log, name, 5)
+            started.processAllAvailable()
+            assert len(seen) == 5 * (round_number + 1)
+    finally:
+        started.stop()
+    assert started.exception() is None
