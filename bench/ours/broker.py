@@ -6,15 +6,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TypeVar
 
 import tidelog
-from bench.processes import READY_SECONDS_MAX, Failed, Server, python, run
+from bench.processes import Server, python, run
 
 T = TypeVar("T")
 
-DURABILITIES = {True: "fsync", False: "page_cache"}
+DURABILITIES = {True: "fsync", False: "page-cache"}
 
 
 class Broker(Server):
@@ -52,9 +51,7 @@ class Broker(Server):
         """Makes a stream of one partition; with a subject, waits until it is recorded."""
 
         async def create(client: tidelog.Client) -> None:
-            await client.create_stream(
-                stream, partitions=1, durability=DURABILITIES[fsync], subject=subject
-            )
+            await client.create_stream(stream, partitions=1, durability=DURABILITIES[fsync], subject=subject)
 
         self._admin(create)
 
@@ -70,5 +67,3 @@ class Broker(Server):
                 return await work(client)
 
         return asyncio.run(connected())
-
-

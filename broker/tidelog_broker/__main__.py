@@ -145,7 +145,10 @@ def configure_logging(settings: Settings | None) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if json_lines
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Plain traces: pretty ones print every local variable, megabytes of records among them.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -52,6 +53,8 @@ class Service:
         self._clock = clock
         self.listeners: list[Listener] = []
         """The addresses in use, with the ports that were bound."""
+        self.serving = False
+        """Everything is up."""
         self.http_port: int | None = None
         self._http: HttpDoor | None = None
         self._connection: Connection | None = None
@@ -109,6 +112,7 @@ class Service:
         await self._start_nats()
         await self._door.start()
         await self._door.set_serving(True)
+        self.serving = True
         if self.http_port is not None:
             log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
         for listener in self.listeners:
@@ -205,26 +209,39 @@ class Service:
 
 async def serve(settings: Settings) -> int:
     """Runs a broker until SIGTERM or SIGINT; the exit code."""
-    service = Service(settings)
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    return await run_until(Service(settings), stop, on_failed=_end_in_time)
+
+
+async def run_until(
+    service: Service, stop: asyncio.Event, *, on_failed: Callable[[], None] = lambda: None
+) -> int:
+    """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
+
+    `on_failed` is called at once when it fails: what follows may hang on the broken disk.
+    """
     await service.start()
-    service.broker.failed.add_done_callback(lambda failed: stop.set())
+    failed = service.broker.failed
+    failed.add_done_callback(lambda done: stop.set())
     await stop.wait()
-    failed = service.broker.failed.done()
-    if failed:
-        # The mark, and what follows it, may hang on the broken disk; the process ends all the same.
-        deadline = threading.Timer(FAILED_SECONDS_MAX, os._exit, (1,))
-        deadline.daemon = True
-        deadline.start()
+    marked = failed.done()
+    if marked:
+        on_failed()
         service.mark_failed()
     await service.stop()
-    if not failed and service.broker.failed.done():
+    if failed.done() and not marked:
         service.mark_failed()
-        failed = True
-    return 1 if failed else 0
+    return 1 if failed.done() else 0
+
+
+def _end_in_time() -> None:
+    """The process of a failed broker ends, whatever its disk does."""
+    timer = threading.Timer(FAILED_SECONDS_MAX, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 def _limits(settings: Settings) -> BrokerLimits:

@@ -108,6 +108,7 @@ class Channels:
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
         self._brokers: dict[str, Broker] = {}
+        self._closed = False
         self._preferred = self.bootstrap[0]
         self._known: tuple[str, ...] = ()
 
@@ -115,6 +116,8 @@ class Channels:
         return f"<Channels {', '.join(self._brokers) or 'none'}>"
 
     def broker(self, address: str) -> Broker:
+        if self._closed:
+            raise InvalidRequest("the client is closed")
         found = self._brokers.get(address)
         if found is None:
             found = self._brokers[address] = Broker(address)
@@ -195,6 +198,7 @@ class Channels:
         return None
 
     async def close(self) -> None:
+        self._closed = True
         brokers, self._brokers = list(self._brokers.values()), {}
         for broker in brokers:
             await broker.close()

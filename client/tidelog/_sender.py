@@ -83,7 +83,7 @@ class Sender:
     async def start(self) -> None:
         """Finds the stream and gets a producer id."""
         self._loop = asyncio.get_running_loop()
-        self.description = await self._metadata.stream(self.stream)
+        self.description = await self._metadata.refresh(self.stream)
         if self._options.idempotent:
             self._identity = await self._new_identity()
 

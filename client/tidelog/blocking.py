@@ -1,10 +1,8 @@
 """The same nouns without asyncio, for scripts and Spark tasks.
 
-A client has an event loop in a daemon thread of its own and the asyncio client inside
-it; batches cross threads several at a time. Methods may be called from any thread but
-the loop's own. Who only reads, and fast, does without the thread (`own_thread=False`):
-two threads that take turns with Python's lock cost twice the time of one. (gRPC's
-synchronous interface was measured too; it has threads of its own and is no faster.)
+All clients of a process share one event loop in a daemon thread (gRPC's asyncio side is
+made for one loop), with the asyncio client inside it; batches cross threads several at a
+time. Methods may be called from any thread but the loop's own.
 
     with tidelog.blocking.connect("localhost:9210") as log:
         with log.producer("orders") as producer:
@@ -16,13 +14,15 @@ synchronous interface was measured too; it has threads of its own and is no fast
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -38,12 +38,38 @@ P = ParamSpec("P")
 
 
 class _LoopThread:
-    """An event loop that runs in a daemon thread until it is stopped."""
+    """The event loop that runs in a daemon thread until the process ends."""
+
+    _shared: ClassVar[_LoopThread | None] = None
+    _shared_lock = threading.Lock()
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="tidelog", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def shared(cls) -> _LoopThread:
+        with cls._shared_lock:
+            if cls._shared is None:
+                cls._shared = cls()
+            return cls._shared
+
+    @classmethod
+    def forget(cls) -> None:
+        """After a fork: the thread stayed with the parent."""
+        cls._shared = None
+        cls._shared_lock = threading.Lock()
+
+    @classmethod
+    def stop(cls) -> None:
+        """At the end of the process."""
+        with cls._shared_lock:
+            shared, cls._shared = cls._shared, None
+        if shared is not None:
+            shared.loop.call_soon_threadsafe(shared.loop.stop)
+            shared._thread.join()
+            shared.loop.close()
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -51,9 +77,9 @@ class _LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, which is cancelled if the waiting thread is interrupted."""
-        if threading.current_thread() is self._thread or not self._thread.is_alive():
+        if threading.current_thread() is self._thread:
             work.close()
-            raise InvalidRequest("the client is closed, or called from its own event loop")
+            raise InvalidRequest("a blocking call in the event loop's own thread would wait for itself")
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -62,61 +88,19 @@ class _LoopThread:
                 future.cancel()
             raise
 
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.close()
+
+atexit.register(_LoopThread.stop)
+os.register_at_fork(after_in_child=_LoopThread.forget)
 
 
-class _CallersLoop:
-    """An event loop that runs only while somebody waits in `run`, in the waiting thread."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._one_at_a_time = threading.Lock()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self.loop.is_closed():
-            work.close()
-            raise InvalidRequest("the client is closed")
-        with self._one_at_a_time:
-            task = self.loop.create_task(work)
-            try:
-                return self.loop.run_until_complete(task)
-            except BaseException:
-                if not task.done():
-                    task.cancel()
-                    self.loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-                raise
-
-    def stop(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.close()
-
-
-_Runner = _LoopThread | _CallersLoop
-
-
-def connect(addresses: str | Sequence[str], *, own_thread: bool = True, **settings: Any) -> Client:
-    """A connected client; see `tidelog.connect`. Close it, or use it with ``with``.
-
-    Without `own_thread` the client works only while a call waits for it, in the calling
-    thread: twice as fast for reading, where nothing needs to happen in between, and
-    wrong for `send_nowait`, whose batches should go out meanwhile.
-    """
-    thread: _Runner = _LoopThread() if own_thread else _CallersLoop()
+def connect(addresses: str | Sequence[str], **settings: Any) -> Client:
+    """A connected client; see `tidelog.connect`. Close it, or use it with ``with``."""
+    thread = _LoopThread.shared()
 
     async def make() -> client.Client:
         return await client.connect(addresses, **settings)
 
-    try:
-        return Client(thread, thread.run(make()))
-    except BaseException:
-        thread.stop()
-        raise
+    return Client(thread, thread.run(make()))
 
 
 def _blocking(
@@ -134,7 +118,7 @@ def _blocking(
 class Client:
     """See `tidelog.client.Client`; every method waits for its result."""
 
-    def __init__(self, thread: _Runner, inner: client.Client) -> None:
+    def __init__(self, thread: _LoopThread, inner: client.Client) -> None:
         self.thread = thread
         self.client = inner
 
@@ -170,11 +154,8 @@ class Client:
         return Reader(self.thread, self.thread.run(make()))
 
     def close(self) -> None:
-        """Closes everything that the client made, and its thread."""
-        try:
-            self.thread.run(self.client.close())
-        finally:
-            self.thread.stop()
+        """Closes everything that the client made."""
+        self.thread.run(self.client.close())
 
     def __enter__(self) -> Self:
         return self
@@ -191,7 +172,7 @@ class Producer:
     Records gather in batches in the calling thread; the loop's thread gets whole ones.
     """
 
-    def __init__(self, thread: _Runner, inner: producer.Producer) -> None:
+    def __init__(self, thread: _LoopThread, inner: producer.Producer) -> None:
         self._thread = thread
         self._producer = inner
         self._lock = threading.Lock()
@@ -365,7 +346,7 @@ class Producer:
 class Reader:
     """See `tidelog.reader.Reader`; for one thread at a time."""
 
-    def __init__(self, thread: _Runner, inner: reader.Reader) -> None:
+    def __init__(self, thread: _LoopThread, inner: reader.Reader) -> None:
         self._thread = thread
         self._reader = inner
         self._here: deque[FetchedBatch] = deque()

@@ -71,6 +71,7 @@ class Client(Admin):
         start: Start | Mapping[int, Start] = "earliest",
         end: End | Mapping[int, End] | None = None,
         partitions: Sequence[int] | None = None,
+        stream_id: bytes | None = None,
         follow: bool = True,
         on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error",
         options: ReaderOptions | None = None,
@@ -79,6 +80,8 @@ class Client(Admin):
 
         `start` is earliest, latest, an offset, a `Position`, a datetime, or one of these by
         partition; `end` the first offset not to read, or latest. `partitions`: only these.
+        With `stream_id`, where positions were kept, another stream that was created under
+        the same name since is refused (`StreamNotFound`) instead of being read.
         Without `follow` it stops at the high watermark of its beginning.
         """
         chosen = options or ReaderOptions(follow=follow, on_truncated=on_truncated)
@@ -91,6 +94,7 @@ class Client(Admin):
             start=start,
             end=end,
             partitions=partitions,
+            stream_id=stream_id,
         )
         self._readers.add(reader)
         return reader

@@ -12,12 +12,14 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import pyarrow as pa
 
 from tidelog._batching import (
     BATCH_OVERHEAD_BYTES,
+    COLUMN_BYTES,
+    GRANT_BYTES,
     RECORD_BYTES,
     Batch,
     GivenHeaders,
@@ -62,6 +64,14 @@ class _Gathering:
         """The open batch has waited long enough and goes as soon as the window allows."""
 
 
+KEYED_RECORD_BYTES: Final = RECORD_BYTES + COLUMN_BYTES
+
+RECORDS_MAX: Final = RECORDS_PER_BATCH_MAX - GRANT_BYTES // RECORD_BYTES - 1
+"""Counted only when a batch takes memory, so one grant of the smallest records before the limit."""
+
+RIPE_S_MAX: Final = 1.0
+"""How long a batch that could go grows while the window is closed."""
+
 _FULL = OpenBatch()
 """Stands where there is no open batch: it has no room."""
 
@@ -90,6 +100,8 @@ class Producer:
         self._gatherings: dict[int, _Gathering] = {}
         self._sticky_open = _FULL
         """The open batch that a record without a key goes to."""
+        self._open_batches: list[OpenBatch] = []
+        """By partition; `_FULL` where none is open."""
         self._loop: asyncio.AbstractEventLoop
         self._started = False
         self._closed = False
@@ -120,6 +132,7 @@ class Producer:
         if self._size_max <= 0:
             self._size_max = config.batch_bytes_max // 2
         self._sticky = StickyPartition(self._count, self._rng.randrange(self._count))
+        self._open_batches = [_FULL] * self._count
         self._started = True
 
     async def close(self) -> None:
@@ -179,22 +192,32 @@ class Producer:
         `ResourceExhausted` (definite: the record was not taken) when the buffer is full:
         ``await producer.drain()`` now and then, which also lets the event loop work.
         """
-        # A million times a second: nothing here that a plain record does not need.
+        # A million times a second: nothing here that a plain record does not need. The rest,
+        # and every error, is `_append`'s.
         if (
             value.__class__ is bytes
-            and key is None
             and headers is None
             and subject is None
             and timestamp is None
             and partition is None
         ):
-            batch = self._sticky_open
-            room = batch.room - len(value) - RECORD_BYTES
-            if room >= 0:
-                batch.room = room
-                batch.add_value(value)
-                batch.add_timestamp(time.time_ns())
-                return
+            if key is None:
+                batch = self._sticky_open
+                room = batch.room - len(value) - RECORD_BYTES
+                if room >= 0:
+                    batch.room = room
+                    batch.add_value(value)
+                    batch.add_timestamp(time.time_ns())
+                    return
+            elif key.__class__ is bytes:
+                batch = self._open_batches[self._partition_of_key(key)]
+                room = batch.room - len(value) - len(key) - KEYED_RECORD_BYTES
+                if room >= 0 and len(batch.keys) == len(batch.values):
+                    batch.room = room
+                    batch.add_value(value)
+                    batch.keys.append(key)
+                    batch.add_timestamp(time.time_ns())
+                    return
         self._append(value, key, headers, subject, timestamp, partition)
 
     async def send(
@@ -225,7 +248,7 @@ class Producer:
                 await self._budget.room(full.size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         batch.futures.append((index, future))
-        if state.open is batch and not state.delivery.lane.inflight and not state.ripe:
+        if state.open is batch and state.delivery.lane.idle and not state.ripe:
             # Nothing to wait for; but whoever sends in this turn of the loop comes along.
             state.ripe = True
             if state.linger is not None:
@@ -309,9 +332,7 @@ class Producer:
         state = self._gathering(self._choose(key, partition))
         batch = state.open
         size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
-        if batch is not None and (
-            batch.used + size > self._size_max or len(batch.values) >= RECORDS_PER_BATCH_MAX
-        ):
+        if batch is not None and (batch.used + size > self._size_max or len(batch.values) >= RECORDS_MAX):
             self._seal(state)
             state = self._gathering(self._choose(key, partition))
             batch = state.open
@@ -337,9 +358,10 @@ class Producer:
                     f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
                 )
             return partition
-        if key is None or self._count == 1:
-            return self._sticky.current
-        return partition_of(key, self._count)
+        return self._sticky.current if key is None else self._partition_of_key(key)
+
+    def _partition_of_key(self, key: bytes) -> int:
+        return partition_of(key, self._count) if self._count > 1 else 0
 
     def _gathering(self, partition: int) -> _Gathering:
         state = self._gatherings.get(partition)
@@ -349,7 +371,7 @@ class Producer:
         return state
 
     def _open(self, state: _Gathering) -> OpenBatch:
-        batch = state.open = OpenBatch()
+        batch = state.open = self._open_batches[state.partition] = OpenBatch()
         state.ripe = False
         state.linger = self._loop.call_later(self.options.linger_ms / 1000, self._lingered, state)
         if state.partition == self._sticky.current:
@@ -360,10 +382,13 @@ class Producer:
         state.linger = None
         if state.open is None:
             return
-        if state.delivery.lane.window_open or state.delivery.lane.held:
+        lane = state.delivery.lane
+        if lane.window_open or (lane.held and lane.idle) or state.ripe:
             self._seal(state)
         else:
+            # It cannot go yet, so it may as well grow; but its delivery timeout must begin.
             state.ripe = True
+            state.linger = self._loop.call_later(RIPE_S_MAX, self._lingered, state)
 
     def _send_ripe(self, partition: int) -> None:
         """The partition's window has room."""
@@ -379,6 +404,7 @@ class Producer:
     def _seal(self, state: _Gathering) -> None:
         """The open batch is encoded and goes to its lane."""
         batch, state.open, state.ripe = state.open, None, False
+        self._open_batches[state.partition] = _FULL
         assert batch is not None
         if state.linger is not None:
             state.linger.cancel()
@@ -503,6 +529,7 @@ class Producer:
     async def _shut_down(self) -> None:
         reason = InvalidRequest("the producer was closed before the record was sent")
         self._sticky_open = _FULL
+        self._open_batches = [_FULL] * self._count
         for state in self._gatherings.values():
             if state.linger is not None:
                 state.linger.cancel()

@@ -75,6 +75,7 @@ class Reader:
         start: Start | Mapping[int, Start],
         end: End | Mapping[int, End] | None,
         partitions: Sequence[int] | None,
+        stream_id: bytes | None,
     ) -> None:
         self.stream = stream
         self.options = options
@@ -84,6 +85,7 @@ class Reader:
         self._start = start
         self._end = end
         self._wanted = partitions
+        self._stream_id = stream_id
         self._description: StreamDescription
         self._progress: dict[int, Progress] = {}
         self._consumed = Consumed()
@@ -212,7 +214,10 @@ class Reader:
 
     async def _begin(self) -> None:
         self._begun = True
-        self._description = await self._metadata.stream(self.stream)
+        if self._stream_id is None:
+            self._description = await self._metadata.refresh(self.stream)
+        else:
+            self._description = await self._metadata.same_stream(self.stream, self._stream_id)
         count = len(self._description.partitions)
         numbers = list(range(count)) if self._wanted is None else sorted(set(self._wanted))
         for number in numbers:

@@ -16,6 +16,7 @@ from types import FrameType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidelog.errors import TidelogError
 from tidelog_spark.failures import sentence_of
@@ -23,11 +24,18 @@ from tidelog_spark.parquet import Folders, ParquetJob, start
 from tidelog_spark.session import local_session
 from tidelog_spark.source import register
 
+PROGRESS_SECONDS = 1
+"""How often the job looks for batches to tell of."""
+
 EXAMPLE = """\
 example:
   stream_to_parquet.py --servers localhost:9210 --streams orders --path lake/orders \\
       --checkpoint lake/_checkpoints/orders --folders day
 """
+
+
+class _Failed(Exception):
+    """The query could not go on; the sentence says why."""
 
 
 class _Stopped(Exception):
@@ -52,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     signal.signal(signal.SIGTERM, _stop)
     try:
-        with _session(given.master) as spark:
+        with _session(given.master, "error" if given.verbose else "off") as spark:
             _run(spark, job)
-    except (TidelogError, PySparkException) as error:
-        print(f"error: {sentence_of(error)}", file=sys.stderr)
+    except (TidelogError, _Failed) as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, _Stopped):
         print("stopped; started again with the same checkpoint it goes on from here", file=sys.stderr)
@@ -64,29 +72,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(spark: SparkSession, job: ParquetJob) -> None:
-    query = start(spark, job)
-    rows = batches = 0
-    last = -1
     try:
-        while True:
-            ended = query.awaitTermination(1)
-            for progress in query.recentProgress:
-                if progress.batchId > last and progress.numInputRows:
-                    last = progress.batchId
-                    batches, rows = batches + 1, rows + progress.numInputRows
-                    print(f"batch {last}: {progress.numInputRows} rows", flush=True)
-            if ended:
-                break
-    finally:
-        query.stop()
+        query = start(spark, job)
+        try:
+            rows, batches = _follow(query)
+        finally:
+            query.stop()
+    except PySparkException as error:
+        # Now, because Spark's exceptions have no text once its session is gone.
+        raise _Failed(sentence_of(error)) from None
     print(f"{rows} rows in {batches} batches to {job.path}")
 
 
+def _follow(query: StreamingQuery) -> tuple[int, int]:
+    """Tells each batch as it is done; the rows and batches of the whole, when the query has ended."""
+    rows = batches = 0
+    last = -1
+    ended = False
+    while not ended:
+        ended = query.awaitTermination(PROGRESS_SECONDS)
+        for progress in query.recentProgress:
+            if progress.batchId > last and progress.numInputRows:
+                last = progress.batchId
+                rows, batches = rows + progress.numInputRows, batches + 1
+                print(f"batch {last}: {progress.numInputRows} rows", flush=True)
+    return rows, batches
+
+
 @contextmanager
-def _session(master: str) -> Iterator[SparkSession]:
+def _session(master: str, log_level: str) -> Iterator[SparkSession]:
     """The session that spark-submit made, or one on this machine."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        with local_session("stream_to_parquet", master=master) as spark:
+        with local_session("stream_to_parquet", master=master, log_level=log_level) as spark:
             yield spark
         return
     spark = SparkSession.builder.appName("stream_to_parquet").getOrCreate()
@@ -120,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--starting-offsets", default="earliest", help="where a new checkpoint begins (earliest)")
     add("--headers", action="store_true", help="with the column of headers")
     add("--skip-lost-records", action="store_true", help="go on when records are gone; default: fail")
+    add("--verbose", action="store_true", help="with Spark's own error messages")
     add("--master", default="local[*]", help="Spark master if not run by spark-submit (local[*])")
     return parser
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 import atexit
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tidelog import FetchedBatch, blocking
 from tidelog.model import Position
 from tidelog.reader import Start
 from tidelog_spark.offsets import Range
-
-CONNECT_SECONDS_MAX: Final = 15.0
-"""Longer than a client's own patience: a query that starts with its broker should not fail."""
 
 _clusters: dict[tuple[str, ...], Cluster] = {}
 
@@ -52,7 +48,7 @@ class Cluster:
 
     def __init__(self, servers: Sequence[str]) -> None:
         self._servers = tuple(servers)
-        self._client = blocking.connect(list(servers), connect_timeout_s=CONNECT_SECONDS_MAX)
+        self._client = blocking.connect(list(servers))
 
     def __repr__(self) -> str:
         return f"<Cluster {','.join(self._servers)}>"

@@ -23,33 +23,38 @@ from tidelog_spark.source import register
 MASTER_DEFAULT: Final = "local[2]"
 
 _LOG_SETTINGS: Final = """\
-rootLogger.level = error
+rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 # Spark lowers the level for shells unless this logger has one; ours is no shell.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
+logger.gateway.level = {level}
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{{short}}
 """
 
 
 @contextmanager
 def local_session(
-    name: str = "tidelog", *, master: str = MASTER_DEFAULT, settings: Mapping[str, str] | None = None
+    name: str = "tidelog",
+    *,
+    master: str = MASTER_DEFAULT,
+    settings: Mapping[str, str] | None = None,
+    log_level: str = "error",
 ) -> Iterator[SparkSession]:
     """A session with `format("tidelog")`, stopped and cleaned up at the end.
 
-    `settings` are Spark's (``spark.sql.shuffle.partitions``, …) and win over ours. Raises
+    `settings` are Spark's (``spark.sql.shuffle.partitions``, …) and win over ours.
+    `log_level` is that of Spark's messages on standard error (off, error, warn, …). Raises
     `JavaMissing`.
     """
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     try:
-        spark = _build(name, master, folder, settings or {})
+        spark = _build(name, master, folder, settings or {}, log_level)
         try:
             register(spark)
             yield spark
@@ -59,9 +64,9 @@ def local_session(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _build(name: str, master: str, folder: Path, settings: Mapping[str, str]) -> SparkSession:
+def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], log_level: str) -> SparkSession:
     log_settings = folder / "log4j2.properties"
-    log_settings.write_text(_LOG_SETTINGS)
+    log_settings.write_text(_LOG_SETTINGS.format(level=log_level))
     (folder / "tmp").mkdir()
     options = {
         "spark.driver.host": "127.0.0.1",

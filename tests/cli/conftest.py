@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +78,9 @@ def call(monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]) -> Answer:
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         patch.setenv("COLUMNS", "200")
-        code = run([str(word) for word in words])
+        # In a thread of its own: the commands run event loops, and plugins keep one in this thread.
+        with ThreadPoolExecutor(1) as thread:
+            code = thread.submit(run, [str(word) for word in words]).result(CALL_SECONDS_MAX)
         out.flush()
     return Answer(int(code), raw.getvalue().decode("utf-8", "replace"), err.getvalue(), raw.getvalue())
 

@@ -42,9 +42,9 @@ def served() -> Iterator[ServedBroker]:
         served.stop()
 
 
-@pytest.fixture(params=[True, False], ids=["own-thread", "callers-thread"])
-def log(served: ServedBroker, request: pytest.FixtureRequest) -> Iterator[blocking.Client]:
-    with blocking.connect(served.broker.address, own_thread=request.param) as client:
+@pytest.fixture
+def log(served: ServedBroker) -> Iterator[blocking.Client]:
+    with blocking.connect(served.broker.address) as client:
         yield client
 
 
@@ -144,13 +144,29 @@ def test_a_lingering_batch_goes_by_itself(served: ServedBroker) -> None:
 
 def test_nothing_runs_after_close(served: ServedBroker) -> None:
     log = blocking.connect(served.broker.address)
+    log.create_stream("s")
+    producer = log.producer("s")
+    producer.send_nowait(b"v")
+    producer.flush()
+    assert next(iter(log.reader("s"))).value == b"v"
+
+    async def tasks() -> int:
+        return len(asyncio.all_tasks()) - 1
+
     log.close()
-    assert "tidelog" not in {thread.name for thread in threading.enumerate()}
-    with pytest.raises(errors.InvalidRequest, match="closed"):
-        log.list_streams()
+    assert log.thread.run(tasks()) == 0
 
 
-def test_no_broker_is_one_clear_error_and_leaves_no_thread() -> None:
+def test_no_broker_is_one_clear_error() -> None:
     with pytest.raises(errors.Unavailable, match=r"127\.0\.0\.1:1"):
         blocking.connect("127.0.0.1:1", connect_timeout_s=0.1)
-    assert "tidelog" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    shared = blocking._LoopThread.shared()
+    blocking._LoopThread.forget()
+    try:
+        assert blocking._LoopThread.shared() is not shared
+    finally:
+        blocking._LoopThread.stop()
+        blocking._LoopThread._shared = shared

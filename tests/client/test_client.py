@@ -96,6 +96,13 @@ async def test_offsets_and_time_out_of_the_way(log: Client, broker: FakeBroker) 
     assert await log.offsets("s") == {0: (0, 0), 1: (0, 1)}
 
 
+async def test_a_closed_client_says_so(broker: FakeBroker) -> None:
+    log = await tidelog.connect(broker.address)
+    await log.close()
+    with pytest.raises(errors.InvalidRequest, match="closed"):
+        await log.list_streams()
+
+
 async def test_closing_the_client_leaves_no_task_behind(broker: FakeBroker) -> None:
     broker.add_stream("s")
     before = asyncio.all_tasks()

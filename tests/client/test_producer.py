@@ -94,6 +94,18 @@ async def test_keys_choose_partitions_and_records_without_one_stick_to_a_batch(
     assert partitions == {0, 1, 2, 3}
 
 
+async def test_records_with_and_without_a_key_share_a_partition_in_order(
+    log: Client, broker: FakeBroker
+) -> None:
+    [stored] = broker.add_stream("s")
+    keys = [None, b"a", b"", None, None, b"b", b"c"]
+    async with log.producer("s") as producer:
+        for number, key in enumerate(keys):
+            producer.send_nowait(b"%d" % number, key=key)
+    rows = [row for header, data in stored.batches for row in decode_batch(data, header).to_pylist()]
+    assert [(row["key"], int(row["value"])) for row in rows] == [(key, n) for n, key in enumerate(keys)]
+
+
 async def test_arrow_tables_go_in_slices_by_key_and_come_with_receipts(
     log: Client, broker: FakeBroker
 ) -> None:
@@ -311,6 +323,23 @@ async def test_a_broker_that_restarts_gets_what_is_left(log: Client, broker: Fak
         await broker.start()
         assert (await sending).offset == 1
     assert values(stored) == [b"a", b"b"]
+
+
+async def test_while_nothing_can_go_batches_grow_instead_of_piling_up(
+    log: Client, broker: FakeBroker
+) -> None:
+    [stored] = broker.add_stream("s")
+    async with log.producer("s", options=options()) as producer:
+        await producer.send(b"first")
+        broker.lead("s", 0, None)
+        sent = []
+        for number in range(50):
+            sent.append(asyncio.create_task(producer.send(b"%d" % number)))
+            await asyncio.sleep(0.002)
+        broker.lead("s", 0, 0)
+        await asyncio.gather(*sent)
+    assert len(stored.batches) < 20
+    assert values(stored)[1:] == [b"%d" % number for number in range(50)]
 
 
 async def test_the_delivery_timeout_ends_the_waiting_definitely_if_nothing_was_sent(

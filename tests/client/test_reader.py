@@ -262,6 +262,17 @@ async def test_a_start_that_means_nothing_is_refused(log: Client, broker: FakeBr
         await anext(log.reader("s", start=start))
 
 
+async def test_another_stream_of_the_same_name_is_not_read_with_old_positions(
+    log: Client, broker: FakeBroker
+) -> None:
+    [stored] = broker.add_stream("s")
+    put(stored, 3)
+    reader = log.reader("s", start=1, end=3, stream_id=bytes(16))
+    with pytest.raises(errors.StreamNotFound, match="deleted"):
+        await anext(reader)
+    assert await offsets_of(log.reader("s", start=1, end=3, stream_id=stored.stream_id)) == [1, 2]
+
+
 async def test_a_silent_broker_is_given_up_after_a_while(log: Client, broker: FakeBroker) -> None:
     broker.add_stream("s")
     silent = options(heartbeat_ms=60_000, silence_timeout_s=0.05, retry_timeout_s=0.2)

@@ -392,6 +392,19 @@ class FakeFile:
                 raise
             self._node.datasync()
 
+    @property
+    def steps(self) -> int:
+        """Writes and truncations of the file so far."""
+        with self._disk._lock:
+            return self._node.synced + len(self._node.unsynced)
+
+    def datasync_until(self, steps: int) -> None:
+        """The end of a flush that began when the file had seen so many `steps`: later ones are not in it."""
+        with self._disk._lock:
+            self._check()
+            self._disk._count("datasync", self.path)
+            self._node.datasync(steps)
+
     def drop_cache(self, position: int, length: int) -> None:
         with self._disk._lock:
             self._check()
@@ -590,12 +603,14 @@ class _Truncate(NamedTuple):
 class _Inode:
     """One file: what readers see, what the disk holds, and the steps between the two."""
 
-    __slots__ = ("content", "durable", "handles", "linked", "owned", "stale", "unsynced")
+    __slots__ = ("content", "durable", "handles", "linked", "owned", "stale", "synced", "unsynced")
 
     def __init__(self, content: bytearray | None = None) -> None:
         self.durable = bytearray() if content is None else content
         self.content = bytearray() if content is None else content
         self.unsynced: list[_Write | _Truncate] = []
+        self.synced = 0
+        """Steps that wait no more."""
         self.owned = content is None
         """False: both byte arrays may be shared with other disks, and are copied before a change."""
         self.stale = False
@@ -613,19 +628,23 @@ class _Inode:
         _resize(self.content, size)
         self.unsynced.append(_Truncate(size))
 
-    def datasync(self) -> None:
-        if self.unsynced:
+    def datasync(self, until: int | None = None) -> None:
+        """`until`: only what came before the file had seen so many steps."""
+        steps = self.unsynced if until is None else self.unsynced[: max(0, until - self.synced)]
+        if steps:
             self._own()
-        for step in self.unsynced:
+        for step in steps:
             if isinstance(step, _Write):
                 _put(self.durable, step.data, step.position)
             else:
                 _resize(self.durable, step.size)
-        self.unsynced.clear()
+        self.synced += len(steps)
+        self.unsynced = self.unsynced[len(steps) :]
 
     def forsake(self) -> None:
         """A flush failed: the cache keeps the pages and calls them clean."""
         if self.unsynced:
+            self.synced += len(self.unsynced)
             self.unsynced.clear()
             self.stale = True
 
@@ -674,6 +693,7 @@ class _Inode:
         after = _Inode(self.durable)
         after.content = self.content
         after.unsynced = list(self.unsynced)
+        after.synced = self.synced
         after.stale = self.stale
         after.linked = self.linked
         seen[id(self)] = after

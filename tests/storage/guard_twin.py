@@ -101,7 +101,9 @@ class Twin:
         for producer in [p for p, seen in self.producers.items() if self._idle(seen) >= PRODUCER_EXPIRY_US]:
             del self.producers[producer]
         while len(self.producers) >= self.limits.producers_max:
-            longest = max(self.producers, key=lambda p: (self._idle(self.producers[p]), -self.producers[p][-1].offset))
+            longest = max(
+                self.producers, key=lambda p: (self._idle(self.producers[p]), -self.producers[p][-1].offset)
+            )
             if self._idle(self.producers[longest]) < PRODUCER_IDLE_US:
                 return
             del self.producers[longest]

@@ -41,11 +41,32 @@ TOP = (1 << 32) - 1
 
 
 def header(
-    offset: int, producer: int = NO_PRODUCER_ID, epoch: int = 0, sequence: int = 0, count: int = 1, at: int = 0
+    offset: int,
+    producer: int = NO_PRODUCER_ID,
+    epoch: int = 0,
+    sequence: int = 0,
+    count: int = 1,
+    at: int = 0,
 ) -> BatchHeader:
     return BatchHeader(
-        MAGIC, 80, offset, at, 1, 0, 0, 0, 1, count, count - 1, producer, sequence, epoch, 0, 0, 0
-    )  # fmt: skip
+        magic=MAGIC,
+        length=80,
+        base_offset=offset,
+        append_time_us=at,
+        leader_epoch=1,
+        header_crc=0,
+        body_crc=0,
+        attributes=0,
+        schema_version=1,
+        record_count=count,
+        last_offset_delta=count - 1,
+        producer_id=producer,
+        base_sequence=sequence,
+        producer_epoch=epoch,
+        reserved=0,
+        timestamp_min_us=0,
+        timestamp_max_us=0,
+    )
 
 
 class Step(NamedTuple):
@@ -53,7 +74,7 @@ class Step(NamedTuple):
     epoch: int
     sequence: int | None
     """None: the one that is next, as the twin knows it."""
-    count: int
+    records: int
     pause_us: int
     ids: tuple[str, ...]
     expected: int | None
@@ -67,9 +88,11 @@ STEPS = st.builds(
     producer=st.sampled_from([NO_PRODUCER_ID, 1, 2, 3, 4]),
     epoch=st.integers(0, 2),
     sequence=st.one_of(st.none(), st.none(), st.sampled_from([0, 1, 2, 5, 9, TOP - 2, TOP])),
-    count=st.integers(1, 3),
+    records=st.integers(1, 3),
     pause_us=st.sampled_from([0, 0, 1_000_000, 20_000_000, 61_000_000]),
-    ids=st.one_of(st.just(()), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True).map(tuple)),
+    ids=st.one_of(
+        st.just(()), st.lists(st.sampled_from("abcdef"), min_size=1, max_size=3, unique=True).map(tuple)
+    ),
     expected=st.sampled_from([None, None, None, 0, -1]),
     outcome=st.sampled_from(["made", "made", "made", "made", "fails", "restart"]),
 )
@@ -102,7 +125,7 @@ def test_it_answers_like_its_slow_twin(steps: list[Step], far: int) -> None:
             sequence = (seen[-1].last + 1) % (1 << 32) if seen and seen[-1].epoch == step.epoch else 0
         producer_epoch = step.epoch if step.producer != NO_PRODUCER_ID else 0
         sequence = sequence if step.producer != NO_PRODUCER_ID else 0
-        batch = header(twin.end, step.producer, producer_epoch, sequence, step.count, now)
+        batch = header(twin.end, step.producer, producer_epoch, sequence, step.records, now)
         expected = None if step.expected is None else twin.end + step.expected
         answer = answer_of(guard, batch, expected)
         assert answer == twin.answer(batch, expected)
@@ -112,7 +135,7 @@ def test_it_answers_like_its_slow_twin(steps: list[Step], far: int) -> None:
             guard.unstage()
             assert guard_state(guard) == before
             if step.outcome != "fails":
-                ids = [(twin.end + at, name) for at, name in enumerate(step.ids[: step.count])]
+                ids = [(twin.end + at, name) for at, name in enumerate(step.ids[: step.records])]
                 guard.record(batch, ids)
                 twin.record(batch, ids)
         if step.outcome == "restart":
@@ -130,8 +153,8 @@ def test_a_replay_from_any_snapshot_gives_the_same_state(steps: list[Step], data
     whole, now, log, snapshots = AppendGuard(LIMITS), 1, [], [AppendGuard(LIMITS).snapshot()]
     for step in steps:
         now += step.pause_us
-        batch = header(whole.offset, step.producer, step.epoch, step.sequence or 0, step.count, now)
-        ids = [(whole.offset + at, name) for at, name in enumerate(step.ids[: step.count])]
+        batch = header(whole.offset, step.producer, step.epoch, step.sequence or 0, step.records, now)
+        ids = [(whole.offset + at, name) for at, name in enumerate(step.ids[: step.records])]
         whole.record(batch, ids)
         log.append((batch, ids))
         snapshots.append(whole.snapshot())
@@ -155,6 +178,22 @@ def test_what_is_staged_counts_for_the_checks_behind_it_until_it_is_unstaged() -
     guard.unstage()
     assert answer_of(guard, second, None) == "unknown"
     assert guard.empty
+
+
+def test_a_repeat_is_known_by_its_place_among_the_last_five_batches_and_refused_without_one_before() -> None:
+    guard = AppendGuard(LIMITS)
+    for offset in range(6):
+        guard.record(header(offset, 9, 0, offset))
+
+    assert [answer_of(guard, header(6, 9, 0, s), None) for s in range(7)] == [
+        "duplicate",
+        1,
+        2,
+        3,
+        4,
+        5,
+        "append",
+    ]
 
 
 def test_a_retry_of_a_conditional_append_is_a_duplicate_and_not_a_refusal() -> None:

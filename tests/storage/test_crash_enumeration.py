@@ -1,7 +1,7 @@
 """Crash at every operation of a scripted run, recover, and nothing acknowledged is missing.
 
 `TIDELOG_CRASH_SUBSETS` sets how many random subsets of unsynced pages are tried at each
-operation (default 4), `TIDELOG_CRASH_SEED` which ones.
+operation (default 3), `TIDELOG_CRASH_SEED` which ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.workload import ROOT, Key, Run, script
 from tidelog_broker.storage.log import Appended
 from tidelog_broker.storage.store import LogStore, Wanted
 
-SUBSETS = int(os.environ.get("TIDELOG_CRASH_SUBSETS", "4"))
+SUBSETS = int(os.environ.get("TIDELOG_CRASH_SUBSETS", "3"))
 SEED = int(os.environ.get("TIDELOG_CRASH_SEED", "3"))
 
 

@@ -163,10 +163,15 @@ class RecordingFiles:
 class Replay:
     """Performs a history, forward only, and gives the disks that crashes on the way could leave."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    def __init__(self, events: Sequence[Event], folder: str) -> None:
+        """`folder`: what was there, durably, before the history began."""
         self._events = events
         self._done = 0
         self._disk = FakeDisk()
+        self._disk.make_dir(folder)
+        parts = [part for part in folder.split("/") if part]
+        for count in range(len(parts)):
+            self._disk.sync_dir("/" + "/".join(parts[:count]))
         self._open: dict[int, FakeFile] = {}
         self._begun: dict[int, int] = {}
         """Flush under way → how many unsynced steps its file had when it began."""

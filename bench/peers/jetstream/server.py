@@ -70,15 +70,14 @@ class NatsServer(Server):
         asyncio.run(self._create(stream))
 
     async def _create(self, stream: str) -> None:
-        import nats
         from nats.js.api import StorageType, StreamConfig
+
+        import nats
 
         connection = await nats.connect(self.url)
         try:
             await connection.jetstream(timeout=STREAM_API_SECONDS_MAX).add_stream(
-                StreamConfig(
-                    name=stream, subjects=[f"{stream}.>"], storage=StorageType.FILE, num_replicas=1
-                )
+                StreamConfig(name=stream, subjects=[f"{stream}.>"], storage=StorageType.FILE, num_replicas=1)
             )
         finally:
             await connection.close()

@@ -56,6 +56,7 @@ SERVER_OPTIONS = (
 
 # Not in the stubs.
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+_GONE: type[Exception] = grpc.aio.BaseError  # type: ignore[attr-defined]
 
 Observe = Callable[[str, str], None]
 """Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
@@ -177,6 +178,10 @@ class GrpcDoor:
     async def _abort(self, name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if isinstance(error, grpc.aio.AbortError):
             raise error
+        if isinstance(error, _GONE):
+            # The client left while it was being answered: nobody is there to be told.
+            self._observe(name, "CANCELLED")
+            return
         if not isinstance(error, TidelogError):
             log.error("a call failed", rpc=name, exc_info=error)
             error = internal_error(error)

@@ -4,7 +4,7 @@
 replicas diverge (R1) and whether a reader's position still fits (R13). It is
 append-only with a checksum per entry; lost or unreadable means quarantine (4.1).
 
-File: magic ``TLE1``, stream id (16), partition (u32), CRC-32C of these (u32); then
+File: magic ``TLP1``, stream id (16), partition (u32), CRC-32C of these (u32); then
 entries (u32 epoch, u32 flags, i64 start offset, u32 CRC-32C of the 16 bytes before).
 """
 
@@ -25,7 +25,7 @@ _ENTRY = struct.Struct("<IIq")
 _CRC = struct.Struct("<I")
 HEADER_SIZE = _HEADER.size + _CRC.size
 ENTRY_SIZE = _ENTRY.size + _CRC.size
-MAGIC = b"TLE1"
+MAGIC = b"TLP1"
 PAGE_BYTES = 4096
 """What a disk writes whole."""
 

@@ -544,7 +544,9 @@ class PartitionLog:
         The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then
         goes at the next start.
         """
-        end = max((s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0)
+        end = max(
+            (s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0
+        )
         if end and self._snapshot_durable < end:
             # What the guard knows of these segments is kept, unless the disk has no room for it.
             with self._writing:

@@ -80,7 +80,10 @@ def _run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return Exit.INTERRUPTED
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else Exit.FAILED  # completion ends so
+        # So typer ends a completion, and a write into a pipe that nobody reads any more.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        return end.code if isinstance(end.code, int) else Exit.FAILED
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stdout.write(f"{error}\n")

@@ -1,4 +1,4 @@
-module tidelog.dev/bench/jetstream
+module jetstreamload
 
 go 1.26.0
 

@@ -113,11 +113,12 @@ func (l *load) publish() (map[string]float64, error) {
 func (l *load) publishSome(limit time.Duration, count int) (map[string]float64, error) {
 	began, sent := time.Now(), 0
 	window := make([]jetstream.PubAckFuture, 0, pendingMax)
+	late := time.After(limit + settleAfter)
 	for sent < count && time.Since(began) < limit {
 		if len(window) == pendingMax {
 			// The oldest half has been answered by now, or nearly so.
 			for _, future := range window[:pendingMax/2] {
-				if err := acknowledged(future); err != nil {
+				if err := acknowledged(future, late); err != nil {
 					return nil, err
 				}
 			}
@@ -131,20 +132,20 @@ func (l *load) publishSome(limit time.Duration, count int) (map[string]float64, 
 		sent++
 	}
 	for _, future := range window {
-		if err := acknowledged(future); err != nil {
+		if err := acknowledged(future, late); err != nil {
 			return nil, err
 		}
 	}
 	return l.rate(sent, time.Since(began)), nil
 }
 
-func acknowledged(future jetstream.PubAckFuture) error {
+func acknowledged(future jetstream.PubAckFuture, late <-chan time.Time) error {
 	select {
 	case <-future.Ok():
 		return nil
 	case err := <-future.Err():
 		return err
-	case <-time.After(settleAfter):
+	case <-late:
 		return errors.New("a message was not acknowledged")
 	}
 }

@@ -1,0 +1,141 @@
+"""`python -m bench`: see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from bench import report
+from bench.alternate import enter, measure, say
+from bench.catalog import PEERS, all_cases
+from bench.machine import describe
+from bench.model import Case, Entry, matching
+from bench.stage import Stage
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 all measured, 1 a case failed, 2 wrong usage, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        cases = matching(all_cases(), _split(options.cases))
+        peers = _peers(options.peers)
+    except ValueError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if options.list:
+        for case in cases:
+            print(f"{case.name:<36} {case.unit:<34} {', '.join(case.peers) or '–'}")
+        return 0
+    signal.signal(signal.SIGTERM, _interrupt)
+    entries: list[Entry] = []
+    failed: list[str] = []
+    code = 0
+    try:
+        with Stage(options.dir) as stage:
+            _measure_all(cases, stage, peers, options, entries, failed)
+    except KeyboardInterrupt:
+        code = 130
+    machine = describe()
+    if entries:
+        entries = [replace(entry, settings={**entry.settings, "machine": machine}) for entry in entries]
+        report.print_table(entries, machine)
+        if options.json is not None:
+            report.write_json(entries, options.json)
+    for name in failed:
+        say(f"{name} failed")
+    return code or (EXIT_FAILED if failed else 0)
+
+
+def _measure_all(
+    cases: Sequence[Case],
+    stage: Stage,
+    peers: Sequence[str],
+    options: argparse.Namespace,
+    entries: list[Entry],
+    failed: list[str],
+) -> None:
+    told: set[tuple[str, str]] = set()
+
+    def absent(peer: str, lack: str) -> None:
+        if (peer, lack) not in told:
+            told.add((peer, lack))
+            say(f"{peer} is left out: {lack}")
+
+    for case in cases:
+        try:
+            contenders = enter(case, stage, peers, absent)
+            entries += measure(case, contenders, rounds=options.rounds, seconds=options.seconds)
+        except Exception as error:
+            # Whatever a server or a client library raises ends its case, not the run.
+            say(f"{case.name}: {type(error).__name__}: {error}")
+            failed.append(case.name)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM cleans up as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _peers(text: str) -> list[str]:
+    names = _split(text)
+    for name in names:
+        if name not in PEERS:
+            raise ValueError(f"no peer is called {name!r}; there are {', '.join(PEERS)}")
+    return [name for name in PEERS if name in names]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measures Tidelog and its peers on the same work, in one run, pair by pair.",
+        epilog="Example: python -m bench --cases produce.rf1.fsync,consume --json out.json",
+    )
+    parser.add_argument(
+        "--cases",
+        default="",
+        metavar="A,B",
+        help="names, or their first parts (produce.rf1.fsync). Default: all",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
+    parser.add_argument("--list", action="store_true", help="show the cases and end")
+    parser.add_argument("--rounds", type=_positive_int, default=3, help="measurements of each. Default: 3")
+    parser.add_argument(
+        "--seconds", type=_positive_float, default=2.5, help="about how long one takes. Default: 2.5"
+    )
+    parser.add_argument(
+        "--peers", default=",".join(PEERS), metavar="A,B", help="Default: %(default)s; '' measures ours only"
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="FOLDER", help="on the disk to measure. Default: for temporary files"
+    )
+    return parser
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 60:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and at most 60")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""What JetStream does for each case, driven by its Go client where there is Go, and by nats-py."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+from bench.build import BUILD_SECONDS_MAX, built
+from bench.machine import memory_mb, process_seconds
+from bench.model import Contender, Missing, Sample
+from bench.peers.jetstream import client
+from bench.peers.jetstream.server import NatsServer, version
+from bench.processes import run, run_for_json
+from bench.stage import Stage
+from bench.work import WARM_CPU_SECONDS, sample_of
+
+SOURCES = Path(__file__).with_name("load")
+
+CONSUMED_BYTES = 40_000_000
+"""Values in a stream that is read: fewer than ours, or filling it would take longer than the rest."""
+
+CLIENTS: dict[str, dict[str, object]] = {
+    "publish": {"client": "nats.go: PublishAsync, 4000 unacknowledged at most"},
+    "serial": {"client": "nats.go: Publish, one in flight"},
+    "consume": {"client": "nats.go: ordered consumer, 4000 messages a pull"},
+}
+
+
+@cache
+def load_program() -> str:
+    """The Go load generator, built if need be; raises `Missing` without Go."""
+    go = shutil.which("go")
+    if go is None:
+        raise Missing("no Go compiler; JetStream is driven by nats-py only")
+
+    def build(folder: Path) -> None:
+        run([go, "build", "-o", str(folder / "load"), "."], cwd=SOURCES, seconds_max=BUILD_SECONDS_MAX)
+
+    return str(built("jetstream-load", list(SOURCES.iterdir()), build) / "load")
+
+
+def _name(driver: str) -> str:
+    return f"jetstream-{version()} ({driver})"
+
+
+def _go(server: NatsServer, work: str, stream: str, size: int, seconds: float, records: int = 0) -> Sample:
+    return sample_of(
+        run_for_json(
+            [
+                load_program(), work, "-url", server.url, "-stream", stream, "-size", str(size),
+                "-seconds", str(seconds), "-records", str(records),
+            ]
+        )
+    )  # fmt: skip
+
+
+def _run(
+    server: NatsServer, work: str, stream: str, size: int, seconds: float, *, go: bool, records: int = 0
+) -> Sample:
+    if go:
+        return _go(server, work, stream, size, seconds, records)
+    return client.run(work, server.url, f"{stream}.x", seconds, size=size, records=records)
+
+
+def _settings(work: str, *, go: bool, fsync: bool) -> dict[str, object]:
+    chosen = CLIENTS[work] if go else client.SETTINGS[work]
+    durability = "sync_interval: always" if fsync else "default: the file is synced every 2 minutes"
+    return {**chosen, "server": f"file storage, one replica; {durability}"}
+
+
+def publish(stage: Stage, *, fsync: bool, size: int, go: bool) -> Contender:
+    """A new stream for each measurement, deleted after it."""
+    if go:
+        load_program()
+
+    def measure(seconds: float) -> Sample:
+        server, stream = stage.jetstream(fsync=fsync), stage.stream_name()
+        server.create(stream)
+        try:
+            return _run(server, "publish", stream, size, seconds, go=go)
+        finally:
+            server.delete(stream)
+
+    return Contender(_name("Go" if go else "nats-py"), measure, _settings("publish", go=go, fsync=fsync))
+
+
+def consume(stage: Stage, *, size: int, go: bool) -> Contender:
+    if go:
+        load_program()
+    stream, records = stage.stream_name(), CONSUMED_BYTES // size
+
+    def warm() -> None:
+        server = stage.jetstream(fsync=False)
+        server.create(stream)
+        _run(server, "publish", stream, size, 0, go=go, records=records)
+
+    def measure(_seconds: float) -> Sample:
+        return _run(stage.jetstream(fsync=False), "consume", stream, size, 0, go=go, records=records)
+
+    return Contender(
+        _name("Go" if go else "nats-py"),
+        measure,
+        {**_settings("consume", go=go, fsync=False), "stream_mb": CONSUMED_BYTES // 10**6},
+        warm,
+        lambda: stage.jetstream(fsync=False).delete(stream),
+    )
+
+
+def serial(stage: Stage, *, fsync: bool, go: bool) -> Contender:
+    if go:
+        load_program()
+    stream = stage.stream_name()
+    return Contender(
+        _name("Go" if go else "nats-py"),
+        lambda seconds: _run(stage.jetstream(fsync=fsync), "serial", stream, 100, seconds, go=go),
+        _settings("serial", go=go, fsync=fsync),
+        lambda: stage.jetstream(fsync=fsync).create(stream),
+        lambda: stage.jetstream(fsync=fsync).delete(stream),
+    )
+
+
+def cpu(stage: Stage) -> Contender:
+    """The server's CPU per million records of asynchronous publish."""
+    load_program()
+
+    def measure(seconds: float) -> Sample:
+        server, stream = stage.jetstream(fsync=False), stage.stream_name()
+        server.create(stream)
+        try:
+            records = max(1000, int(100_000 * seconds))
+            before = process_seconds(server.pid)
+            found = _go(server, "publish", stream, 100, seconds, records)
+            return Sample((process_seconds(server.pid) - before) / records * 1e6, found.facts)
+        finally:
+            server.delete(stream)
+
+    def warm() -> None:
+        measure(WARM_CPU_SECONDS)
+
+    return Contender(_name("Go"), measure, _settings("publish", go=True, fsync=False), warm)
+
+
+def memory(stage: Stage, *, loaded: bool) -> Contender:
+    if loaded:
+        load_program()
+
+    def measure(seconds: float) -> Sample:
+        server = NatsServer(stage.folder)
+        try:
+            server.start()
+            if not loaded:
+                return Sample(memory_mb(server.pid)[0])
+            server.create("load")
+            found = _go(server, "publish", "load", 100, seconds)
+            records = found.facts["records"]
+            assert isinstance(records, int | float)
+            _go(server, "consume", "load", 100, 0, int(records))
+            return Sample(memory_mb(server.pid)[1])
+        finally:
+            server.stop()
+
+    load = "highest while publishing, then reading" if loaded else "after the start"
+    return Contender(_name("Go" if loaded else "server"), measure, {"measured": f"resident memory, {load}"})

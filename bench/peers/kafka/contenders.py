@@ -1,0 +1,253 @@
+"""What Kafka does for each case: its own performance tools, tuned, and its Python producers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+from bench.machine import memory_mb, process_seconds
+from bench.model import Contender, Missing, Sample
+from bench.peers.kafka import client
+from bench.peers.kafka.server import Kafka, jars, java_command, version
+from bench.processes import Failed, python, run, run_for_json
+from bench.stage import Stage
+from bench.work import CONSUMED_BYTES, sample_of, within_disk
+
+NAME = f"kafka-{version()}"
+
+TUNED = {
+    "linger.ms": 10,
+    "batch.size": 1 << 20,
+    "buffer.memory": 64 << 20,
+    "acks": "all",
+    "compression.type": "none",
+}
+DEFAULTS = "producer: linger.ms 5, batch.size 16384, buffer.memory 32 MiB, acks all; broker: never flushes"
+
+WARM_RECORDS = {100: 2_000_000, 1000: 300_000}
+"""Of each ProducerPerformance before it counts: a JVM begins slowly."""
+
+RATE_GUESS = {100: 1_000_000, 1000: 250_000}
+"""Records per second, for the number of records of the first measurement."""
+
+_DONE = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
+_STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
+
+
+def _topic(stage: Stage, *, fsync: bool) -> tuple[Kafka, str]:
+    server, topic = stage.kafka(), stage.stream_name()
+    server.create(topic, fsync=fsync)
+    return server, topic
+
+
+def _payloads(stage: Stage, size: int) -> Path:
+    """Values to choose from: without a file ProducerPerformance spends its time drawing letters."""
+    path = stage.folder / f"payloads-{size}"
+    if not path.exists():
+        path.write_text("\n".join(os.urandom(size).hex()[:size] for _ in range(1000)))
+    return path
+
+
+def _producer_performance(
+    stage: Stage, server: Kafka, topic: str, size: int, records: int, warm_records: int
+) -> Sample:
+    """Records per second without the warm-up records."""
+    properties = [f"{name}={value}" for name, value in TUNED.items()]
+    said = run(
+        java_command(
+            "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", server.address,
+            "--topic", topic, "--num-records", records + warm_records, "--warmup-records", warm_records,
+            "--payload-file", _payloads(stage, size), "--throughput", -1,
+            "--command-property", *properties,
+        )
+    )  # fmt: skip
+    found = _STEADY.search(said) if warm_records else _DONE.search(said)
+    if found is None:
+        raise Failed(f"ProducerPerformance printed no rate: {said[-500:]}")
+    rate = float(found[2])
+    return Sample(
+        rate,
+        {
+            "records": float(records),
+            "value_mb_per_s": rate * size / 1e6,
+            "all_records": records + warm_records,
+        },
+    )
+
+
+def produce(stage: Stage, *, fsync: bool, size: int) -> Contender:
+    """ProducerPerformance, tuned; a new topic for each measurement."""
+    jars()
+    rate = float(RATE_GUESS[size])
+
+    def measure(seconds: float) -> Sample:
+        nonlocal rate
+        server, topic = _topic(stage, fsync=fsync)
+        try:
+            records = min(int(rate * seconds), within_disk(size))
+            found = _producer_performance(stage, server, topic, size, records, WARM_RECORDS[size])
+        finally:
+            server.delete(topic)
+        rate = found.value
+        return found
+
+    return Contender(NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=fsync)})
+
+
+def _settings(*, fsync: bool) -> dict[str, object]:
+    return {
+        "tuned": ", ".join(f"{name}={value}" for name, value in TUNED.items()),
+        "kafka_defaults": DEFAULTS,
+        "durability": "flush.messages=1 (log.flush.interval.messages=1)" if fsync else "page cache",
+    }
+
+
+def python_producer(stage: Stage, work: str, *, fsync: bool, size: int) -> Contender:
+    """aiokafka or confluent-kafka."""
+    jars()
+    module = {"aiokafka": "aiokafka", "confluent": "confluent_kafka"}[work]
+    if importlib.util.find_spec(module) is None:
+        raise Missing(f"no {module} (pip install 'tidelog[bench]')")
+
+    def measure(seconds: float) -> Sample:
+        server, topic = _topic(stage, fsync=fsync)
+        try:
+            return sample_of(
+                run_for_json(
+                    python(
+                        "bench.peers.kafka.client", work, "--address", server.address, "--topic", topic,
+                        "--size", size, "--seconds", seconds,
+                    )
+                )
+            )  # fmt: skip
+        finally:
+            server.delete(topic)
+
+    name = "confluent-kafka" if work == "confluent" else work
+    durability = _settings(fsync=fsync)["durability"]
+    return Contender(f"{NAME} ({name})", measure, {**client.SETTINGS[work], "durability": durability})
+
+
+def _filled(stage: Stage, size: int) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
+    """A topic to read: its name, what fills it and what deletes it."""
+    topic = stage.stream_name()
+
+    def fill() -> None:
+        server = stage.kafka()
+        server.create(topic, fsync=False)
+        _producer_performance(stage, server, topic, size, CONSUMED_BYTES // size, 0)
+
+    return lambda: topic, fill, lambda: stage.kafka().delete(topic)
+
+
+def consumer_performance(stage: Stage, *, size: int) -> Contender:
+    """Kafka's own tool, which counts from its cold start of fetching on."""
+    jars()
+    topic, fill, delete = _filled(stage, size)
+
+    def measure(_seconds: float) -> Sample:
+        said = run(
+            java_command(
+                "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server",
+                stage.kafka().address, "--topic", topic(), "--num-records", CONSUMED_BYTES // size,
+                "--group", f"{topic()}-{perf_counter():.6f}", "--hide-header",
+            )
+        )  # fmt: skip
+        fields = said.strip().splitlines()[-1].split(",")
+        # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
+        rate = float(fields[9])
+        return Sample(rate, {"records": float(fields[4]), "value_mb_per_s": rate * size / 1e6})
+
+    return Contender(
+        f"{NAME} (ConsumerPerformance)",
+        measure,
+        {
+            "client": "ConsumerPerformance, its rate without the rebalance",
+            "stream_mb": CONSUMED_BYTES // 10**6,
+        },
+        fill,
+        delete,
+    )
+
+
+def warm_consumer(stage: Stage, *, size: int) -> Contender:
+    """A consumer whose JVM has read the topic for some seconds already."""
+    jars()
+    topic, fill, delete = _filled(stage, size)
+    return Contender(
+        f"{NAME} (warm consumer)",
+        lambda seconds: sample_of(
+            run_for_json(
+                java_command(
+                    "Load", "consume", stage.kafka().address, topic(), CONSUMED_BYTES // size, seconds
+                )
+            )
+        ),
+        {"client": "KafkaConsumer, assigned, after 3 s of warm-up", "stream_mb": CONSUMED_BYTES // 10**6},
+        fill,
+        delete,
+    )
+
+
+def serial(stage: Stage, *, fsync: bool) -> Contender:
+    jars()
+    topic = stage.stream_name()
+    return Contender(
+        NAME,
+        lambda seconds: sample_of(
+            run_for_json(java_command("Load", "serial", stage.kafka().address, topic, 100, seconds))
+        ),
+        {
+            "client": "KafkaProducer: send().get(), linger.ms=0, acks=all, after 3 s of warm-up",
+            "durability": _settings(fsync=fsync)["durability"],
+        },
+        lambda: stage.kafka().create(topic, fsync=fsync),
+        lambda: stage.kafka().delete(topic),
+    )
+
+
+def cpu(stage: Stage) -> Contender:
+    """The broker's CPU per million records of the tuned ProducerPerformance."""
+    jars()
+
+    def measure(seconds: float) -> Sample:
+        server, topic = _topic(stage, fsync=False)
+        try:
+            records = min(int(RATE_GUESS[100] * seconds), within_disk(100))
+            before = process_seconds(server.pid)
+            found = _producer_performance(stage, server, topic, 100, records, 0)
+            used = process_seconds(server.pid) - before
+        finally:
+            server.delete(topic)
+        return Sample(used / records * 1e6, found.facts)
+
+    def warm() -> None:
+        for _ in range(2):
+            measure(3.0)
+
+    return Contender(NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=False)}, warm)
+
+
+def memory(stage: Stage, *, loaded: bool) -> Contender:
+    jars()
+
+    def measure(seconds: float) -> Sample:
+        server = Kafka(stage.folder)
+        try:
+            server.start()
+            if not loaded:
+                return Sample(memory_mb(server.pid)[0])
+            server.create("load", fsync=False)
+            records = int(RATE_GUESS[100] * seconds)
+            _producer_performance(stage, server, "load", 100, records, 0)
+            run_for_json(java_command("Load", "consume", server.address, "load", records, 0.1))
+            return Sample(memory_mb(server.pid)[1])
+        finally:
+            server.stop()
+
+    load = "highest while producing, then reading" if loaded else "after the start"
+    return Contender(NAME, measure, {"measured": f"resident memory, {load}; heap 1 GiB"})

@@ -1,0 +1,152 @@
+"""One Kafka broker that is its own controller, and the way to run its Java tools."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.build import BUILD_SECONDS_MAX, built
+from bench.model import Missing
+from bench.processes import Server, accepts, free_port, run
+
+HERE = Path(__file__).parent
+POM = HERE / "pom.xml"
+LOAD = HERE / "Load.java"
+LOG4J = HERE / "log4j2.properties"
+
+JAVA_MAJOR_MIN = 17
+HEAP = "1G"
+REQUEST_SECONDS_MAX = 20.0
+
+
+@cache
+def version() -> str:
+    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
+    assert found is not None
+    return found[1]
+
+
+@cache
+def java() -> str:
+    """A Java of version 17 or newer; raises `Missing`."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        raise Missing("no java")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    major = re.search(r'version "(\d+)', said)
+    if major is None or int(major[1]) < JAVA_MAJOR_MIN:
+        raise Missing(f"java is older than {JAVA_MAJOR_MIN}")
+    return found
+
+
+@cache
+def jars() -> Path:
+    """The folder with Kafka's jars and our class, fetched and compiled if need be; raises `Missing`."""
+    tools = {name: shutil.which(name) for name in ("mvn", "javac")}
+    for name, path in tools.items():
+        if path is None:
+            raise Missing(f"no {name}; Kafka needs Maven and a Java development kit of version 17 or newer")
+    if importlib.util.find_spec("confluent_kafka") is None:
+        raise Missing("no confluent-kafka (pip install 'tidelog[bench]'), which makes the topics")
+    java()
+
+    def build(folder: Path) -> None:
+        run(
+            [
+                str(tools["mvn"]), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
+                f"-DoutputDirectory={folder}",
+            ],
+            seconds_max=BUILD_SECONDS_MAX,
+        )  # fmt: skip
+        run([str(tools["javac"]), "-cp", f"{folder}/*", "-d", str(folder), str(LOAD)])
+
+    return built("kafka", [POM, LOAD], build)
+
+
+def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
+    """Runs a class with Kafka's jars, set up as Kafka's own scripts do."""
+    libs = jars()
+    return [
+        java(), f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+        f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{libs}/*:{libs}",
+        *(str(argument) for argument in arguments),
+    ]  # fmt: skip
+
+
+class Kafka(Server):
+    """KRaft, one process, its defaults but for what loopback and one broker ask for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("kafka", folder)
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        jars()
+        self.port, controller = free_port(), free_port()
+        config = self.folder / "server.properties"
+        config.write_text(self._config(controller))
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        if cluster_id.startswith("-"):
+            # Kafka's option parser would take it for an option.
+            cluster_id = f"A{cluster_id[1:]}"
+        run(
+            java_command(
+                "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, heap="256M"
+            )
+        )  # fmt: skip
+        self.launch(java_command("kafka.Kafka", config), lambda: accepts(self.port))
+
+    def _config(self, controller: int) -> str:
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": f"{self.folder}/logs",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+            "delete.topic.enable": "true",
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+    def create(self, topic: str, *, fsync: bool) -> None:
+        """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""
+        from confluent_kafka.admin import NewTopic
+
+        config = {"file.delete.delay.ms": "0"}
+        if fsync:
+            config["flush.messages"] = "1"
+        wanted = NewTopic(topic, num_partitions=1, replication_factor=1, config=config)
+        # The client must outlive its futures.
+        admin = self._admin()
+        for future in admin.create_topics([wanted]).values():
+            future.result(REQUEST_SECONDS_MAX)
+
+    def delete(self, topic: str) -> None:
+        admin = self._admin()
+        for future in admin.delete_topics([topic]).values():
+            future.result(REQUEST_SECONDS_MAX)
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 2})

@@ -1,0 +1,58 @@
+"""The operating system's files with a few that fail on demand."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from tidelog_broker.storage.files import Bytes, OsFile, OsFiles
+
+
+class Faults:
+    """What fails from now on."""
+
+    def __init__(self) -> None:
+        self.full = False
+        """Writes and new files below `streams` find no room."""
+        self.failing_sync: str | None = None
+        """Flushes of files whose path ends in this fail."""
+        self.failing_truncate = False
+        """What a failed write left cannot be cut off."""
+
+
+class FaultyFile(OsFile):
+    __slots__ = ("_faults", "_path")
+
+    def __init__(self, fd: int, path: str, faults: Faults) -> None:
+        super().__init__(fd)
+        self._path = path
+        self._faults = faults
+
+    def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
+        if self._faults.full and "/streams/" in self._path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        return super().pwrite(buffers, position)
+
+    def truncate(self, size: int) -> None:
+        if self._faults.failing_truncate:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+        super().truncate(size)
+
+    def datasync(self) -> None:
+        if self._faults.failing_sync and self._path.endswith(self._faults.failing_sync):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+        super().datasync()
+
+
+class FaultyFiles(OsFiles):
+    """Implements `tidelog_broker.storage.files.Files`."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        if create and self.faults.full and "/streams/" in path and not self.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return FaultyFile(os.open(path, flags, 0o640), path, self.faults)

@@ -1,0 +1,236 @@
+"""A full disk is waited out; a failed flush ends the broker until somebody has looked (DESIGN 4.3, 4.4)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from broker.faulty_files import FaultyFiles
+from support.api import Api, Refusal, batch, code_of, refusal, start_of
+from support.broker import BrokerProcess
+from support.waiting import until
+from tidelog_broker import __main__ as command_line
+from tidelog_broker.config import Settings
+from tidelog_broker.runtime.controller import format_solo
+from tidelog_broker.service import Service, run_until
+from tidelog_broker.storage.files import OsFiles
+from tidelog_proto import admin_pb2, common_pb2, log_pb2
+
+VOLUME_MIB = 24
+
+
+@pytest.fixture
+def small_volume(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, of a few megabytes."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and not subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_MIB}m", "tidelog-test", str(folder)],
+        check=False, capture_output=True,
+    ).returncode  # fmt: skip
+    if not mounted:
+        pytest.skip("NOT RUN: a full disk needs a small tmpfs, and mounting one needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def cramped_broker(small_volume: Path) -> Iterator[BrokerProcess]:
+    flags = ("--disk-reserve-bytes", str(2 << 20), "--sweep-interval-ms", "100", "--checkpoint-interval-ms", "100")
+    with BrokerProcess(small_volume, flags=flags) as broker:
+        yield broker
+
+
+async def test_a_full_disk_refuses_writes_definitely_serves_reads_and_heals_by_itself(
+    cramped_broker: BrokerProcess,
+) -> None:
+    pid = cramped_broker.pid
+    async with Api(cramped_broker.address) as api:
+        filler = await api.create("filler", segment_bytes=2 << 20, batch_bytes_max=1 << 20)
+        other = await api.create("other")
+        call = api.produce()
+        written = 0
+        while (response := await call.produce(filler, batch(os.urandom(300_000)))).HasField("receipt"):
+            written += 1
+        error = response.error
+        assert code_of(error) == "DISK_FULL"
+        assert (error.definite, error.retriable) == (True, True)
+        assert error.retry_after_ms > 0
+
+        # Another way in, the same answer, and no trace of what was refused.
+        refused = await refusal(api.publish(filler, bytes(300_000)))
+        assert refused.code == "DISK_FULL"
+        assert refused.retry is not None
+        assert len(await api.read(filler)) == written
+
+        # Metadata lives on its reserve, and so do the deletions that make room.
+        made = await api.create("made-while-full")
+        assert made.stream_id
+        await api.admin.AlterStream(
+            admin_pb2.AlterStreamRequest(name="other", config=common_pb2.StreamConfig(segment_age_ms=60_000))
+        )
+        await api.log.DeleteRecords(
+            log_pb2.DeleteRecordsRequest(stream_id=filler.stream_id, before_offset=written)
+        )
+
+        async def accepted(stream: common_pb2.StreamDescription) -> bool:
+            try:
+                return bool(await api.publish(stream, b"after"))
+            except grpc.aio.AioRpcError as failed:
+                assert Refusal(failed).code in ("DISK_FULL", "UNAVAILABLE")
+                return False
+
+        for stream in (filler, other, made):
+            async with asyncio.timeout(15):
+                while not await accepted(stream):
+                    await asyncio.sleep(0.05)
+        response = await call.produce(filler, batch(b"and the call"), reset=True)
+        assert response.HasField("receipt"), response.error
+    assert cramped_broker.pid == pid
+    assert cramped_broker.stop() == 0
+
+
+async def test_a_broker_that_is_killed_on_a_full_disk_comes_back_with_all_that_was_acknowledged(
+    cramped_broker: BrokerProcess,
+) -> None:
+    async with Api(cramped_broker.address) as api:
+        filler = await api.create("filler", segment_bytes=4 << 20)
+        call = api.produce()
+        written = 0
+        while (await call.produce(filler, batch(os.urandom(300_000)))).HasField("receipt"):
+            written += 1
+    cramped_broker.kill()
+    cramped_broker.start()
+    async with Api(cramped_broker.address) as api:
+        assert len(await api.read(filler)) == written
+
+
+Format = Callable[[], Path]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    format_solo(
+        OsFiles(), str(path), cluster_id=os.urandom(16), broker_id=0, directory_id=os.urandom(16)
+    )
+    return path
+
+
+@asynccontextmanager
+async def _running(data: Path, files: FaultyFiles) -> AsyncIterator[tuple[Service, Api, "asyncio.Task[int]"]]:
+    """A broker in this process; what it ends with is the task's result."""
+    settings = Settings(
+        data_dir=data, listeners=["internal=127.0.0.1:0"], http="", disk_reserve_bytes=0,
+        checkpoint_interval_ms=50,
+    )  # fmt: skip
+    service = Service(settings, files=files)
+    stop = asyncio.Event()
+    ending = asyncio.create_task(run_until(service, stop))
+    await until(lambda: service.listeners or ending.done(), "the broker listens")
+    if ending.done():
+        ending.result()
+    await until(lambda: service.serving or ending.done(), "the broker serves")
+    async with Api(service.listeners[0].target) as api:
+        yield service, api, ending
+        stop.set()
+        await ending
+
+
+async def test_no_room_for_one_write_is_answered_and_forgotten(data: Path) -> None:
+    files = FaultyFiles()
+    async with _running(data, files) as (_, api, _):
+        stream = await api.create()
+        await api.publish(stream, b"before")
+        files.faults.full = True
+        error = (await api.produce().produce(stream, batch(b"never"))).error
+        assert code_of(error) == "DISK_FULL"
+        late = await api.create()
+        assert (await refusal(api.publish(late, b"x"))).code == "UNAVAILABLE"
+        files.faults.full = False
+        assert (await api.publish(stream, b"after"))[0].offset == 1
+        assert await api.values(stream) == [b"before", b"after"]
+
+        async def there() -> bool:
+            try:
+                return bool(await api.publish(late, b"x"))
+            except grpc.aio.AioRpcError:
+                return False
+
+        async with asyncio.timeout(10):
+            while not await there():
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("suffix", [".log", "leader-epochs"])
+async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(
+    data: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = FaultyFiles()
+    async with _running(data, files) as (service, api, ending):
+        stream = await api.create()
+        waiting = await api.create()
+        if suffix == ".log":
+            await api.publish(stream, b"acknowledged")
+        follower = api.fetch(start_of(stream, latest=True), follow=True)
+        files.faults.failing_sync = f"000{suffix}" if suffix == ".log" else suffix
+        answers = await asyncio.gather(
+            refusal(api.publish(stream, b"nobody knows")), refusal(api.publish(waiting, b"nobody knows"))
+        )
+        assert {answer.code for answer in answers} == {"STORAGE_FAILED"}
+        assert all(answer.facts["definite"] == "false" for answer in answers)
+        ends = [code_of(item.error) async for item in follower if item.HasField("error")]
+        assert ends == ["STORAGE_FAILED"]
+        assert await ending == 1
+        assert service.broker.ready_reason
+    assert (data / "FAILED").exists()
+
+    def refused_start() -> int:
+        return command_line.run(["run", "--data-dir", str(data), "--listener", "internal=127.0.0.1:0", "--http", ""])
+
+    assert await asyncio.to_thread(refused_start) == 1
+    said = capsys.readouterr().err
+    assert "tidelog-broker recover" in said
+    assert "Traceback" not in said
+
+    recovered = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "tidelog_broker", "recover", "--data-dir", str(data)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "the broker can start" in recovered.stdout
+    async with _running(data, FaultyFiles()) as (_, api, _):
+        values = await api.values(stream)
+        assert values[:1] == [b"acknowledged"] if suffix == ".log" else True
+        assert set(values) <= {b"acknowledged", b"nobody knows"}
+        assert await api.publish(stream, b"again")
+
+
+async def test_a_write_that_cannot_be_undone_ends_the_broker_and_everybody_is_answered(data: Path) -> None:
+    files = FaultyFiles()
+    async with _running(data, files) as (_, api, ending):
+        stream = await api.create()
+        await api.publish(stream, b"acknowledged")
+        files.faults.full = files.faults.failing_truncate = True
+        answers = await asyncio.gather(*(refusal(api.publish(stream, b"x" * 50_000)) for _ in range(5)))
+        assert {answer.code for answer in answers} == {"STORAGE_FAILED"}
+        assert await asyncio.wait_for(ending, 10) == 1
+    assert (data / "FAILED").exists()
+
+
+async def test_a_clean_stop_on_a_full_disk_is_a_stop_all_the_same(data: Path) -> None:
+    files = FaultyFiles()
+    async with _running(data, files) as (_, api, ending):
+        stream = await api.create()
+        await api.publish(stream, b"kept")
+        files.faults.full = True
+    assert ending.result() == 0
+    files.faults.full = False
+    async with _running(data, files) as (_, api, _):
+        assert await api.values(stream) == [b"kept"]

