@@ -1,6 +1,5 @@
 """Servers and connections for the tests of NATS in."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -13,10 +12,6 @@ import nats
 from support.nats_server import NatsServer
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.settings import Settings
-
-# looptime's plugin asks for the current event loop around every plain test, and asyncio makes one for
-# whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
-asyncio.set_event_loop(None)
 
 Connect = Callable[..., Connection]
 ConnectOther = Callable[[str], Awaitable[Client]]
