@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="show the cases and end")
     parser.add_argument("--rounds", type=_positive_int, default=3, help="measurements of each. Default: 3")
     parser.add_argument(
-        "--seconds", type=_positive_float, default=2.5, help="about how long one takes. Default: 2.5"
+        "--seconds", type=_positive_float, default=2.0, help="about how long one takes. Default: 2"
     )
     parser.add_argument(
         "--peers", default=",".join(PEERS), metavar="A,B", help="Default: %(default)s; '' measures ours only"

@@ -29,27 +29,26 @@ def _produce() -> list[Case]:
     cases = []
     for durability, fsync in DURABILITIES.items():
         for label, size in SIZES.items():
-            work = {"fsync": fsync, "size": size}
             cases.append(
                 Case(
                     f"produce.rf1.{durability}.{label}.batch", RATE, True,
-                    partial(ours.produce, batches=True, **work),
+                    partial(ours.produce, batches=True, fsync=fsync, size=size),
                     {
-                        "jetstream": [partial(jetstream.publish, go=True, **work)],
-                        "kafka": [partial(kafka.produce, **work)],
-                        "physical": [partial(physical.write, **work)],
+                        "jetstream": [partial(jetstream.publish, go=True, fsync=fsync, size=size)],
+                        "kafka": [partial(kafka.produce, fsync=fsync, size=size)],
+                        "physical": [partial(physical.write, fsync=fsync, size=size)],
                     },
                 )
             )  # fmt: skip
             cases.append(
                 Case(
                     f"produce.rf1.{durability}.{label}.record", RATE, True,
-                    partial(ours.produce, batches=False, **work),
+                    partial(ours.produce, batches=False, fsync=fsync, size=size),
                     {
-                        "jetstream": [partial(jetstream.publish, go=False, **work)],
+                        "jetstream": [partial(jetstream.publish, go=False, fsync=fsync, size=size)],
                         "kafka": [
-                            partial(kafka.python_producer, work="aiokafka", **work),
-                            partial(kafka.python_producer, work="confluent", **work),
+                            partial(kafka.python_producer, work="aiokafka", fsync=fsync, size=size),
+                            partial(kafka.python_producer, work="confluent", fsync=fsync, size=size),
                         ],
                     },
                 )

@@ -216,6 +216,11 @@ def _plain_grpc(folder: Path) -> Iterator[PlainGrpc]:
         server.stop()
 
 
+def _open(channel: Any, method: str) -> Any:
+    """A call whose messages are plain bytes."""
+    return channel.stream_stream(method)()
+
+
 def roundtrip(folder: Path, seconds: float) -> Sample:
     """Milliseconds for a small message there and back on an open call."""
     with _plain_grpc(folder) as server:
@@ -225,7 +230,7 @@ def roundtrip(folder: Path, seconds: float) -> Sample:
 async def _roundtrips(port: int, seconds: float) -> Sample:
     message, took = bytes(ECHO_BYTES), []
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-        call: Any = channel.stream_stream(ECHO)()
+        call: Any = _open(channel, ECHO)
         for _ in range(WARM_CALLS):
             await call.write(message)
             await call.read()
@@ -249,7 +254,7 @@ def stream(folder: Path, seconds: float) -> Sample:
 async def _stream(port: int, seconds: float) -> Sample:
     message, ahead = bytes(STREAM_MESSAGE_BYTES), asyncio.Semaphore(STREAM_MESSAGES_AHEAD)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-        call: Any = channel.stream_stream(SINK)()
+        call: Any = _open(channel, SINK)
 
         async def answers() -> None:
             while await call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]

@@ -57,6 +57,7 @@ class Service:
         """Everything is up."""
         self.http_port: int | None = None
         self._http: HttpDoor | None = None
+        self._door: GrpcDoor | None = None
         self._connection: Connection | None = None
         self._recorder: Recorder | None = None
 
@@ -77,6 +78,8 @@ class Service:
         except BaseException:
             if self._http is not None:
                 self._http.stop()
+            if self._door is not None:
+                await self._door.stop(0)
             self._directory.close()
             raise
 
@@ -92,7 +95,7 @@ class Service:
         broker = self.broker = Broker(
             directory.broker_id, store, self._controller, self._clock, _limits(settings), directory.reserve
         )
-        self._door = GrpcDoor(
+        door = self._door = GrpcDoor(
             [
                 (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(self._controller)),
                 (log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
@@ -102,7 +105,7 @@ class Service:
             observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.
-        self.listeners = [self._bind(spec) for spec in settings.listeners]
+        self.listeners = [_bind(door, spec) for spec in settings.listeners]
         self._bind_http()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._metadata_thread, directory.reserve.restore)
@@ -110,8 +113,8 @@ class Service:
         await self._register()
         broker.start()
         await self._start_nats()
-        await self._door.start()
-        await self._door.set_serving(True)
+        await door.start()
+        await door.set_serving(True)
         self.serving = True
         if self.http_port is not None:
             log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
@@ -138,11 +141,6 @@ class Service:
 
     def _fail(self, error: BaseException) -> None:
         self.broker.fail(error)
-
-    def _bind(self, spec: str) -> Listener:
-        name, host, port, shown_host, shown_port = parse_listen(spec)
-        bound = self._door.listen(host, port)
-        return Listener(name, shown_host, shown_port or bound)
 
     async def _start_nats(self) -> None:
         urls = tuple(url.strip() for url in self._settings.nats.split(",") if url.strip())
@@ -179,6 +177,7 @@ class Service:
     async def stop(self) -> None:
         """Takes in what was sent, commits it, leaves the clean-stop mark."""
         log.info("stopping")
+        assert self._door is not None, "it was started"
         if not self.broker.failed.done():
             await self._door.set_serving(False)
             if self._recorder is not None:
@@ -242,6 +241,12 @@ def _end_in_time() -> None:
     timer = threading.Timer(FAILED_SECONDS_MAX, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def _bind(door: GrpcDoor, spec: str) -> Listener:
+    name, host, port, shown_host, shown_port = parse_listen(spec)
+    bound = door.listen(host, port)
+    return Listener(name, shown_host, shown_port or bound)
 
 
 def _limits(settings: Settings) -> BrokerLimits:

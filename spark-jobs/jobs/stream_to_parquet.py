@@ -90,7 +90,7 @@ def _follow(query: StreamingQuery) -> tuple[int, int]:
     last = -1
     ended = False
     while not ended:
-        ended = query.awaitTermination(PROGRESS_SECONDS)
+        ended = bool(query.awaitTermination(PROGRESS_SECONDS))
         for progress in query.recentProgress:
             if progress.batchId > last and progress.numInputRows:
                 last = progress.batchId

@@ -18,7 +18,7 @@ class Faults:
         self.failing_sync: str | None = None
         """Flushes of files whose path ends in this fail."""
         self.failing_truncate = False
-        """What a failed write left cannot be cut off."""
+        """A write that finds no room leaves some bytes, which cannot be cut off."""
 
 
 class FaultyFile(OsFile):
@@ -31,6 +31,8 @@ class FaultyFile(OsFile):
 
     def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
         if self._faults.full and "/streams/" in self._path:
+            if self._faults.failing_truncate:
+                super().pwrite([bytes(buffers[0])[:10]], position)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         return super().pwrite(buffers, position)
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from broker.faulty_files import FaultyFiles
 from support.api import Api, Refusal, batch, code_of, refusal, start_of
 from support.broker import BrokerProcess
 from support.waiting import until
-from tidelog_broker import __main__ as command_line
 from tidelog_broker.config import Settings
 from tidelog_broker.runtime.controller import format_solo
 from tidelog_broker.service import Service, run_until
@@ -111,9 +110,6 @@ async def test_a_broker_that_is_killed_on_a_full_disk_comes_back_with_all_that_w
         assert len(await api.read(filler)) == written
 
 
-Format = Callable[[], Path]
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     path = tmp_path / "data"
@@ -133,14 +129,20 @@ async def _running(data: Path, files: FaultyFiles) -> AsyncIterator[tuple[Servic
     service = Service(settings, files=files)
     stop = asyncio.Event()
     ending = asyncio.create_task(run_until(service, stop))
-    await until(lambda: service.listeners or ending.done(), "the broker listens")
-    if ending.done():
-        ending.result()
     await until(lambda: service.serving or ending.done(), "the broker serves")
-    async with Api(service.listeners[0].target) as api:
-        yield service, api, ending
+    try:
+        async with Api(service.listeners[0].target) as api:
+            yield service, api, ending
+    finally:
         stop.set()
         await ending
+
+
+async def _command(name: str, data: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "tidelog_broker", name, "--data-dir", str(data), *more]
+    return await asyncio.to_thread(
+        subprocess.run, arguments, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 async def test_no_room_for_one_write_is_answered_and_forgotten(data: Path) -> None:
@@ -170,7 +172,7 @@ async def test_no_room_for_one_write_is_answered_and_forgotten(data: Path) -> No
 
 @pytest.mark.parametrize("suffix", [".log", "leader-epochs"])
 async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(
-    data: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+    data: Path, suffix: str
 ) -> None:
     files = FaultyFiles()
     async with _running(data, files) as (service, api, ending):
@@ -191,19 +193,13 @@ async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(
         assert service.broker.ready_reason
     assert (data / "FAILED").exists()
 
-    def refused_start() -> int:
-        return command_line.run(["run", "--data-dir", str(data), "--listener", "internal=127.0.0.1:0", "--http", ""])
+    started = await _command("run", data, "--listener", "internal=127.0.0.1:0", "--http", "")
+    assert started.returncode == 1
+    assert f"run `tidelog-broker recover --data-dir {data}`" in started.stderr
+    assert "Traceback" not in started.stderr
 
-    assert await asyncio.to_thread(refused_start) == 1
-    said = capsys.readouterr().err
-    assert "tidelog-broker recover" in said
-    assert "Traceback" not in said
-
-    recovered = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tidelog_broker", "recover", "--data-dir", str(data)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    recovered = await _command("recover", data)
+    assert recovered.returncode == 0
     assert "the broker can start" in recovered.stdout
     async with _running(data, FaultyFiles()) as (_, api, _):
         values = await api.values(stream)

@@ -95,6 +95,8 @@ def piped(cluster: Cluster) -> Call:
             input=given, capture_output=True, env={**os.environ, "TIDELOG_SERVER": cluster.server},
             timeout=CALL_SECONDS_MAX, check=False,
         )  # fmt: skip
-        return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode(), done.stdout)
+        return Answer(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode(), done.stdout
+        )
 
     return call_process

@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from cli.conftest import Cluster
+from tidelog.cli._app import run
 from tidelog.cli._errors import Exit
 
 
@@ -27,7 +30,12 @@ CASES = [
     Case("an unknown stream to produce to", ("produce", "nowhere", "x"), Exit.NOT_FOUND, "nowhere"),
     Case("an unknown stream to describe", ("stream", "describe", "nowhere"), Exit.NOT_FOUND, "nowhere"),
     Case("an unknown stream to delete", ("stream", "delete", "nowhere", "--yes"), Exit.NOT_FOUND, "nowhere"),
-    Case("an unknown stream to edit", ("stream", "edit", "nowhere", "--subject", "a"), Exit.NOT_FOUND, "nowhere"),
+    Case(
+        "an unknown stream to edit",
+        ("stream", "edit", "nowhere", "--subject", "a"),
+        Exit.NOT_FOUND,
+        "nowhere",
+    ),
     Case("replicas of an unknown stream", ("cluster", "replicas", "nowhere"), Exit.NOT_FOUND, "nowhere"),
     Case("an offset beyond the end", ("consume", "STREAM", "--from", "12345"), Exit.OUT_OF_RANGE, "12345"),
     Case("a wrong partition to consume", ("consume", "STREAM", "-p", "7"), Exit.NOT_FOUND, "7"),
@@ -38,32 +46,59 @@ CASES = [
     Case("a stream name that cannot be", ("stream", "create", "no spaces"), Exit.USAGE, "no spaces"),
     Case("a subject that cannot be", ("stream", "create", "x", "--subject", "a..b"), Exit.USAGE, "a..b"),
     Case("too many partitions", ("stream", "create", "x", "--partitions", "1000000"), Exit.USAGE, "1000000"),
-    Case("a word for a number", ("stream", "create", "x", "--partitions", "many"), Exit.USAGE, "--partitions"),
+    Case(
+        "a word for a number", ("stream", "create", "x", "--partitions", "many"), Exit.USAGE, "--partitions"
+    ),
     Case("a durability there is not", ("stream", "create", "x", "--durability", "ram"), Exit.USAGE, "ram"),
     Case("a duration without a unit", ("stream", "create", "x", "--retention-age", "7"), Exit.USAGE, "7d"),
     Case("a size that is none", ("stream", "create", "x", "--retention-bytes", "big"), Exit.USAGE, "big"),
     Case("a label without a value", ("stream", "create", "x", "--label", "team"), Exit.USAGE, "NAME=VALUE"),
-    Case("other settings than it has", ("stream", "create", "STREAM", "--subject", "q"), Exit.CONFLICT, "subject"),
+    Case(
+        "other settings than it has",
+        ("stream", "create", "STREAM", "--subject", "q"),
+        Exit.CONFLICT,
+        "subject",
+    ),
     Case("an edit of nothing", ("stream", "edit", "STREAM"), Exit.USAGE, "nothing to change"),
-    Case("a version of long ago", ("stream", "edit", "STREAM", "--subject", "q", "--expected-version", "999999"), Exit.CONFLICT, "999999"),
+    Case(
+        "a version of long ago",
+        ("stream", "edit", "STREAM", "--subject", "q", "--expected-version", "999999"),
+        Exit.CONFLICT,
+        "999999",
+    ),
     Case("fewer partitions", ("stream", "edit", "THREE", "--partitions", "1"), Exit.USAGE, "partitions"),
     Case("a deletion nobody confirmed", ("stream", "delete", "STREAM"), Exit.USAGE, "--yes"),
     Case("a bad regular expression", ("stream", "list", "("), Exit.USAGE, "("),
     Case("a bad time", ("consume", "STREAM", "--from", "yesterday"), Exit.USAGE, "yesterday"),
     Case("an offset in three partitions", ("consume", "THREE", "--from", "5"), Exit.USAGE, "--partition"),
     Case("Parquet into a pipe", ("consume", "STREAM", "--format", "parquet"), Exit.USAGE, "--output-file"),
-    Case("a file in a folder that is not there", ("consume", "STREAM", "--output-file", "/nowhere/x"), Exit.ENVIRONMENT, "/nowhere/x"),
+    Case(
+        "a file in a folder that is not there",
+        ("consume", "STREAM", "--output-file", "/nowhere/x"),
+        Exit.ENVIRONMENT,
+        "/nowhere/x",
+    ),
     Case("a header without a name", ("produce", "STREAM", "x", "-H", "=v"), Exit.USAGE, "NAME=VALUE"),
     Case("an unknown compression", ("produce", "STREAM", "x", "--compression", "gzip"), Exit.USAGE, "gzip"),
     Case("JSON that is none", ("produce", "STREAM", "{", "--format", "json"), Exit.USAGE, "line 1"),
     Case("a file that is not there", ("produce", "STREAM", "--file", "/nowhere"), Exit.NOT_FOUND, "/nowhere"),
-    Case("Arrow that is none", ("produce", "STREAM", "--format", "arrow", "--file", __file__), Exit.USAGE, "arrow"),
+    Case(
+        "Arrow that is none",
+        ("produce", "STREAM", "--format", "arrow", "--file", __file__),
+        Exit.USAGE,
+        "arrow",
+    ),
     Case("a segment that is not there", ("dump", "/nowhere.log"), Exit.NOT_FOUND, "/nowhere.log"),
     Case("a segment that is none", ("dump", __file__), Exit.FAILED, "TLB1"),
     Case("no data directory", ("verify", "/nowhere"), Exit.NOT_FOUND, "/nowhere"),
     Case("a folder that is no data directory", ("verify", "EMPTY"), Exit.ENVIRONMENT, "data directory"),
     Case("a data directory in use", ("verify", "DATA"), Exit.ENVIRONMENT, "in use"),
-    Case("a folder that cannot be written", ("dev", "--data", "/proc/tidelog"), Exit.ENVIRONMENT, "/proc/tidelog"),
+    Case(
+        "a folder that cannot be written",
+        ("dev", "--data", "/proc/tidelog"),
+        Exit.ENVIRONMENT,
+        "/proc/tidelog",
+    ),
     Case("a port that is taken", ("dev", "--data", "EMPTY", "--port", "TAKEN"), Exit.ENVIRONMENT, "in use"),
     Case("a port there is not", ("dev", "--port", "70000"), Exit.USAGE, "--port"),
     Case("a command there is not", ("stream", "lst"), Exit.USAGE, "lst"),
@@ -79,7 +114,12 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, str]:
+def names(cluster: Cluster) -> dict[str, str]:
+    """The streams that the calls are about."""
+    server = ("--server", cluster.server)
+    with ThreadPoolExecutor(1) as thread:  # see conftest
+        for words in (["bad-input", "--batch-bytes-max", "64KiB"], ["bad-input-three", "--partitions", "3"]):
+            assert thread.submit(run, ["stream", "create", *words, *server]).result() == 0
     return {"STREAM": "bad-input", "THREE": "bad-input-three"}
 
 
@@ -89,9 +129,7 @@ def test_a_wrong_call_ends_with_one_sentence_and_its_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("TIDELOG_DEBUG", raising=False)
-    monkeypatch.setattr(sys, "stdin", open("/dev/null"))  # noqa: PTH123, SIM115
-    assert tidelog("stream", "create", names["STREAM"], "--batch-bytes-max", "64KiB").code == 0
-    assert tidelog("stream", "create", names["THREE"], "--partitions", "3").code == 0
+    monkeypatch.setattr(sys, "stdin", open("/dev/null"))  # noqa: SIM115
     places = {**names, "EMPTY": str(tmp_path), "DATA": str(cluster.data), "TAKEN": str(taken_port)}
 
     answer = tidelog(*(places.get(word, word) for word in case.words))
@@ -105,7 +143,9 @@ def test_a_wrong_call_ends_with_one_sentence_and_its_code(
     assert "Traceback" not in answer.out + answer.err
 
 
-def test_a_record_too_large_in_a_file_names_how_far_it_came(tidelog: Any, stream: str, tmp_path: Path) -> None:
+def test_a_record_too_large_in_a_file_names_how_far_it_came(
+    tidelog: Any, stream: str, tmp_path: Path
+) -> None:
     lines = tmp_path / "lines"
     lines.write_bytes(b"small\n" + b"x" * 2_000_000 + b"\n")
 
@@ -137,5 +177,3 @@ def test_a_bug_is_one_sentence_too(tidelog: Any, monkeypatch: pytest.MonkeyPatch
     assert answer.code == Exit.FAILED
     assert answer.err.startswith("tidelog: a bug in tidelog (KeyError: 'not there')")
     assert len(answer.err.splitlines()) == 1
-
-

@@ -107,7 +107,9 @@ def test_a_second_ctrl_c_does_not_keep_it_from_cleaning_up(folder: Path, demos: 
     until(lambda: not demo.left(), "everything is gone")
 
 
-def test_a_nats_server_that_does_not_start_fails_the_demo_and_leaves_nothing(folder: Path, demos: list[Demo]) -> None:
+def test_a_nats_server_that_does_not_start_fails_the_demo_and_leaves_nothing(
+    folder: Path, demos: list[Demo]
+) -> None:
     demo = Demo(folder, env={"TIDELOG_NATS_SERVER": "/bin/false"})
     demos.append(demo)
 

@@ -72,7 +72,11 @@ class Dev:
 
     def call(self, *words: str) -> str:
         done = subprocess.run(
-            [*COMMAND, *words, "--server", self.server], check=True, capture_output=True, text=True, timeout=60
+            [*COMMAND, *words, "--server", self.server],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         return done.stdout
 
@@ -95,8 +99,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Dev]]:
         dev.process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_stop_signal_stops_both_in_order_and_leaves_a_clean_mark(number: int, start: Callable[[], Dev]) -> None:
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
+def test_a_stop_signal_stops_both_in_order_and_leaves_a_clean_mark(
+    number: int, start: Callable[[], Dev]
+) -> None:
     dev = start()
 
     code, err = dev.end(number)
@@ -139,7 +147,9 @@ def test_a_second_dev_on_the_same_folder_is_refused(start: Callable[[], Dev], of
 
 
 @pytest.mark.parametrize("name", ["broker", "NATS server"])
-def test_when_a_child_dies_the_other_is_stopped_and_the_reason_said(name: str, start: Callable[[], Dev]) -> None:
+def test_when_a_child_dies_the_other_is_stopped_and_the_reason_said(
+    name: str, start: Callable[[], Dev]
+) -> None:
     dev = start()
 
     os.kill(dev.said["processes"][name], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Looking into files offline: `dump` of a segment, `verify` of a data directory; sound ones and damaged ones."""
+"""Looking into files offline: `dump` of a segment, `verify` of a directory; sound ones and damaged ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,18 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
         server = ("--server", broker.address)
         call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "3KiB"])
         for number in range(BATCHES):
-            call(["produce", "orders", f"{number} " + "x" * 500, "--key", f"k{number}", "--header", "h=1", *server])
+            call(
+                [
+                    "produce",
+                    "orders",
+                    f"{number} " + "x" * 500,
+                    "--key",
+                    f"k{number}",
+                    "--header",
+                    "h=1",
+                    *server,
+                ]
+            )
     (partition,) = (folder / "data" / "streams").glob("orders~*/0")
     return Stopped(folder / "data", partition)
 
@@ -201,7 +212,9 @@ def damage_failed(stopped: Stopped) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_each_kind_of_damage_is_a_problem(damage: Callable[[Stopped], None], said: str, offline: Any, stopped: Stopped) -> None:
+def test_each_kind_of_damage_is_a_problem(
+    damage: Callable[[Stopped], None], said: str, offline: Any, stopped: Stopped
+) -> None:
     damage(stopped)
 
     code, report = verified(offline, stopped)
@@ -209,9 +222,16 @@ def test_each_kind_of_damage_is_a_problem(damage: Callable[[Stopped], None], sai
     assert code == Exit.FAILED
     assert report["clean"] is False
     assert any(said in problem["what"] for problem in report["problems"]), report["problems"]
-    text = offline("verify", stopped.data)
-    assert text.code == Exit.FAILED
-    assert "problem: " in text.out
+
+
+def test_problems_are_told_to_people_too(offline: Any, stopped: Stopped) -> None:
+    damage_epochs(stopped)
+
+    answer = offline("verify", stopped.data)
+
+    assert answer.code == Exit.FAILED
+    assert "problem: " in answer.out
+    assert answer.out.endswith("problems\n")
 
 
 def test_an_index_that_names_no_batch_is_found(offline: Any, stopped: Stopped) -> None:
@@ -238,7 +258,9 @@ def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: St
     assert any("cut" in note["what"] for note in report["notes"])
 
 
-def test_the_broker_package_must_be_there_and_the_sentence_says_how(offline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_package_must_be_there_and_the_sentence_says_how(
+    offline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
     answer = offline("verify", tmp_path)
@@ -272,7 +294,10 @@ def test_limit_and_from_choose_batches(offline: Any, clean: Stopped) -> None:
     segment = clean.segments[0]
 
     assert len(offline("dump", segment, "-o", "json", "--limit", 1).out.splitlines()) == 1
-    assert json.loads(offline("dump", segment, "-o", "json", "--from", 1).out.splitlines()[0])["base_offset"] == 1
+    assert (
+        json.loads(offline("dump", segment, "-o", "json", "--from", 1).out.splitlines()[0])["base_offset"]
+        == 1
+    )
 
 
 @pytest.mark.parametrize("at", [HEADER_BYTES + 10, 9], ids=["in-the-body", "in-the-header"])

@@ -27,9 +27,11 @@ def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS = dict(commands(ROOT, ("tidelog",)))
-SECTIONS = dict(
-    (part.partition("\n")[0], part.partition("\n")[2]) for part in DOCUMENT.split("\n## ") if part.startswith("tidelog")
-)
+SECTIONS = {
+    part.partition("\n")[0]: part.partition("\n")[2]
+    for part in DOCUMENT.split("\n## ")
+    if part.startswith("tidelog")
+}
 
 
 def example_of(command: Any) -> str:
@@ -37,7 +39,9 @@ def example_of(command: Any) -> str:
 
 
 def options(command: Any) -> set[str]:
-    return {flag for item in command.params if item.param_type_name == "option" for flag in item.opts} - {"--help"}
+    return {flag for item in command.params if item.param_type_name == "option" for flag in item.opts} - {
+        "--help"
+    }
 
 
 def test_the_document_describes_exactly_the_commands_there_are() -> None:
@@ -89,7 +93,9 @@ def test_the_document_shows_the_example_and_every_option_and_no_other(name: str)
 def test_the_document_says_of_every_option_what_the_help_says(name: str) -> None:
     said = SECTIONS[name].replace("\\|", "|")
 
-    assert [item.name for item in COMMANDS[name].params if item.name != "help" and item.help not in said] == []
+    assert [
+        item.name for item in COMMANDS[name].params if item.name != "help" and item.help not in said
+    ] == []
 
 
 def test_the_document_has_every_exit_code() -> None:

@@ -80,15 +80,21 @@ def test_what_consume_writes_produce_takes(kind: str, tidelog: Any, piped: Any, 
 
     one, two = (json.loads(line) for line in lines(tidelog("consume", stream, "--format", "json")))
     where = ("offset", "append_time", "leader_epoch")
-    assert {name: one[name] for name in one if name not in where} == {name: two[name] for name in two if name not in where}
+    assert {name: one[name] for name in one if name not in where} == {
+        name: two[name] for name in two if name not in where
+    }
 
 
-def test_parquet_has_every_column_and_can_be_produced_again(tidelog: Any, stream: str, tmp_path: Path) -> None:
+def test_parquet_has_every_column_and_can_be_produced_again(
+    tidelog: Any, stream: str, tmp_path: Path
+) -> None:
     tidelog("produce", stream, "plain")
     tidelog("produce", stream, "keyed", "--key", "k", "--header", "h=1")
     file = tmp_path / "records.parquet"
 
-    assert lines(tidelog("consume", stream, "--format", "parquet", "--output-file", file)) == [f"2 records in {file}"]
+    assert lines(tidelog("consume", stream, "--format", "parquet", "--output-file", file)) == [
+        f"2 records in {file}"
+    ]
 
     table = pq.read_table(file)
     assert table.column_names == ["partition", "offset", "key", "value", "headers", "subject", "timestamp"]
@@ -101,12 +107,16 @@ def test_parquet_has_every_column_and_can_be_produced_again(tidelog: Any, stream
 def test_arrow_is_an_ipc_stream(tidelog: Any, stream: str) -> None:
     tidelog("produce", stream, "a", "b", "c")
 
-    table = pa.ipc.open_stream(io.BytesIO(tidelog("consume", stream, "--format", "arrow", "--max", 2).raw)).read_all()
+    table = pa.ipc.open_stream(
+        io.BytesIO(tidelog("consume", stream, "--format", "arrow", "--max", 2).raw)
+    ).read_all()
 
     assert table["value"].to_pylist() == [b"a", b"b"]
 
 
-def test_an_empty_stream_is_an_empty_answer_in_every_format(tidelog: Any, stream: str, tmp_path: Path) -> None:
+def test_an_empty_stream_is_an_empty_answer_in_every_format(
+    tidelog: Any, stream: str, tmp_path: Path
+) -> None:
     assert tidelog("consume", stream).raw == b""
     assert tidelog("consume", stream, "--format", "json").raw == b""
     assert pa.ipc.open_stream(tidelog("consume", stream, "--format", "arrow").raw).read_all().num_rows == 0
@@ -129,7 +139,9 @@ def test_a_time_ends_each_partition_at_its_first_later_record(piped: Any, tidelo
     records = [{"value": str(day), "timestamp": f"2020-01-0{day}T00:00:00Z"} for day in range(1, 6)]
     piped("produce", stream, "--format", "json", given="\n".join(map(json.dumps, records)).encode())
 
-    assert lines(tidelog("consume", stream, "--from", "2020-01-02T00:00:00Z", "--until", "2020-01-04T00:00:00Z")) == ["2", "3"]
+    assert lines(
+        tidelog("consume", stream, "--from", "2020-01-02T00:00:00Z", "--until", "2020-01-04T00:00:00Z")
+    ) == ["2", "3"]
 
 
 def test_details_say_where_and_when(tidelog: Any, stream: str) -> None:
@@ -151,7 +163,10 @@ def test_bytes_that_are_no_text_are_base64_in_json(piped: Any, tidelog: Any, str
 def test_following_shows_what_comes_and_ctrl_c_ends_it_well(cluster: Any, tidelog: Any, stream: str) -> None:
     words = [*COMMAND, "consume", stream, "--follow"]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TIDELOG_SERVER": cluster.server}
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TIDELOG_SERVER": cluster.server},
     ) as follower:
         assert follower.stdout is not None
         try:
@@ -181,7 +196,9 @@ def test_input_that_goes_on_is_produced_as_it_comes(cluster: Any, tidelog: Any, 
     assert out.startswith(b"1 records to")
 
 
-def test_a_reader_that_leaves_ends_the_writer_quietly(cluster: Any, tidelog: Any, stream: str, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_ends_the_writer_quietly(
+    cluster: Any, tidelog: Any, stream: str, tmp_path: Path
+) -> None:
     (tmp_path / "lines").write_bytes(b"x" * 100 + b"\n")
     big = tmp_path / "big"
     big.write_bytes((b"x" * 100 + b"\n") * 20_000)

@@ -14,10 +14,28 @@ def found(answer: Any) -> Any:
 def test_a_stream_is_created_with_what_is_said_and_defaults_for_the_rest(tidelog: Any) -> None:
     stream = found(
         tidelog(
-            "stream", "create", "created", "--subject", "created.>", "--partitions", 2, "--retention-bytes", "10GiB",
-            "--segment-bytes", "64MiB", "--dedupe-window", "5m", "--durability", "page-cache", "--nats-ack", "never",
-            "--label", "team=shop", "-o", "json",
-        )  # fmt: skip
+            "stream",
+            "create",
+            "created",
+            "--subject",
+            "created.>",
+            "--partitions",
+            2,
+            "--retention-bytes",
+            "10GiB",
+            "--segment-bytes",
+            "64MiB",
+            "--dedupe-window",
+            "5m",
+            "--durability",
+            "page-cache",
+            "--nats-ack",
+            "never",
+            "--label",
+            "team=shop",
+            "-o",
+            "json",
+        )
     )
 
     config = stream["config"]
@@ -45,9 +63,19 @@ def test_validate_only_changes_nothing(tidelog: Any) -> None:
 def test_an_edit_of_one_bound_keeps_the_others(tidelog: Any) -> None:
     tidelog("stream", "create", "edited", "--retention-age", "1d", "--retention-messages", "1000")
 
-    config = found(tidelog("stream", "edit", "edited", "--retention-bytes", "1MiB", "--retention-messages", "unlimited", "-o", "json"))[
-        "config"
-    ]
+    config = found(
+        tidelog(
+            "stream",
+            "edit",
+            "edited",
+            "--retention-bytes",
+            "1MiB",
+            "--retention-messages",
+            "unlimited",
+            "-o",
+            "json",
+        )
+    )["config"]
 
     assert config["retention"] == {"age_ms": 86_400_000, "bytes": 1 << 20, "messages": None}
 
@@ -55,8 +83,14 @@ def test_an_edit_of_one_bound_keeps_the_others(tidelog: Any) -> None:
 def test_a_subject_can_be_given_and_taken_away(tidelog: Any) -> None:
     tidelog("stream", "create", "subjective")
 
-    assert found(tidelog("stream", "edit", "subjective", "--subject", "a.*", "-o", "json"))["config"]["subject"] == "a.*"
-    assert found(tidelog("stream", "edit", "subjective", "--subject", "", "-o", "json"))["config"]["subject"] == ""
+    assert (
+        found(tidelog("stream", "edit", "subjective", "--subject", "a.*", "-o", "json"))["config"]["subject"]
+        == "a.*"
+    )
+    assert (
+        found(tidelog("stream", "edit", "subjective", "--subject", "", "-o", "json"))["config"]["subject"]
+        == ""
+    )
 
 
 def test_list_shows_those_whose_whole_name_matches(tidelog: Any) -> None:

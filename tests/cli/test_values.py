@@ -34,7 +34,8 @@ from tidelog.model import Record
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("7d", 604_800_000), ("1h30m", 5_400_000), ("500ms", 500), ("1.5 s", 1500), ("2w", 1_209_600_000)]
+    ("text", "ms"),
+    [("7d", 604_800_000), ("1h30m", 5_400_000), ("500ms", 500), ("1.5 s", 1500), ("2w", 1_209_600_000)],
 )
 def test_durations_are_read(text: str, ms: int) -> None:
     assert duration_ms(text, "--x") == ms
@@ -53,7 +54,15 @@ def test_a_shown_duration_reads_back_as_itself(ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("4096", 4096), ("1KiB", 1024), ("1kB", 1000), ("1.5MiB", 1_572_864), ("2g", 2_000_000_000), ("10 GiB", 10 << 30)]
+    ("text", "count"),
+    [
+        ("4096", 4096),
+        ("1KiB", 1024),
+        ("1kB", 1000),
+        ("1.5MiB", 1_572_864),
+        ("2g", 2_000_000_000),
+        ("10 GiB", 10 << 30),
+    ],
 )
 def test_sizes_are_read(text: str, count: int) -> None:
     assert size_bytes(text, "--x") == count
@@ -84,7 +93,7 @@ def test_points_are_names_offsets_moments_or_durations_ago() -> None:
 def test_a_moment_without_a_zone_is_local_time() -> None:
     found = point("2026-01-31 12:00", "--from").time
 
-    assert found == datetime(2026, 1, 31, 12).astimezone()  # noqa: DTZ001
+    assert found == datetime(2026, 1, 31, 12).astimezone()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +125,11 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
     timestamp_us=st.integers(min_value=0, max_value=10**16),
 )
 def test_a_record_comes_back_from_its_json(
-    value: bytes | None, key: bytes | None, subject: str | None, headers: tuple[tuple[str, bytes | None], ...], timestamp_us: int
+    value: bytes | None,
+    key: bytes | None,
+    subject: str | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    timestamp_us: int,
 ) -> None:
     record = Record(7, key, value, headers, subject, timestamp_us, 1, 2, "orders", 0)
 
@@ -128,7 +141,8 @@ def test_a_record_comes_back_from_its_json(
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", "7", '{"valu": 1}', '{"value_base64": "%%"}', '{"value": "x", "headers": 7}', '{"value": "x", "timestamp": "noon"}',
+    ["", "[]", "7", '{"valu": 1}', '{"value_base64": "%%"}', '{"value": "x", "headers": 7}',
+     '{"value": "x", "timestamp": "noon"}',
      '{"value": "x", "timestamp": "2026-01-31T12:00:00"}', '{"value": "x", "subject": 5}'],
 )  # fmt: skip
 def test_json_that_is_no_record_is_refused_with_what_would_be_right(line: str) -> None:

@@ -16,7 +16,9 @@ from support.broker import BrokerProcess
 from support.nats_server import NatsServer
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text(encoding="utf-8")
-BLOCKS: list[tuple[str, str]] = re.findall(r"^```(console|python)\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+BLOCKS: list[tuple[str, str]] = re.findall(
+    r"^```(console|python)\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL
+)
 SECONDS_MAX = 200
 
 
@@ -38,7 +40,13 @@ def run(kind: str, text: str, cluster: Addresses, folder: Path) -> str:
         words = [sys.executable, "-c", text]
     else:
         calls = "\n".join(line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
-        words = ["bash", "-euo", "pipefail", "-c", f'tidelog() {{ "{sys.executable}" -m tidelog.cli "$@"; }}\n{calls}']
+        words = [
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            f'tidelog() {{ "{sys.executable}" -m tidelog.cli "$@"; }}\n{calls}',
+        ]
     done = subprocess.run(
         words, cwd=folder, env={**os.environ, "TIDELOG_SERVER": cluster.server},
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False,

@@ -64,7 +64,8 @@ async def publish(js: Any, options: argparse.Namespace) -> dict[str, float]:
     value = os.urandom(options.size)
 
     async def spend(seconds: float, records_max: int) -> dict[str, float]:
-        span, futures = Span(seconds), []
+        futures: list[asyncio.Future[Any]] = []
+        span = Span(seconds)
         while not span.over and len(futures) < records_max:
             futures.append(await js.publish_async(options.subject, value, wait_stall=ACK_SECONDS_MAX))
         # Each acknowledgement is looked at: one that is an error raises.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import importlib.util
 import os
 import re
@@ -130,12 +131,10 @@ class Kafka(Server):
 
     def create(self, topic: str, *, fsync: bool) -> None:
         """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""
-        from confluent_kafka.admin import NewTopic
-
         config = {"file.delete.delay.ms": "0"}
         if fsync:
             config["flush.messages"] = "1"
-        wanted = NewTopic(topic, num_partitions=1, replication_factor=1, config=config)
+        wanted = _admin_api().NewTopic(topic, num_partitions=1, replication_factor=1, config=config)
         # The client must outlive its futures.
         admin = self._admin()
         for future in admin.create_topics([wanted]).values():
@@ -147,6 +146,9 @@ class Kafka(Server):
             future.result(REQUEST_SECONDS_MAX)
 
     def _admin(self) -> Any:
-        from confluent_kafka.admin import AdminClient
+        return _admin_api().AdminClient({"bootstrap.servers": self.address, "log_level": 2})
 
-        return AdminClient({"bootstrap.servers": self.address, "log_level": 2})
+
+def _admin_api() -> Any:
+    """Imported late: it is an optional package, and loads a large library."""
+    return importlib.import_module("confluent_kafka.admin")

@@ -265,7 +265,7 @@ async def resolve_start(
             log_start_offset=log.start_offset,
             log_end_offset=log.end_offset,
         )
-        return position.offset, epoch
+        return position.offset, _epoch_before(partition, position.offset) if epoch is None else epoch
     if kind == "latest":
         return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
     if kind == "timestamp_us":

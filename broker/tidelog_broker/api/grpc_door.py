@@ -56,7 +56,7 @@ SERVER_OPTIONS = (
 
 # Not in the stubs.
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
-_GONE: type[Exception] = grpc.aio.BaseError  # type: ignore[attr-defined]
+_GONE: type[Exception] = grpc.aio.BaseError
 
 Observe = Callable[[str, str], None]
 """Called with the rpc's name and the code of its outcome ("OK" or an error code)."""

@@ -151,7 +151,9 @@ class Broker:
         """Opens the log of every partition that the image places here; everything read is then on disk."""
         image = self.controller.image
         wanted = [want for stream in image.streams.values() for want in self._wanted(stream)]
-        opened = await self.in_housekeeping_thread(lambda: self._store.open_all(wanted, same_boot=same_boot))
+        opened = await self.in_housekeeping_thread(
+            lambda: self._store.open_all(wanted, same_boot=same_boot, threads=self._flush_threads)
+        )
         self.strays = opened.strays
         for path in opened.strays:
             log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)

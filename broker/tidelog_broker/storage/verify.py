@@ -116,7 +116,9 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
     findings = report.findings
     failure = directory.failure()
     if failure is not None:
-        findings.problem(f"{directory.path}/FAILED", f"a flush failed ({failure}); what is on disk is unknown")
+        findings.problem(
+            f"{directory.path}/FAILED", f"a flush failed ({failure}); what is on disk is unknown"
+        )
     report.metadata_entries = verify_metadata(files, directory.raft_folder, findings)
     checkpoints, ends = _checkpoints(files, f"{directory.path}/checkpoints", findings)
     report.stopped_cleanly = ends is not None
@@ -137,7 +139,8 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
             report.logs.append(log)
     for key in sorted(set(checkpoints._tables["recovery-points"]) - seen):
         findings.problem(
-            f"{directory.path}/checkpoints", f"partition {key[1]} of stream {key[0].hex()} has no folder any more"
+            f"{directory.path}/checkpoints",
+            f"partition {key[1]} of stream {key[0].hex()} has no folder any more",
         )
     return report
 
@@ -176,7 +179,9 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
             continue
         for name in files.list(path):
             if name.startswith(".quarantine-"):
-                findings.problem(f"{path}/{name}", "a log that was quarantined: its end or history is unknown")
+                findings.problem(
+                    f"{path}/{name}", "a log that was quarantined: its end or history is unknown"
+                )
             elif not name.isdigit():
                 findings.problem(f"{path}/{name}", "not the folder of a partition; nothing uses it")
             else:
@@ -185,7 +190,9 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
 
 
 def _log_bytes(files: Files, folder: str) -> int:
-    return sum(files.file_size(f"{folder}/{name}") for name in files.list(folder) if segment_base(name) is not None)
+    return sum(
+        files.file_size(f"{folder}/{name}") for name in files.list(folder) if segment_base(name) is not None
+    )
 
 
 def _shared_lock(path: str) -> Unlock:
@@ -207,9 +214,13 @@ def _shared_lock(path: str) -> Unlock:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report as JSON and, with ``--progress``, a line ``done total`` now and then to stderr."""
-    parser = argparse.ArgumentParser(prog="tidelog-broker verify", description="Check a data directory offline.")
+    parser = argparse.ArgumentParser(
+        prog="tidelog-broker verify", description="Check a data directory offline."
+    )
     parser.add_argument("data_dir", help="a broker's data directory")
-    parser.add_argument("--progress", action="store_true", help="bytes read and bytes in all, to standard error")
+    parser.add_argument(
+        "--progress", action="store_true", help="bytes read and bytes in all, to standard error"
+    )
     options = parser.parse_args(arguments)
     last = 0.0
 

@@ -104,7 +104,8 @@ def verify_log(
     stream, number = folder.rsplit("/", 2)[-2:]
     if not stream.endswith(f"~{identity[0].hex()[:8]}") or number != str(identity[1]):
         findings.problem(
-            f"{folder}/identity", f"the folder belongs to partition {identity[1]} of stream {id_text(identity[0])}"
+            f"{folder}/identity",
+            f"the folder belongs to partition {identity[1]} of stream {id_text(identity[0])}",
         )
         return None
     for name in files.list(folder):
@@ -156,7 +157,9 @@ class _Check:
         if report.segments == 0:
             self._first_segment(path, base)
         elif self._next_offset is not None and base != self._next_offset:
-            self._problem(path, f"the segment begins at offset {base}, the one before it ends at {self._next_offset}")
+            self._problem(
+                path, f"the segment begins at offset {base}, the one before it ends at {self._next_offset}"
+            )
         size = self._files.file_size(path)
         file = self._files.open(path)
         starts: dict[int, int] = {}
@@ -182,23 +185,35 @@ class _Check:
         self.report.end_offset = base
         if base > self._expected.log_start_offset:
             self._problem(
-                path, f"the log begins at offset {base}, though it may be read from {self._expected.log_start_offset} on"
+                path,
+                f"the log begins at offset {base}, though it may be read from "
+                f"{self._expected.log_start_offset} on",
             )
 
     def _batch(self, path: str, found: Sound) -> None:
         header, before = found.header, self._last
         where = f"at byte {found.position} (offset {header.base_offset})"
         if header.record_count != header.last_offset_delta + 1 and not header.compacted:
-            self._problem(path, f"{where}: {header.record_count} records take {header.last_offset_delta + 1} offsets")
+            self._problem(
+                path, f"{where}: {header.record_count} records take {header.last_offset_delta + 1} offsets"
+            )
         if before is not None:
             if header.leader_epoch < before.leader_epoch:
-                self._problem(path, f"{where}: leader epoch {header.leader_epoch} follows {before.leader_epoch}")
+                self._problem(
+                    path, f"{where}: leader epoch {header.leader_epoch} follows {before.leader_epoch}"
+                )
             if header.append_time_us < before.append_time_us:
-                self._problem(path, f"{where}: the append time goes back by {before.append_time_us - header.append_time_us} µs")
+                self._problem(
+                    path,
+                    f"{where}: the append time goes back to {header.append_time_us} µs from "
+                    f"{before.append_time_us}",
+                )
         if self._epochs is not None:
             known = self._epochs.epoch_at(header.base_offset)
             if known != header.leader_epoch:
-                self._problem(path, f"{where}: leader epoch {header.leader_epoch}, leader-epochs says {known}")
+                self._problem(
+                    path, f"{where}: leader epoch {header.leader_epoch}, leader-epochs says {known}"
+                )
         self._last = header
         self._next_offset = header.next_offset
         self.report.batches += 1
@@ -209,12 +224,23 @@ class _Check:
         point = self._expected.recovery_point
         durable = point is not None and (base, found.position) < (point.segment_base, point.position)
         what = f"at byte {found.position}: {found.reason}"
-        if last and found.next_position is None and not durable and self._expected.clean_end is None and found.cut_short:
+        if (
+            last
+            and found.next_position is None
+            and not durable
+            and self._expected.clean_end is None
+            and found.cut_short
+        ):
             self._findings.note(
-                path, f"{what}; a crash cut the last {size - found.position} bytes short, recovery will set them aside"
+                path,
+                f"{what}; a crash cut the last {size - found.position} bytes short, recovery sets them aside",
             )
             return
-        behind = "nothing sound follows" if found.next_position is None else f"sound again at byte {found.next_position}"
+        behind = (
+            "nothing sound follows"
+            if found.next_position is None
+            else f"sound again at byte {found.next_position}"
+        )
         self._problem(path, f"{what}; {behind}")
         self._next_offset = None
 
@@ -227,12 +253,16 @@ class _Check:
         offsets, times = (read_file(self._files, path) for path in paths)
         index = SparseIndex.load(base, offsets, times, size)
         if index.stale:
-            self._findings.note(paths[0], "the index holds entries that do not check; it is made anew when used")
+            self._findings.note(
+                paths[0], "the index holds entries that do not check; it is made anew when used"
+            )
         position = index.position_after(-1)
         while position is not None:
             relative = starts.get(position)
             if relative is None or index.position_at_or_before(relative) != position:
-                self._problem(paths[0], f"the index names byte {position}, where no batch of that offset begins")
+                self._problem(
+                    paths[0], f"the index names byte {position}, where no batch of that offset begins"
+                )
                 return
             position = index.position_after(position)
 
@@ -270,8 +300,9 @@ class _Check:
         if report.segments and found != (end.log_end_offset, end.segment_base, end.size):
             self._findings.problem(
                 self._folder,
-                f"the log ends at offset {report.end_offset}, byte {report.end[1]} of segment {report.end[0]}; the clean "
-                f"stop left it at {end.log_end_offset}, byte {end.size} of segment {end.segment_base}",
+                f"the log ends at offset {report.end_offset}, byte {report.end[1]} of segment "
+                f"{report.end[0]}; the clean stop left it at {end.log_end_offset}, byte {end.size} of "
+                f"segment {end.segment_base}",
             )
 
     def _check_history(self) -> None:
@@ -281,5 +312,6 @@ class _Check:
             if start.start_offset > self.report.end_offset:
                 self._findings.problem(
                     f"{self._folder}/leader-epochs",
-                    f"epoch {start.epoch} begins at offset {start.start_offset}, behind the end {self.report.end_offset}",
+                    f"epoch {start.epoch} begins at offset {start.start_offset}, behind the log's end "
+                    f"({self.report.end_offset})",
                 )

@@ -31,7 +31,9 @@ def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
         findings.problem(folder, "the metadata log has no segment")
         return 0
     if bases[0] > covered + 1:
-        findings.problem(folder, f"the metadata log begins at entry {bases[0]}, and no snapshot covers those before")
+        findings.problem(
+            folder, f"the metadata log begins at entry {bases[0]}, and no snapshot covers those before"
+        )
     entries, following, term = 0, bases[0], 0
     for base in bases:
         path = f"{folder}/{base:020d}.log"
@@ -42,7 +44,8 @@ def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
         following = base + count
     if following - 1 < max(commit, covered):
         findings.problem(
-            folder, f"the metadata log ends at entry {following - 1}, though {max(commit, covered)} was committed"
+            folder,
+            f"the metadata log ends at entry {following - 1}, though {max(commit, covered)} was committed",
         )
     return entries
 
@@ -52,7 +55,9 @@ def _check_hard_state(files: Files, folder: str, findings: Findings) -> int:
     path = f"{folder}/hard-state"
     state = unpack_hard_state(read_file(files, path)) if files.exists(path) else None
     if state is None:
-        findings.problem(path, "the hard state is missing or fails its checksum, and with it this broker's vote")
+        findings.problem(
+            path, "the hard state is missing or fails its checksum, and with it this broker's vote"
+        )
         return 0
     return state.commit
 

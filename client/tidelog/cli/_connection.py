@@ -32,7 +32,8 @@ def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
             await client.open()
         except Unavailable as error:
             raise CommandError(
-                f"no broker answers at {server}; `tidelog dev` starts one, --server names another", Exit.UNAVAILABLE
+                f"no broker answers at {server}; `tidelog dev` starts one, --server names another",
+                Exit.UNAVAILABLE,
             ) from error
         async with client:
             return await work(client)

@@ -35,7 +35,9 @@ class Results:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist()
+    rows: list[dict[str, Any]] = (
+        ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist()
+    )
     return rows
 
 

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import nats
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+import nats
 import tidelog
 from tidelog.cli._errors import fail
 from tidelog.cli._host_metrics import Message, Sampler, host_token
@@ -103,7 +103,10 @@ async def _all_recorded(tail: asyncio.Task[None], recorded: Recorded) -> None:
         if tail.done():
             tail.result()
         if asyncio.get_running_loop().time() > deadline:
-            fail(f"of {recorded.published} messages {recorded.records} came back within {CATCH_UP_SECONDS_MAX:g} s")
+            fail(
+                f"of {recorded.published} messages {recorded.records} came back "
+                f"within {CATCH_UP_SECONDS_MAX:g} s"
+            )
         await asyncio.sleep(0.01)
 
 
@@ -128,5 +131,9 @@ async def _tail(client: tidelog.Client, stream: str, recorded: Recorded, screen:
 def _line(record: Record) -> Text:
     value = (record.value or b"").decode(errors="replace")
     return Text.assemble(
-        f"   {record.partition}@{record.offset:<6}", (f"{record.subject}  ", "cyan"), value, no_wrap=True, overflow="ellipsis"
+        f"   {record.partition}@{record.offset:<6}",
+        (f"{record.subject}  ", "cyan"),
+        value,
+        no_wrap=True,
+        overflow="ellipsis",
     )

@@ -32,7 +32,7 @@ class Sampler:
         self._busiest()
 
     def sample(self) -> list[Message]:
-        """Percent of each core and of memory, MiB/s of disks and network, once a second the busiest processes."""
+        """Percent of cores and memory, MiB/s of disks and network; once a second the busiest processes."""
         now = time.monotonic()
         seconds, self._at = max(now - self._at, 1e-6), now
         found = [

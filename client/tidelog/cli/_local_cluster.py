@@ -64,13 +64,17 @@ def check_writable(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        fail(f"cannot write to {folder}: {error.strerror}; choose another folder with --data", Exit.ENVIRONMENT)
+        fail(
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --data", Exit.ENVIRONMENT
+        )
 
 
 class LocalCluster:
     """See the module; `stop` ends what was started, the broker first."""
 
-    def __init__(self, folder: Path, addresses: Addresses, signals: Signals, *, logs_kept: bool = True) -> None:
+    def __init__(
+        self, folder: Path, addresses: Addresses, signals: Signals, *, logs_kept: bool = True
+    ) -> None:
         self.folder = folder
         self._logs_kept = logs_kept
         self.addresses = addresses

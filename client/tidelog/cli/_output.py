@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-
 PIPE_WIDTH = 240
 """Tables in a pipe are not folded at the 80 columns of a terminal that is not there."""
 
@@ -49,7 +48,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Se
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row))
+        made.add_row(
+            *(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row)
+        )
     return made
 
 

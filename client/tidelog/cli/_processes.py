@@ -227,11 +227,20 @@ def check_port(host: str, port: int, option: str) -> None:
         try:
             probe.bind((host, port))
         except PermissionError:
-            fail(f"this user may not listen on port {port} of {host}; choose another with {option}", Exit.ENVIRONMENT)
+            fail(
+                f"this user may not listen on port {port} of {host}; choose another with {option}",
+                Exit.ENVIRONMENT,
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                fail(f"port {port} of {host} is in use; stop what uses it or choose another with {option}", Exit.ENVIRONMENT)
-            fail(f"cannot listen on {host}:{port}: {error.strerror}; choose another with {option}", Exit.ENVIRONMENT)
+                fail(
+                    f"port {port} of {host} is in use; stop what uses it or choose another with {option}",
+                    Exit.ENVIRONMENT,
+                )
+            fail(
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another with {option}",
+                Exit.ENVIRONMENT,
+            )
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:

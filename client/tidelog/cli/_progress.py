@@ -7,7 +7,14 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from tidelog.cli._output import console
 
@@ -42,7 +49,9 @@ class Counter:
             self._progress.add_task(self._what, total=self._total)
         rate = count / max(time.monotonic() - self._begun, 1e-9)
         text = f"{count:,} {self._what} ({rate:,.0f} a second)"
-        self._progress.update(self._progress.task_ids[0], completed=bytes_done, total=self._total, description=text)
+        self._progress.update(
+            self._progress.task_ids[0], completed=bytes_done, total=self._total, description=text
+        )
 
     def set_total(self, bytes_total: int) -> None:
         self._total = bytes_total

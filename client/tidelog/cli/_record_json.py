@@ -16,7 +16,18 @@ from tidelog.cli._values import show_time_us
 from tidelog.errors import InvalidRequest
 from tidelog.model import Headers, Record
 
-FIELDS = ("stream", "partition", "offset", "leader_epoch", "append_time", "timestamp", "subject", "key", "value", "headers")
+FIELDS = (
+    "stream",
+    "partition",
+    "offset",
+    "leader_epoch",
+    "append_time",
+    "timestamp",
+    "subject",
+    "key",
+    "value",
+    "headers",
+)
 
 
 class GivenRecord(NamedTuple):
@@ -61,7 +72,9 @@ def from_json(line: str) -> GivenRecord:
         raise InvalidRequest(f'a record is an object like {{"value": "text"}}, not {line[:60]!r}')
     unknown = [name for name in found if name.removesuffix("_base64") not in FIELDS]
     if unknown:
-        raise InvalidRequest(f"a record has no field {unknown[0]!r}; it has key, value, headers, subject, timestamp")
+        raise InvalidRequest(
+            f"a record has no field {unknown[0]!r}; it has key, value, headers, subject, timestamp"
+        )
     return GivenRecord(
         value=_bytes(found, "value"),
         key=_bytes(found, "key"),
@@ -110,7 +123,9 @@ def _headers(found: object) -> Headers:
         return ()
     if isinstance(found, dict):
         found = [{"name": name, "value": value} for name, value in found.items()]
-    if not isinstance(found, list) or not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in found):
+    if not isinstance(found, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("name"), str) for item in found
+    ):
         raise InvalidRequest('headers are {"name": "value"} or [{"name": "n", "value": "v"}]')
     return tuple((item["name"], _bytes(item, "value")) for item in found)
 

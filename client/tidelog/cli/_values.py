@@ -57,7 +57,8 @@ def size_bytes(text: str, option: str) -> int:
     unit = found[2].lower() if found is not None else ""
     if found is None or unit not in _SIZE_BYTES:
         fail(f"{option}: {text!r} is no size; write it like 512MiB, 1GB or 4096", Exit.USAGE)
-    return round(float(found[1]) * _SIZE_BYTES[unit])
+    count: int = round(float(found[1]) * _SIZE_BYTES[unit])
+    return count
 
 
 def show_bytes(count: float) -> str:

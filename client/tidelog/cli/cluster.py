@@ -68,11 +68,23 @@ def replicas(
     rows = [
         (
             f"{r.name}/{r.partition}", r.broker_id, "leader" if r.leader else "follower", _state(r),
-            r.log_start_offset, r.high_watermark, r.log_end_offset, r.durable_offset, show_bytes(r.bytes), r.segments,
+            r.log_start_offset, r.high_watermark, r.log_end_offset, r.durable_offset,
+            show_bytes(r.bytes), r.segments,
         )
         for r in found
     ]  # fmt: skip
-    columns = ("partition", "broker", "role", "state", "start", "committed", "end", "on disk", "size", "segments")
+    columns = (
+        "partition",
+        "broker",
+        "role",
+        "state",
+        "start",
+        "committed",
+        "end",
+        "on disk",
+        "size",
+        "segments",
+    )
     console().print(table(columns, rows, right=columns[4:]))
 
 

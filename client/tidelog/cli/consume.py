@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,20 +48,33 @@ class _Wanted:
 
 def consume(
     stream: str = typer.Argument(help="The stream's name."),
-    follow: bool = typer.Option(False, "--follow", "-f", help="Wait for new records at the end; Ctrl-C ends it, with code 0."),
+    follow: bool = typer.Option(
+        False, "--follow", "-f", help="Wait for new records at the end; Ctrl-C ends it, with code 0."
+    ),
     from_: str = typer.Option(
-        "earliest", "--from", help="Where to begin: earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or how long ago (15m)."
+        "earliest",
+        "--from",
+        help="Where to begin: earliest, latest, an offset, a time (2026-01-31T12:00:00Z) "
+        "or how long ago (15m).",
     ),
     until: str | None = typer.Option(
         None, "--until", help="Where to end, without it: an offset, a time, or latest (the end as it is now)."
     ),
     max_: int | None = typer.Option(None, "--max", "-n", min=1, help="At most so many records."),
-    partition: list[int] | None = typer.Option(None, "--partition", "-p", min=0, help="Only this partition; repeatable."),
-    format_: Format = typer.Option(
-        Format.TEXT, "--format", help="text: values, a line each; json: an object a line; arrow: an IPC stream; parquet: a file."
+    partition: list[int] | None = typer.Option(
+        None, "--partition", "-p", min=0, help="Only this partition; repeatable."
     ),
-    details: bool = typer.Option(False, "--details", help="With text: partition, offset, time, subject and key before each value."),
-    output_file: Path | None = typer.Option(None, "--output-file", help="Write there instead of to standard output."),
+    format_: Format = typer.Option(
+        Format.TEXT,
+        "--format",
+        help="text: values, a line each; json: an object a line; arrow: an IPC stream; parquet: a file.",
+    ),
+    details: bool = typer.Option(
+        False, "--details", help="With text: partition, offset, time, subject and key before each value."
+    ),
+    output_file: Path | None = typer.Option(
+        None, "--output-file", help="Write there instead of to standard output."
+    ),
     server: str = SERVER,
 ) -> None:
     """Read records; without --follow, up to the end as it is now."""
@@ -144,11 +157,11 @@ class _Work:
             self.records += count
         return self.records == self._wanted.records_max
 
-    def _end(self) -> int | str | None:
+    def _end(self) -> int | Literal["latest"] | None:
         until = self._wanted.until
         if until is None or until.time is not None:
             return None
-        return until.offset if until.name is None else until.name
+        return until.offset if until.name is None else "latest"
 
     @contextlib.contextmanager
     def _output(self) -> Iterator[RecordOutput]:
@@ -178,7 +191,8 @@ async def _partitions(client: tidelog.Client, wanted: _Wanted) -> Sequence[int]:
     until_offset = wanted.until is not None and wanted.until.offset is not None
     if len(numbers) > 1 and (wanted.start.offset is not None or until_offset):
         fail(
-            f"an offset belongs to one partition, and {wanted.stream} has {count}; add --partition, or give a time",
+            f"an offset belongs to one partition, and {wanted.stream} has {count}; "
+            "add --partition, or give a time",
             Exit.USAGE,
         )
     return numbers

@@ -65,7 +65,9 @@ class _Run:
 
 
 def demo(
-    seconds: float = typer.Option(8.0, "--seconds", min=1.0, max=600.0, help="How long to record this machine's metrics."),
+    seconds: float = typer.Option(
+        8.0, "--seconds", min=1.0, max=600.0, help="How long to record this machine's metrics."
+    ),
     output: Output = OUTPUT,
 ) -> None:
     """See the whole idea run: NATS messages, the log, Spark, Parquet. Leaves nothing behind.
@@ -119,8 +121,10 @@ def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Results]:
         run.cluster.start_broker(_own_settings(run.folder))
         run.say(f"broker       {at.server} (gRPC), {at.http}/metrics")
     with run.step("record", f"A stream that records {SUBJECT}, and {seconds:g} s of this machine's metrics"):
-        run.say("The publisher is an unmodified NATS client: it sends JSON to host.<name>.<kind> and knows nothing")
-        run.say("of Tidelog. The broker subscribes, writes Arrow batches and fsyncs them; below they come back.")
+        run.say("The publisher is a plain NATS client: it sends JSON to host.<name>.<kind> and knows nothing")
+        run.say(
+            "of Tidelog. The broker subscribes, writes Arrow batches and fsyncs them; below they come back."
+        )
         recorded = run_async(
             run.signals, lambda: publish_and_tail(at.server, at.nats, STREAM, SUBJECT, seconds, run.screen)
         )
@@ -143,7 +147,13 @@ def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Results]:
 
 def _run_spark(run: _Run) -> dict[str, float]:
     argv = python_module(
-        JOB, "--server", run.cluster.addresses.server, "--stream", STREAM, "--output", str(run.folder / "parquet")
+        JOB,
+        "--server",
+        run.cluster.addresses.server,
+        "--stream",
+        STREAM,
+        "--output",
+        str(run.folder / "parquet"),
     )
     out, log = run.folder / "spark.out", run.folder / "spark.log"
     env = _own_settings(run.folder)

@@ -27,12 +27,20 @@ def default_folder() -> Path:
 
 def dev(
     data: Path | None = typer.Option(
-        None, "--data", help="Folder for data and logs; kept between runs. Default: ~/.local/share/tidelog/dev."
+        None,
+        "--data",
+        help="Folder for data and logs; kept between runs. Default: ~/.local/share/tidelog/dev.",
     ),
-    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen on; loopback: this machine only."),
+    host: str = typer.Option(
+        "127.0.0.1", "--host", help="Address to listen on; loopback: this machine only."
+    ),
     port: int = typer.Option(9210, "--port", min=1, max=65535, help="The broker's gRPC port."),
     http_port: int = typer.Option(
-        9211, "--http-port", min=1, max=65535, help="The broker's HTTP port: /metrics, /healthz, /debug/state."
+        9211,
+        "--http-port",
+        min=1,
+        max=65535,
+        help="The broker's HTTP port: /metrics, /healthz, /debug/state.",
     ),
     nats_port: int = typer.Option(4222, "--nats-port", min=1, max=65535, help="The NATS server's port."),
     output: Output = OUTPUT,
@@ -69,7 +77,9 @@ def dev(
     if killed:
         fail(f"did not stop in time and was killed: {', '.join(killed)}; see the logs in {folder}")
     if ended is not None:
-        fail(f"the {ended.name} ended with code {ended.process.returncode}: {ended.last_words()} ({ended.log})")
+        fail(
+            f"the {ended.name} ended with code {ended.process.returncode}: {ended.last_words()} ({ended.log})"
+        )
     screen.print("stopped; the data is kept in", str(folder))
 
 
@@ -137,7 +147,11 @@ def _lock(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
-        fail(f"another tidelog dev (process {owner}) uses {folder}; stop it, or choose another folder with --data", Exit.ENVIRONMENT)
+        fail(
+            f"another tidelog dev (process {owner}) uses {folder}; "
+            "stop it, or choose another folder with --data",
+            Exit.ENVIRONMENT,
+        )
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd

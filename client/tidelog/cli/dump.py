@@ -19,7 +19,15 @@ from tidelog.cli._record_json import to_json
 from tidelog.cli._values import show_time_us
 from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.model import Record, id_bytes, id_text
-from tidelog.records import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, Columns, Compression, decode_batch, header_crc
+from tidelog.records import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Columns,
+    Compression,
+    decode_batch,
+    header_crc,
+)
 from tidelog.records.checksum import crc32c
 from tidelog.records.layout import check_framing
 
@@ -37,7 +45,9 @@ class Place(NamedTuple):
 
 def dump(
     file: Path = typer.Argument(help="A segment file (….log) of a data directory."),
-    records: bool = typer.Option(False, "--records", help="Show the records too, not only the batches' headers."),
+    records: bool = typer.Option(
+        False, "--records", help="Show the records too, not only the batches' headers."
+    ),
     limit: int | None = typer.Option(None, "--limit", "-n", min=1, help="At most so many batches."),
     offset: int = typer.Option(0, "--from", min=0, help="Begin with the batch that holds this offset."),
     stream_id: str | None = typer.Option(
@@ -58,7 +68,11 @@ def dump(
     if not file.is_file():
         fail(f"{file} is no file" if file.exists() else f"there is no file {file}", Exit.NOT_FOUND)
     if output is Output.TABLE:
-        whose = "unknown, so header CRCs are not checked" if place is None else f"{id_text(place.stream_id)}/{place.partition}"
+        whose = (
+            "unknown, so header CRCs are not checked"
+            if place is None
+            else f"{id_text(place.stream_id)}/{place.partition}"
+        )
         sys.stdout.write(f"{file}\nstream id/partition: {whose}\n")
     shown = 0
     for position, header, batch in _batches(file):
@@ -185,15 +199,24 @@ def _print_json(position: int, header: BatchHeader, batch: pa.Buffer, wrong: str
 
 def _row_json(record: Record) -> dict[str, Any]:
     row = to_json(record)
-    return {name: value for name, value in row.items() if name not in ("stream", "partition", "leader_epoch", "append_time")}
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in ("stream", "partition", "leader_epoch", "append_time")
+    }
 
 
 def _print_text(position: int, header: BatchHeader, batch: pa.Buffer, wrong: str, records: bool) -> None:
     found = _fields(position, header, wrong)
-    producer = "" if found["producer_id"] is None else f" producer {found['producer_id']} sequence {found['base_sequence']}"
+    producer = (
+        ""
+        if found["producer_id"] is None
+        else f" producer {found['producer_id']} sequence {found['base_sequence']}"
+    )
     columns = ", ".join(found["columns"]) or "value only"
     sys.stdout.write(
-        f"\nbyte {position}: offsets {header.base_offset}–{header.last_offset}, {header.record_count} records, "
+        f"\nbyte {position}: offsets {header.base_offset}–{header.last_offset}, "
+        f"{header.record_count} records, "
         f"{header.length} bytes, epoch {header.leader_epoch}, {found['compression']}, {columns}{producer}\n"
         f"  appended {found['append_time']}, timestamps {found['timestamp_min']} – {found['timestamp_max']}, "
         f"CRCs {found['header_crc']} {found['body_crc']}{' DAMAGED' if wrong else ''}\n"

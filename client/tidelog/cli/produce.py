@@ -45,21 +45,32 @@ class Format(StrEnum):
 
 def produce(
     stream: str = typer.Argument(help="The stream's name."),
-    values: list[str] | None = typer.Argument(None, help="Values, a record each; without them the input is read."),
+    values: list[str] | None = typer.Argument(
+        None, help="Values, a record each; without them the input is read."
+    ),
     file: Path | None = typer.Option(None, "--file", "-f", help="Read this file instead of standard input."),
     format_: Format = typer.Option(
-        Format.LINES, "--format", help="lines: a value each; json: objects like those of consume --format json, "
-        "a line each; raw: the whole input is one value; arrow, parquet: columns key, value, headers, subject, timestamp.",
-    ),  # fmt: skip
-    key: str | None = typer.Option(None, "--key", "-k", help="Key of every record; equal keys share a partition."),
+        Format.LINES,
+        "--format",
+        help="lines: a value each; json: objects like those of consume --format json, "
+        "a line each; raw: the whole input is one value; arrow, parquet: columns key, value, headers, "
+        "subject, timestamp.",
+    ),
+    key: str | None = typer.Option(
+        None, "--key", "-k", help="Key of every record; equal keys share a partition."
+    ),
     key_separator: str | None = typer.Option(
         None, "--key-separator", help="Lines are KEY, this, VALUE, for example --key-separator :"
     ),
-    header: list[str] | None = typer.Option(None, "--header", "-H", help="NAME=VALUE, added to every record; repeatable."),
+    header: list[str] | None = typer.Option(
+        None, "--header", "-H", help="NAME=VALUE, added to every record; repeatable."
+    ),
     subject: str | None = typer.Option(None, "--subject", help="Subject to store with every record."),
     partition: int | None = typer.Option(None, "--partition", "-p", min=0, help="Only to this partition."),
     compression: str = typer.Option("none", "--compression", help="none, lz4 or zstd."),
-    acks: str = typer.Option("all", "--acks", help="all: committed; leader: durable on the leader; none: accepted."),
+    acks: str = typer.Option(
+        "all", "--acks", help="all: committed; leader: durable on the leader; none: accepted."
+    ),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
@@ -67,7 +78,9 @@ def produce(
 
     The input is read as it comes, so `tail -f log | tidelog produce logs` works.
     """
-    given = GivenRecord(None, None if key is None else key.encode(), _headers(header), subject, None, partition)
+    given = GivenRecord(
+        None, None if key is None else key.encode(), _headers(header), subject, None, partition
+    )
     if values and file is not None:
         fail("give values or --file, not both", Exit.USAGE)
     if values and format_ not in (Format.LINES, Format.JSON):
@@ -101,7 +114,9 @@ def _report(stream: str, work: _Work, receipts: list[Receipt], output: Output) -
             sys.stdout.write(f"{stream}/{receipt.partition} offset {receipt.offset}{last}{again}\n")
     else:
         rate = work.records / work.seconds if work.seconds > 0 else 0.0
-        sys.stdout.write(f"{work.records} records to {stream} in {work.seconds:.2f} s ({rate:,.0f} a second)\n")
+        sys.stdout.write(
+            f"{work.records} records to {stream} in {work.seconds:.2f} s ({rate:,.0f} a second)\n"
+        )
 
 
 class _Work:
@@ -184,13 +199,17 @@ class _Work:
         if self._format is Format.PARQUET and file is None:
             fail("parquet cannot be read from a pipe; give --file", Exit.USAGE)
         try:
-            batches = _parquet_batches(source) if self._format is Format.PARQUET else pa.ipc.open_stream(source)
+            batches = (
+                _parquet_batches(source) if self._format is Format.PARQUET else pa.ipc.open_stream(source)
+            )
             for batch in batches:
                 columns = [name for name in batch.schema.names if name in RECORD_COLUMNS]
                 self.records += batch.num_rows
                 self.bytes += batch.nbytes
                 if batch.num_rows:
-                    for receipt in await producer.send_batch(batch.select(columns), partition=self._given.partition):
+                    for receipt in await producer.send_batch(
+                        batch.select(columns), partition=self._given.partition
+                    ):
                         yield receipt
         except pa.ArrowException as error:
             fail(f"{file or 'the input'} is not {self._format}: {error}", Exit.USAGE)
@@ -216,7 +235,9 @@ class _Work:
             return given._replace(value=line)
         key, found_separator, value = line.partition(self._separator)
         if not found_separator:
-            raise InvalidRequest(f"line {number} has no {self._separator.decode()!r} between key and value: {line[:60]!r}")
+            raise InvalidRequest(
+                f"line {number} has no {self._separator.decode()!r} between key and value: {line[:60]!r}"
+            )
         return given._replace(key=key, value=value)
 
     def _count(self, record: GivenRecord) -> None:

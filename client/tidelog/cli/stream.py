@@ -22,7 +22,15 @@ from tidelog.cli._values import (
     show_time_us,
     size_bytes,
 )
-from tidelog.model import Durability, NatsAck, Retention, StreamConfig, StreamDescription, StreamSettings, id_text
+from tidelog.model import (
+    Durability,
+    NatsAck,
+    Retention,
+    StreamConfig,
+    StreamDescription,
+    StreamSettings,
+    id_text,
+)
 
 EXAMPLES = {
     "create": "tidelog stream create orders --subject 'orders.>' --partitions 1 --retention-age 30d",
@@ -40,19 +48,47 @@ app = typer.Typer(
 )
 
 NAME: Any = typer.Argument(help="The stream's name.")
-SUBJECT: Any = typer.Option(None, "--subject", help="NATS subject pattern to record, for example 'orders.>'; '' for none.")
-PARTITIONS: Any = typer.Option(None, "--partitions", help="How many partitions; may grow later, never shrink. Default: 1.")
-REPLICATION: Any = typer.Option(None, "--replication-factor", help="Copies of each partition. Default: 3, or as many brokers as there are.")
-MIN_INSYNC: Any = typer.Option(None, "--min-insync-replicas", help="Copies that must hold a record before it is acknowledged. Default: 2.")
-DURABILITY: Any = typer.Option(None, "--durability", help="fsync: acknowledged means on disk (the default); page-cache: in memory of the machine.")
-RETENTION_AGE: Any = typer.Option(None, "--retention-age", help="Forget records older than this (7d, 12h), or 'unlimited'. Default: 7d.")
-RETENTION_BYTES: Any = typer.Option(None, "--retention-bytes", help="Keep at most this much per partition (10GiB), or 'unlimited'.")
-RETENTION_MESSAGES: Any = typer.Option(None, "--retention-messages", help="Keep at most so many records per partition, or 'unlimited'.")
+SUBJECT: Any = typer.Option(
+    None, "--subject", help="NATS subject pattern to record, for example 'orders.>'; '' for none."
+)
+PARTITIONS: Any = typer.Option(
+    None, "--partitions", help="How many partitions; may grow later, never shrink. Default: 1."
+)
+REPLICATION: Any = typer.Option(
+    None,
+    "--replication-factor",
+    help="Copies of each partition. Default: 3, or as many brokers as there are.",
+)
+MIN_INSYNC: Any = typer.Option(
+    None,
+    "--min-insync-replicas",
+    help="Copies that must hold a record before it is acknowledged. Default: 2.",
+)
+DURABILITY: Any = typer.Option(
+    None,
+    "--durability",
+    help="fsync: acknowledged means on disk (the default); page-cache: in memory of the machine.",
+)
+RETENTION_AGE: Any = typer.Option(
+    None, "--retention-age", help="Forget records older than this (7d, 12h), or 'unlimited'. Default: 7d."
+)
+RETENTION_BYTES: Any = typer.Option(
+    None, "--retention-bytes", help="Keep at most this much per partition (10GiB), or 'unlimited'."
+)
+RETENTION_MESSAGES: Any = typer.Option(
+    None, "--retention-messages", help="Keep at most so many records per partition, or 'unlimited'."
+)
 SEGMENT_BYTES: Any = typer.Option(None, "--segment-bytes", help="Size of a segment file. Default: 1GiB.")
-SEGMENT_AGE: Any = typer.Option(None, "--segment-age", help="Close a segment when it is this old. Default: 7d.")
+SEGMENT_AGE: Any = typer.Option(
+    None, "--segment-age", help="Close a segment when it is this old. Default: 7d."
+)
 BATCH_BYTES: Any = typer.Option(None, "--batch-bytes-max", help="The largest record batch. Default: 1MiB.")
-NATS_ACK: Any = typer.Option(None, "--nats-ack", help="Whether NATS messages with a reply subject are answered: always or never.")
-DEDUPE_WINDOW: Any = typer.Option(None, "--dedupe-window", help="How long message ids are remembered (2m); 0s: not at all.")
+NATS_ACK: Any = typer.Option(
+    None, "--nats-ack", help="Whether NATS messages with a reply subject are answered: always or never."
+)
+DEDUPE_WINDOW: Any = typer.Option(
+    None, "--dedupe-window", help="How long message ids are remembered (2m); 0s: not at all."
+)
 
 
 def _kept(option: Any) -> Any:
@@ -89,9 +125,11 @@ def create(
         subject=subject, partitions=partitions, replication_factor=replication_factor,
         min_insync_replicas=min_insync_replicas, durability=durability,
         retention=replace(StreamConfig().retention, **bounds) if bounds else None,
-        segment_bytes=_size(segment_bytes, "--segment-bytes"), segment_age_ms=_age(segment_age, "--segment-age"),
-        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"), nats_ack=nats_ack,
+        segment_bytes=_size(segment_bytes, "--segment-bytes"),
+        segment_age_ms=_age(segment_age, "--segment-age"),
+        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"),
         dedupe_window_ms=_age(dedupe_window, "--dedupe-window"),
+        nats_ack=nats_ack,
     )  # fmt: skip
     stream = connected(
         server,
@@ -161,10 +199,13 @@ def edit(
     """Change settings of a stream; what is not given stays as it is."""
     bounds = _retention_bounds(retention_age, retention_bytes, retention_messages)
     settings = StreamSettings(
-        subject=subject, partitions=partitions, min_insync_replicas=min_insync_replicas, durability=durability,
-        segment_bytes=_size(segment_bytes, "--segment-bytes"), segment_age_ms=_age(segment_age, "--segment-age"),
-        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"), nats_ack=nats_ack,
+        subject=subject, partitions=partitions, min_insync_replicas=min_insync_replicas,
+        durability=durability,
+        segment_bytes=_size(segment_bytes, "--segment-bytes"),
+        segment_age_ms=_age(segment_age, "--segment-age"),
+        batch_bytes_max=_size(batch_bytes_max, "--batch-bytes-max"),
         dedupe_window_ms=_age(dedupe_window, "--dedupe-window"),
+        nats_ack=nats_ack,
     )  # fmt: skip
     if not bounds and not settings.given():
         fail("nothing to change: give at least one setting; see tidelog stream edit --help", Exit.USAGE)
@@ -248,7 +289,9 @@ def _labels(given: Sequence[str] | None) -> dict[str, str]:
 # --- what is shown
 
 
-def _show(stream: StreamDescription, output: Output, offsets: dict[int, tuple[int, int]] | None = None) -> None:
+def _show(
+    stream: StreamDescription, output: Output, offsets: dict[int, tuple[int, int]] | None = None
+) -> None:
     if output is Output.JSON:
         print_json(_json(stream, offsets))
         return
@@ -265,7 +308,10 @@ def _show(stream: StreamDescription, output: Output, offsets: dict[int, tuple[in
                 ("copies", f"{config.replication_factor} (at least {config.min_insync_effective} in sync)"),
                 ("durability", config.durability),
                 ("retention", _retention_text(config.retention)),
-                ("segments", f"{show_bytes(config.segment_bytes)}, {show_duration_ms(config.segment_age_ms)}"),
+                (
+                    "segments",
+                    f"{show_bytes(config.segment_bytes)}, {show_duration_ms(config.segment_age_ms)}",
+                ),
                 ("batch", f"at most {show_bytes(config.batch_bytes_max)}"),
                 ("NATS answers", config.nats_ack),
                 ("dedupe", f"{show_duration_ms(config.dedupe_window_ms)}, {config.dedupe_count_max} ids"),

@@ -24,7 +24,9 @@ CHECKER = "tidelog_broker.storage.verify"
 
 
 def verify(
-    data_dir: Path = typer.Argument(help="A broker's data directory; with tidelog dev, the folder `broker` in its data."),
+    data_dir: Path = typer.Argument(
+        help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
+    ),
     output: Output = OUTPUT,
 ) -> None:
     """Check a data directory while no broker uses it; nothing is changed.
@@ -92,7 +94,11 @@ def _show(report: dict[str, Any]) -> None:
                 ("broker", report["broker_id"]),
                 ("last stop", "clean" if report["stopped_cleanly"] else "not clean, or never started"),
                 ("metadata", f"{report['metadata_entries']} entries"),
-                ("logs", f"{report['partitions']} partitions, {report['segments']} segments, {show_bytes(report['bytes'])}"),
+                (
+                    "logs",
+                    f"{report['partitions']} partitions, {report['segments']} segments, "
+                    f"{show_bytes(report['bytes'])}",
+                ),
                 ("content", f"{report['batches']} batches, {report['records']} records"),
             ]
         )

@@ -73,7 +73,9 @@ def run(server: str, stream: str, folder: str) -> dict[str, float]:
         rows.count()
         took("read")
         summary(rows).coalesce(1).write.mode("overwrite").partitionBy("kind").parquet(f"{folder}/summary")
-        per_second(rows).coalesce(1).write.mode("overwrite").partitionBy("kind").parquet(f"{folder}/per_second")
+        per_second(rows).coalesce(1).write.mode("overwrite").partitionBy("kind").parquet(
+            f"{folder}/per_second"
+        )
         took("aggregate and write")
     took("stop")
     return seconds

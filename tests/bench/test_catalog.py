@@ -1,0 +1,70 @@
+"""Which cases there are, and how they are chosen."""
+
+import re
+
+import pytest
+from bench.__main__ import main
+from bench.catalog import PEERS, all_cases
+from bench.model import matching
+
+NAMES = [case.name for case in all_cases()]
+
+
+def test_every_case_that_the_design_names_for_one_broker_is_there() -> None:
+    durabilities, sizes = ("fsync", "pagecache"), ("100B", "1KB")
+    wanted = {
+        *(f"produce.rf1.{d}.{s}.{how}" for d in durabilities for s in sizes for how in ("batch", "record")),
+        *(f"consume.rf1.{s}" for s in sizes),
+        *(f"serial.rf1.{d}.{door}" for d in durabilities for door in ("grpc", "nats")),
+        *(f"nats_ingest.rf1.{d}" for d in durabilities),
+        "cpu.rf1",
+        "memory.rf1.idle",
+        "memory.rf1.load",
+    }
+    assert wanted <= set(NAMES)
+
+
+def test_each_case_has_a_name_of_its_own_and_known_peers() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(re.fullmatch(r"[a-z_]+(\.[0-9A-Za-z_]+)+", name) for name in NAMES)
+    assert {peer for case in all_cases() for peer in case.peers} == set(PEERS)
+
+
+def test_without_a_choice_all_cases_are_chosen() -> None:
+    assert [case.name for case in matching(all_cases(), [])] == NAMES
+
+
+def test_a_case_is_chosen_by_its_name_or_by_the_first_parts_of_it() -> None:
+    chosen = matching(all_cases(), ["consume", "produce.rf1.fsync.1KB.batch"])
+
+    assert [case.name for case in chosen] == [
+        "produce.rf1.fsync.1KB.batch",
+        "consume.rf1.100B",
+        "consume.rf1.1KB",
+    ]
+
+
+@pytest.mark.parametrize("name", ["prod", "produce.rf1.fsyn", "consume.rf1.100B.x"])
+def test_half_a_part_of_a_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(repr(name))):
+        matching(all_cases(), ["consume", name])
+
+
+def test_the_list_of_cases_is_printed_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--cases", "consume"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["consume.rf1.100B", "consume.rf1.1KB"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"), [(["--cases", "nothing"], "nothing"), (["--peers", "redis"], "redis")]
+)
+def test_an_unknown_name_is_one_sentence_and_exit_code_2(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+
+    error = capsys.readouterr().err
+    assert word in error
+    assert error.count("\n") == 1
