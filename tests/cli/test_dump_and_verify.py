@@ -231,7 +231,7 @@ def test_problems_are_told_to_people_too(offline: Any, stopped: Stopped) -> None
 
     assert answer.code == Exit.FAILED
     assert "problem: " in answer.out
-    assert answer.out.endswith("problems\n")
+    assert answer.out.endswith("\n1 problem\n")
 
 
 def test_an_index_that_names_no_batch_is_found(offline: Any, stopped: Stopped) -> None:

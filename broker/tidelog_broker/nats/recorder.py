@@ -113,7 +113,10 @@ class Recorder:
         self._log_limit = LogLimit(monotonic)
         self._inflight = 0
         self._paused = False
-        self._fresh = False
+        self._said = 0
+        """Subscriptions begun and ended."""
+        self._confirmed = 0
+        """So many of them the server is known to have heard of."""
 
     def __repr__(self) -> str:
         return f"<Recorder streams={len(self._recordings)} inflight={self._inflight} paused={self._paused}>"
@@ -147,16 +150,19 @@ class Recorder:
         self._end(partition.stream_id)
 
     async def settled(self) -> None:
-        """Waits until the server knows of new subscriptions, if it is there."""
-        if self._fresh:
-            self._fresh = False
-            try:
-                await self._connection.flush(SETTLE_SECONDS_MAX)
-            except NatsError as error:
-                log.warning("the NATS server has not confirmed a subscription yet", error=str(error))
+        """Waits until the server knows which subscriptions began and ended, if it is there."""
+        said = self._said
+        if self._confirmed >= said:
+            return
+        try:
+            await self._connection.flush(SETTLE_SECONDS_MAX)
+        except NatsError as error:
+            log.warning("the NATS server has not confirmed a subscription yet", error=str(error))
+        # Not asked again: whoever was not heard now is announced with the next connection.
+        self._confirmed = max(self._confirmed, said)
 
     def _subscribe(self, recording: _Recording) -> None:
-        self._fresh = True
+        self._said += 1
         recording.subscription = self._connection.subscribe(
             recording.pattern, lambda messages: self._record(recording, messages)
         )
@@ -164,6 +170,7 @@ class Recorder:
     def _end(self, stream_id: bytes) -> None:
         recording = self._recordings.pop(stream_id, None)
         if recording is not None and recording.subscription is not None:
+            self._said += 1
             self._connection.unsubscribe(recording.subscription)
 
     async def drain(self) -> None:

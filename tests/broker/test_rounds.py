@@ -1,0 +1,235 @@
+"""The lanes that all writes and flushes take: nobody is forgotten, whoever fails, is cancelled or leaves."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tidelog.errors import StorageFailed, StreamNotFound, TidelogError, TimedOut
+from tidelog.model import StreamConfig
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.runtime.appends import Single, SinglesAppend, encoded_bytes_max
+from tidelog_broker.runtime.clock import system_clock
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.log import LogConfig
+from tidelog_broker.storage.store import LogStore, Wanted
+
+
+class Lanes:
+    """Both lanes over real files, with hooks to hold them up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = LogStore(OsFiles(), str(folder))
+        self.threads = [ThreadPoolExecutor(1) for _ in range(3)]
+        self.failures: list[BaseException] = []
+        self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail)
+        self.rounds = WriteRounds(self.threads[2], self.flushes, system_clock, self._fail)
+        self.partitions: list[Partition] = []
+
+    def _fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+        answer = StorageFailed(str(error))
+        for partition in self.partitions:
+            partition.give_up(answer, answer)
+
+    def partition(self, number: int = 0) -> Partition:
+        name, stream_id = f"s{number}", bytes([number + 1]) * 16
+        log = self.store.create(Wanted(name, stream_id, 0, LogConfig()))
+        config = StreamConfig(replication_factor=1, min_insync_replicas=1)
+        self.partitions.append(Partition(name, stream_id, 0, config, log, 1))
+        return self.partitions[-1]
+
+    def append(self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")) -> "asyncio.Future[Any]":
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        records = [Single(value, 1)]
+        append = SinglesAppend(records, answered.set_result, deadline=deadline, bytes=encoded_bytes_max(records))
+        partition.submit(append)
+        self.rounds.request(partition, append.bytes)
+        return answered
+
+
+@pytest_asyncio.fixture
+async def lanes(tmp_path: Path) -> AsyncIterator[Lanes]:
+    made = Lanes(tmp_path)
+    yield made
+    for threads in made.threads:
+        threads.shutdown()
+    made.store.files.close()
+
+
+def _held(function: Callable[..., Any]) -> tuple[Callable[..., Any], threading.Event, threading.Event]:
+    """The function, which waits for the first event and sets the second when it is entered."""
+    go, entered = threading.Event(), threading.Event()
+
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        entered.set()
+        assert go.wait(10)
+        return function(*args, **kwargs)
+
+    return wait, go, entered
+
+
+async def test_a_cancelled_wait_for_the_lane_does_not_block_it(lanes: Lanes) -> None:
+    go = threading.Event()
+    first = asyncio.create_task(lanes.rounds.exclusively(lambda: go.wait(10)))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(lanes.rounds.exclusively(lambda: True))
+    await asyncio.sleep(0)
+    second.cancel()
+    go.set()
+    assert await first
+    assert await asyncio.wait_for(lanes.append(lanes.partition()), 5)
+    assert await asyncio.wait_for(lanes.rounds.exclusively(lambda: 7), 5) == 7
+
+
+async def test_exclusive_work_keeps_the_lane_though_its_caller_is_cancelled(lanes: Lanes) -> None:
+    go, running = threading.Event(), threading.Event()
+
+    def work() -> None:
+        running.set()
+        go.wait(10)
+
+    task = asyncio.create_task(lanes.rounds.exclusively(work))
+    await asyncio.to_thread(running.wait, 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    answered = lanes.append(lanes.partition())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not answered.done()
+    go.set()
+    await asyncio.wait_for(answered, 5)
+
+
+async def test_a_round_that_breaks_answers_everybody_in_it_and_everybody_who_waits(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, other = lanes.partition(0), lanes.partition(1)
+
+    def broken(self: Partition, *_: object) -> None:
+        raise StorageFailure("the disk is gone")
+
+    monkeypatch.setattr(Partition, "write_round", broken)
+    answers = [lanes.append(partition), lanes.append(other), lanes.append(partition)]
+    found = await asyncio.wait_for(asyncio.gather(*answers), 5)
+    assert all(isinstance(one, StorageFailed) for one in found)
+    assert [str(failure) for failure in lanes.failures] == ["the disk is gone"]
+    with pytest.raises(StorageFailure):
+        await asyncio.wait_for(lanes.rounds.exclusively(lambda: None), 5)
+    with pytest.raises(StorageFailure):
+        await asyncio.wait_for(lanes.rounds.drained(), 5)
+
+
+async def test_a_flush_is_done_though_others_never_stop_writing(lanes: Lanes) -> None:
+    busy, quiet = lanes.partition(0), lanes.partition(1)
+    stop = asyncio.Event()
+
+    async def load() -> None:
+        while not stop.is_set():
+            await asyncio.gather(*(lanes.append(busy) for _ in range(3)))
+
+    loads = [asyncio.create_task(load()) for _ in range(4)]
+    await lanes.append(quiet)
+    for _ in range(20):
+        await asyncio.wait_for(lanes.flushes.flush([quiet]), 5)
+        await asyncio.wait_for(lanes.flushes.forget([quiet]), 5)
+    stop.set()
+    await asyncio.gather(*loads)
+
+
+async def test_a_failed_flush_releases_who_waits_for_one(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    wait, go, _ = _held(lambda *args: (_ for _ in ()).throw(StorageFailure("flush")))
+    lanes.store.sync = wait  # type: ignore[method-assign]
+    answered = lanes.append(partition)
+    await asyncio.sleep(0)
+    flushing = asyncio.create_task(lanes.flushes.flush([partition]))
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(StorageFailure):
+        await asyncio.wait_for(flushing, 5)
+    assert isinstance(await asyncio.wait_for(answered, 5), StorageFailed)
+
+
+async def test_what_is_given_up_while_it_is_written_is_answered(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = lanes.partition()
+    original = Partition.write_round
+    go, entered = threading.Event(), threading.Event()
+
+    def slow(self: Partition, appends: Any, now_us: int) -> Any:
+        entered.set()
+        assert go.wait(10)
+        return original(self, appends, now_us)
+
+    monkeypatch.setattr(Partition, "write_round", slow)
+    writing, queued = lanes.append(partition), None
+    await asyncio.to_thread(entered.wait, 5)
+    queued = lanes.append(partition)
+    partition.removed = True
+    partition.give_up(StreamNotFound("unwritten"), StreamNotFound("uncommitted"))
+    go.set()
+    assert str(await asyncio.wait_for(queued, 5)) == "unwritten"
+    assert str(await asyncio.wait_for(writing, 5)) == "uncommitted"
+    assert partition.waiting == 0
+
+
+async def test_an_answer_that_fails_does_not_cost_the_others_theirs(lanes: Lanes) -> None:
+    partition = lanes.partition()
+
+    def broken(outcome: object) -> None:
+        raise RuntimeError("a bug of who waits")
+
+    append = SinglesAppend([Single(b"x", 1)], broken, bytes=100)
+    partition.submit(append)
+    lanes.rounds.request(partition, append.bytes)
+    answered = lanes.append(partition)
+    assert (await asyncio.wait_for(answered, 5)).offsets[0] == 1
+
+
+async def test_a_queued_append_past_its_deadline_is_taken_out_and_answered(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    go = threading.Event()
+    holding = asyncio.create_task(lanes.rounds.exclusively(lambda: go.wait(10)))
+    await asyncio.sleep(0)
+    now = asyncio.get_running_loop().time()
+    late, patient = lanes.append(partition, deadline=now - 1), lanes.append(partition)
+    partition.expire(now)
+    assert isinstance(await late, TimedOut)
+    go.set()
+    await holding
+    assert (await asyncio.wait_for(patient, 5)).offsets == [0]
+    assert partition.log.end_offset == 1
+
+
+async def test_a_long_queue_is_written_in_several_rounds(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    answers = [lanes.append(partition, bytes(900_000)) for _ in range(30)]
+    await asyncio.wait_for(asyncio.gather(*answers), 20)
+    assert [one.result().offsets[0] for one in answers] == list(range(30))
+    assert lanes.rounds.rounds > 2
+
+
+async def test_a_full_disk_is_one_refusal_for_each_and_the_next_round_goes_on(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    await lanes.append(partition)
+    segment_write = type(partition.log.active).write
+    full = OSError(errno.ENOSPC, "no room")
+
+    def refuse(*_: object) -> None:
+        raise full
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(partition.log.active), "write", refuse)
+        found: list[TidelogError] = await asyncio.gather(*(lanes.append(partition) for _ in range(3)))
+    assert {one.code for one in found} == {"DISK_FULL"}
+    assert segment_write is type(partition.log.active).write
+    assert (await lanes.append(partition)).offsets == [1]
+    assert lanes.failures == []
