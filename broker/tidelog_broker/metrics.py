@@ -27,8 +27,10 @@ class Metrics:
         self.calls = Counter(
             "tidelog_rpc_calls", "Calls by rpc and outcome.", ["rpc", "code"], registry=self.registry
         )
-        self.appended_batches = Counter(
-            "tidelog_appended_batches", "Batches appended by this leader.", registry=self.registry
+        self.appends = Counter(
+            "tidelog_appends",
+            "Appends written: batches of clients, and groups of single records.",
+            registry=self.registry,
         )
         self.appended_records = Counter(
             "tidelog_appended_records", "Records appended by this leader.", registry=self.registry

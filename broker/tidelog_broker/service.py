@@ -37,6 +37,9 @@ log = structlog.get_logger(__name__)
 FAILED_SECONDS_MAX = 5.0
 """How long a broker whose disk failed may take to leave its mark and end."""
 
+LINGER_SECONDS = 0.1
+"""How long calls are still taken, and refused, once nothing is written any more."""
+
 GRACE_SECONDS = 0.5
 """How long open calls may take to end once everything is committed."""
 
@@ -186,6 +189,8 @@ class Service:
         if self._connection is not None:
             await self._flush_answers(self._connection)
             await self._connection.close()
+        # Calls that are in the socket already are told why they fail, instead of being cut off.
+        await asyncio.sleep(LINGER_SECONDS)
         await self._door.stop(GRACE_SECONDS)
         if self._http is not None:
             self._http.stop()

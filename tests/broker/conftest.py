@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 
 from support.api import Api
 from support.broker import BrokerProcess
@@ -13,6 +14,15 @@ from support.broker import BrokerProcess
 # looptime's plugin asks for the current event loop around every plain test, and asyncio makes one for
 # whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
 asyncio.set_event_loop(None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_traces() -> Iterator[None]:
+    """As the command sets it up: a pretty trace of a broker in this process takes seconds to draw."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

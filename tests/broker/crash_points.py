@@ -23,9 +23,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import nats
 from nats.aio.client import Client
 
+import nats
 from simulator.disk import FakeDisk
 from support.api import Api, batch, record
 from support.nats_server import NatsServer
@@ -41,7 +41,7 @@ from tidelog_broker.runtime.solo_log import open_solo_log
 from tidelog_broker.service import Service
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.store import LogStore, Wanted
-from tidelog_proto import common_pb2, log_pb2
+from tidelog_proto import log_pb2
 
 SEGMENT_BYTES = 256 << 10
 """Small, so that a run rolls segments many times."""
@@ -80,14 +80,18 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.points} points of {self.operations} disk operations, {self.acknowledged} records "
-            f"acknowledged; {self.checked} looked for, none missing; {self.unacknowledged} found beyond "
-            f"them; {self.cut_logs} tails cut, {self.suspect_logs} of them suspect"
+            f"{self.points} points of {self.operations} disk operations, "
+            f"{self.acknowledged} records acknowledged; {self.checked} looked for, none missing; "
+            f"{self.unacknowledged} found beyond them; "
+            f"{self.cut_logs} tails cut, {self.suspect_logs} of them suspect"
         )
 
 
 async def run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
-    """Loads a broker with about `batches` of each producer, then checks `points` crashes; raises AssertionError."""
+    """Loads a broker with about `batches` of each producer, then checks `points` crashes.
+
+    Raises AssertionError with what was lost, where, and the seed.
+    """
     rng = random.Random(seed)
     files = RecordingFiles()
     data = str(folder.resolve() / "data")
@@ -122,7 +126,9 @@ async def run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
     return report
 
 
-async def _load(service: Service, url: str, acknowledged: Acknowledged, batches: int, rng: random.Random) -> None:
+async def _load(
+    service: Service, url: str, acknowledged: Acknowledged, batches: int, rng: random.Random
+) -> None:
     numbers = itertools.count()
 
     def value(size_max: int = 600) -> bytes:
@@ -241,7 +247,12 @@ async def _churn(api: Api, count: int) -> None:
 
 
 def _check(
-    disk: FakeDisk, path: str, expected: dict[Key, dict[int, bytes]], sent: set[bytes], report: Report, where: str
+    disk: FakeDisk,
+    path: str,
+    expected: dict[Key, dict[int, bytes]],
+    sent: set[bytes],
+    report: Report,
+    where: str,
 ) -> None:
     """Recovers `disk` as the next boot would, and compares."""
     directory = DataDirectory.open(

@@ -30,10 +30,10 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsPyError
 
+import nats
 from support.api import Api, batch, code_of, start_of
 from support.broker import BrokerProcess
 from support.nats_server import NatsServer
@@ -81,8 +81,8 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.rounds} kills; {self.acknowledged} records acknowledged, all of them there; {self.records} in "
-            f"the logs; {self.repeated} answers to repeats; restart median "
+            f"{self.rounds} kills; {self.acknowledged} records acknowledged, all of them there; "
+            f"{self.records} in the logs; {self.repeated} answers to repeats; restart median "
             f"{sorted(self.restart_seconds)[len(self.restart_seconds) // 2]:.2f} s, longest "
             f"{max(self.restart_seconds):.2f} s"
         )
@@ -124,7 +124,7 @@ async def _grpc(
                     pending.clear()
                 call = api.produce()
 
-                async def send(entry: tuple[int, list[bytes]], call=call) -> None:  # type: ignore[no-untyped-def]
+                async def send(entry: tuple[int, list[bytes]], call=call, producer_id=producer_id) -> None:  # type: ignore[no-untyped-def]
                     named = {} if producer_id is None else {"producer_id": producer_id, "sequence": entry[0]}
                     with contextlib.suppress(asyncio.InvalidStateError):
                         await call.send(stream, batch(*entry[1], **named))
@@ -178,8 +178,10 @@ async def _nats(
     while not stop.is_set():
         if ids:
             value, name = producer.value(rng), f"{producer.name}-{number}"
-            while not await ask(value, {"Nats-Msg-Id": name}) and not stop.is_set():
-                await asyncio.sleep(AGAIN_SECONDS)
+            answered = [False]
+            while not all(answered) and not stop.is_set():
+                answered = [await ask(value, {"Nats-Msg-Id": name})]
+                await asyncio.sleep(0 if all(answered) else AGAIN_SECONDS)
         else:
             answered = await asyncio.gather(*(ask(producer.value(rng), None) for _ in range(4)))
             if not all(answered):
@@ -210,7 +212,9 @@ async def _check(broker: BrokerProcess, streams: list[Stream], history: History)
             for value in found:
                 producer, number, _ = value.split(b":", 2)
                 # Strictly, so that nothing stands there twice: those without an id never ask again.
-                assert int(number) > order[producer], f"{stream.name}: {producer!r} {number!r} after {order[producer]}"
+                assert int(number) > order[producer], (
+                    f"{stream.name}: {producer!r} {number!r} after {order[producer]}"
+                )
                 order[producer] = int(number)
     return count
 

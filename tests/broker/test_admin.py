@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 
 from support.api import Api, batch, code_of, refusal
+from support.waiting import until
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
 
@@ -114,9 +115,7 @@ async def test_an_altered_limit_holds_from_the_next_batch_on(api: Api) -> None:
     call = api.produce()
     assert (await call.produce(stream, batch(bytes(8000)))).HasField("receipt")
     await api.admin.AlterStream(
-        admin_pb2.AlterStreamRequest(
-            name=stream.name, config=common_pb2.StreamConfig(batch_bytes_max=4096)
-        )
+        admin_pb2.AlterStreamRequest(name=stream.name, config=common_pb2.StreamConfig(batch_bytes_max=4096))
     )
     assert code_of((await call.produce(stream, batch(bytes(8000)))).error) == "BATCH_TOO_LARGE"
 
@@ -132,9 +131,7 @@ async def test_partitions_grow_and_the_new_ones_serve_at_once(api: Api) -> None:
 
 async def test_partitions_never_shrink(api: Api) -> None:
     stream = await api.create(partitions=2)
-    request = admin_pb2.AlterStreamRequest(
-        name=stream.name, config=common_pb2.StreamConfig(partitions=1)
-    )
+    request = admin_pb2.AlterStreamRequest(name=stream.name, config=common_pb2.StreamConfig(partitions=1))
     refused = await refusal(api.admin.AlterStream(request))
     assert refused.code == "INVALID_REQUEST"
     assert "only grow" in refused.message
@@ -286,8 +283,7 @@ async def test_a_stream_deleted_under_load_ends_its_producers_and_readers_and_no
     stop = asyncio.Event()
     loads = [asyncio.create_task(load(stream, stop)) for stream in (victim, victim, other)]
     reader = asyncio.create_task(follow())
-    while answered.count("ok") < 50:
-        await asyncio.sleep(0.005)
+    await until(lambda: answered.count("ok") >= 50, "records are written")
     await api.admin.DeleteStream(admin_pb2.DeleteStreamRequest(name=victim.name))
     assert await asyncio.wait_for(reader, 10) == "STREAM_NOT_FOUND"
     stop.set()

@@ -12,7 +12,7 @@ import pytest
 from broker import crash_points, kill_rounds
 
 CRASH_POINTS = int(os.environ.get("TIDELOG_CRASH_POINTS", "25"))
-KILL_ROUNDS = int(os.environ.get("TIDELOG_KILL_ROUNDS", "4"))
+KILL_ROUNDS = int(os.environ.get("TIDELOG_KILL_ROUNDS", "3"))
 
 
 @pytest.mark.slow

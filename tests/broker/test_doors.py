@@ -63,7 +63,12 @@ async def test_the_pages_of_the_http_door(api: Api, broker: BrokerProcess) -> No
     await api.publish(stream, b"x")
 
     def pages() -> tuple[str, str, str, str]:
-        return broker.get("/healthz"), broker.get("/readyz"), broker.get("/metrics"), broker.get("/debug/state")
+        return (
+            broker.get("/healthz"),
+            broker.get("/readyz"),
+            broker.get("/metrics"),
+            broker.get("/debug/state"),
+        )
 
     health, ready, metrics, state = await asyncio.to_thread(pages)
     assert (health, ready) == ("ok\n", "ready\n")
@@ -72,6 +77,8 @@ async def test_the_pages_of_the_http_door(api: Api, broker: BrokerProcess) -> No
     assert f"tidelog_high_watermark{labels} 1.0" in metrics
     assert 'tidelog_rpc_calls_total{code="OK",rpc="Publish"}' in metrics
     assert "tidelog_flush_seconds_bucket" in metrics
+    appended = [line for line in metrics.splitlines() if line.startswith("tidelog_appended_records_total ")]
+    assert float(appended[0].split()[1]) >= 1
     shown = json.loads(state)
     assert shown["ready"] == "yes"
     assert any(f"{stream.name}/0 leader" in line for line in shown["partitions"])
@@ -85,7 +92,9 @@ async def test_an_unknown_page_says_which_there_are(broker: BrokerProcess) -> No
     caught.value.close()
 
 
-async def test_silent_http_connections_do_not_keep_others_out_of_grpc(api: Api, broker: BrokerProcess) -> None:
+async def test_silent_http_connections_do_not_keep_others_out_of_grpc(
+    api: Api, broker: BrokerProcess
+) -> None:
     host, port = "127.0.0.1", broker.http_port
     idle = [socket.create_connection((host, port)) for _ in range(100)]
     try:

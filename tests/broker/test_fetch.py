@@ -175,7 +175,9 @@ async def test_a_range_error_names_both_ends(api: Api) -> None:
         assert response.error.details["log_end_offset"] == "5"
 
 
-async def test_a_position_whose_epoch_does_not_fit_the_history_is_truncated_with_the_divergence(api: Api) -> None:
+async def test_a_position_whose_epoch_does_not_fit_the_history_is_truncated_with_the_divergence(
+    api: Api,
+) -> None:
     stream = await _fill(api, 5)
     epoch = stream.partitions[0].leader_epoch
     ahead = start_of(stream, position=log_pb2.Position(offset=3, leader_epoch=epoch + 5))
@@ -197,9 +199,7 @@ async def test_a_position_from_before_a_restart_still_fits(own_broker: BrokerPro
         (found,) = await api.read(stream, position=last.next)
         assert found.record.value == b"after"
         assert found.leader_epoch > last.next.leader_epoch
-        stale = start_of(
-            stream, position=log_pb2.Position(offset=4, leader_epoch=last.next.leader_epoch)
-        )
+        stale = start_of(stream, position=log_pb2.Position(offset=4, leader_epoch=last.next.leader_epoch))
         assert await _collect(api.fetch(stale)) == ([], ["LOG_TRUNCATED"])
 
 
@@ -306,7 +306,9 @@ async def test_readers_that_cancel_leave_nothing_behind(api: Api, broker: Broker
         await asyncio.sleep(0.02)
 
 
-async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory(api: Api, broker: BrokerProcess) -> None:
+async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory(
+    api: Api, broker: BrokerProcess
+) -> None:
     stream = await api.create(durability=common_pb2.PAGE_CACHE)
     producer = api.produce()
     for _ in range(150):

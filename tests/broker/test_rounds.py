@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,14 @@ class Lanes:
         self.partitions.append(Partition(name, stream_id, 0, config, log, 1))
         return self.partitions[-1]
 
-    def append(self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")) -> "asyncio.Future[Any]":
+    def append(
+        self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")
+    ) -> "asyncio.Future[Any]":
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         records = [Single(value, 1)]
-        append = SinglesAppend(records, answered.set_result, deadline=deadline, bytes=encoded_bytes_max(records))
+        append = SinglesAppend(
+            records, answered.set_result, deadline=deadline, bytes=encoded_bytes_max(records)
+        )
         partition.submit(append)
         self.rounds.request(partition, append.bytes)
         return answered
@@ -63,18 +67,6 @@ async def lanes(tmp_path: Path) -> AsyncIterator[Lanes]:
     for threads in made.threads:
         threads.shutdown()
     made.store.files.close()
-
-
-def _held(function: Callable[..., Any]) -> tuple[Callable[..., Any], threading.Event, threading.Event]:
-    """The function, which waits for the first event and sets the second when it is entered."""
-    go, entered = threading.Event(), threading.Event()
-
-    def wait(*args: Any, **kwargs: Any) -> Any:
-        entered.set()
-        assert go.wait(10)
-        return function(*args, **kwargs)
-
-    return wait, go, entered
 
 
 async def test_a_cancelled_wait_for_the_lane_does_not_block_it(lanes: Lanes) -> None:
@@ -147,10 +139,16 @@ async def test_a_flush_is_done_though_others_never_stop_writing(lanes: Lanes) ->
 
 async def test_a_failed_flush_releases_who_waits_for_one(lanes: Lanes) -> None:
     partition = lanes.partition()
-    wait, go, _ = _held(lambda *args: (_ for _ in ()).throw(StorageFailure("flush")))
-    lanes.store.sync = wait  # type: ignore[method-assign]
+    go, entered = threading.Event(), threading.Event()
+
+    def failing(*_: object) -> None:
+        entered.set()
+        assert go.wait(10)
+        raise StorageFailure("the disk is gone")
+
+    lanes.store.sync = failing  # type: ignore[method-assign]
     answered = lanes.append(partition)
-    await asyncio.sleep(0)
+    await asyncio.to_thread(entered.wait, 5)
     flushing = asyncio.create_task(lanes.flushes.flush([partition]))
     await asyncio.sleep(0)
     go.set()
@@ -159,7 +157,9 @@ async def test_a_failed_flush_releases_who_waits_for_one(lanes: Lanes) -> None:
     assert isinstance(await asyncio.wait_for(answered, 5), StorageFailed)
 
 
-async def test_what_is_given_up_while_it_is_written_is_answered(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_given_up_while_it_is_written_is_answered(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     partition = lanes.partition()
     original = Partition.write_round
     go, entered = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ async def test_what_is_given_up_while_it_is_written_is_answered(lanes: Lanes, mo
         return original(self, appends, now_us)
 
     monkeypatch.setattr(Partition, "write_round", slow)
-    writing, queued = lanes.append(partition), None
+    writing = lanes.append(partition)
     await asyncio.to_thread(entered.wait, 5)
     queued = lanes.append(partition)
     partition.removed = True

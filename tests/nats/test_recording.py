@@ -1,4 +1,4 @@
-"""Streams record their NATS subjects: a real broker, a real NATS server, and clients that are not ours (N1–N3, N5)."""
+"""Streams record their NATS subjects: a real broker and server, and clients that are not ours (N1–N3, N5)."""
 
 import asyncio
 import json
@@ -44,7 +44,9 @@ async def client(server: NatsServer) -> AsyncIterator[Client]:
     await one.close()
 
 
-async def _values(api: Api, stream: common_pb2.StreamDescription, count: int, partition: int = 0) -> list[bytes]:
+async def _values(
+    api: Api, stream: common_pb2.StreamDescription, count: int, partition: int = 0
+) -> list[bytes]:
     """The first `count` records, once they are there."""
     found: list[bytes] = []
     part = log_pb2.FetchPartition(

@@ -1,4 +1,4 @@
-"""A broker as a client in any language sees it: the generated stubs and nothing of the library but batches."""
+"""A broker as a client in any language sees it: generated stubs, and nothing of the library but batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tidelog_proto import (
     common_pb2,
     log_pb2,
     log_pb2_grpc,
-    metadata_pb2,
     metadata_pb2_grpc,
 )
 
@@ -56,9 +55,7 @@ def batch(
 def record(value: bytes | None = None, **fields: Any) -> log_pb2.PublishRecord:
     """A plain record for Publish; `message_id` and the fields of a record by name."""
     message_id = fields.pop("message_id", None)
-    headers = [
-        common_pb2.Header(name=name, value=content) for name, content in fields.pop("headers", ())
-    ]
+    headers = [common_pb2.Header(name=name, value=content) for name, content in fields.pop("headers", ())]
     return log_pb2.PublishRecord(
         record=common_pb2.Record(value=value, headers=headers, **fields), message_id=message_id
     )

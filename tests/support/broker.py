@@ -96,6 +96,7 @@ class BrokerProcess:
             if self._process.poll() is not None:
                 raise AssertionError(f"the broker ended with {self._process.returncode}:\n{text}")
             time.sleep(0.02)
+        self.kill()
         raise AssertionError(f"the broker did not start within {START_SECONDS_MAX:g} s:\n{self.log()}")
 
     def log(self) -> str:

@@ -1,7 +1,7 @@
 """Waiting for a condition with a deadline, instead of sleeping for luck."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 POLL_SECONDS = 0.002
 
@@ -12,3 +12,11 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 10.
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds:g} s: {what}"
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def until_true(attempt: Callable[[], Awaitable[bool]], what: str, seconds: float = 15.0) -> None:
+    """Like ``until``, for what has to be asked."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not await attempt():
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds:g} s: {what}"
+        await asyncio.sleep(10 * POLL_SECONDS)

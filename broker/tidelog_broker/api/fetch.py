@@ -207,8 +207,16 @@ class FetchCall:
         if reading.ahead is not None:
             ahead, reading.ahead = reading.ahead, None
             self._aheads -= 1
-            return await ahead
-        return self._cached(reading) or await self._from_disk(reading)
+            return self._counted(await ahead, "disk")
+        cached = self._cached(reading)
+        if cached is not None:
+            return self._counted(cached, "memory")
+        return self._counted(await self._from_disk(reading), "disk")
+
+    def _counted(self, chunk: Chunk | None, source: str) -> Chunk | None:
+        if chunk is not None:
+            self._broker.metrics.fetched_bytes.labels(source).inc(chunk.bytes)
+        return chunk
 
     def _cached(self, reading: _Reading) -> Chunk | None:
         log = reading.partition.log

@@ -323,9 +323,7 @@ def _single(message: Message, stream: str, partition: Partition, now_us: int) ->
     if partition.config.dedupe_window_ms > 0:
         raw = _message_id(block)
         if raw and len(raw) > MESSAGE_ID_BYTES_MAX:
-            raise _Refused(
-                Failure.INVALID_MESSAGE, f"Nats-Msg-Id has more than {MESSAGE_ID_BYTES_MAX} bytes"
-            )
+            raise _Refused(Failure.INVALID_MESSAGE, f"Nats-Msg-Id has more than {MESSAGE_ID_BYTES_MAX} bytes")
         message_id = raw.decode("utf-8", "surrogateescape") if raw else None
     return Single(payload, now_us, None, headers, name, message_id)
 

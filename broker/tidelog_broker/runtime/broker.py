@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import structlog
@@ -34,6 +35,7 @@ from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.controller import Controller
+from tidelog_broker.runtime.counting import count_appends
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
@@ -117,7 +119,9 @@ class Broker:
         self._flushes = FlushRounds(
             store, self._flush_lead, self._flush_threads, self.fail, self.metrics.flush_seconds.observe
         )
-        self._rounds = WriteRounds(self._write_thread, self._flushes, clock, self.fail)
+        self._rounds = WriteRounds(
+            self._write_thread, self._flushes, clock, self.fail, partial(count_appends, self.metrics)
+        )
         self._maintenance = Maintenance(
             store,
             self._rounds,
@@ -222,12 +226,12 @@ class Broker:
             return
         self.metrics.failed.set(1)
         self.ready_reason = f"storage failed: {error}"
-        log.error("storage failed; the broker stops", error=str(error), exc_info=error)
         answer = StorageFailed(f"the broker's storage failed: {error}")
         for partition in self.partitions.values():
             partition.give_up(answer, answer)
         self._settle_waiters(answer)
         self.failed.set_result(error)
+        log.error("storage failed; the broker stops", error=str(error), exc_info=error)
 
     # --- for doors
 
@@ -341,11 +345,8 @@ class Broker:
                 partition = self.partitions.get((want.stream_id, want.partition))
                 if partition is not None:
                     self._configure(partition, stream)
-        missing, self._uncreated = self._uncreated, set()
-        for key in missing:
-            self.lost.pop(key, None)
         changed = {stream.id: stream for stream in delta.streams}
-        again = {key[0]: new.streams[key[0]] for key in missing if key[0] in new.streams}
+        again = {key[0]: new.streams[key[0]] for key in self._uncreated if key[0] in new.streams}
         await self._create({**again, **changed}.values())
 
     async def _create(self, streams: Iterable[StreamImage]) -> None:
@@ -354,8 +355,7 @@ class Broker:
             (stream, want)
             for stream in streams
             for want in self._wanted(stream)
-            if (want.stream_id, want.partition) not in self.partitions
-            and (want.stream_id, want.partition) not in self.lost
+            if (want.stream_id, want.partition) not in self.partitions and self._may_be_made(want)
         ]
         for start in range(0, len(new), CREATIONS_MAX):
             part = new[start : start + CREATIONS_MAX]
@@ -365,6 +365,11 @@ class Broker:
             )
             for (stream, want), one in zip(part, made, strict=True):
                 self._created(stream, want, one)
+
+    def _may_be_made(self, want: Wanted) -> bool:
+        """A log that was there and is lost must not be replaced by an empty one."""
+        key = (want.stream_id, want.partition)
+        return key not in self.lost or key in self._uncreated
 
     def _created(self, stream: StreamImage, want: Wanted, one: PartitionLog | BaseException) -> None:
         if isinstance(one, OSError):
@@ -379,6 +384,8 @@ class Broker:
         elif isinstance(one, BaseException):
             raise one
         else:
+            self._uncreated.discard((want.stream_id, want.partition))
+            self.lost.pop((want.stream_id, want.partition), None)
             self._add(stream, want.partition, one)
 
     def _retry_missing(self) -> None:

@@ -243,7 +243,8 @@ class Partition:
     def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
         """Answers everything that waits, by whether it is in the log already; takes nothing more."""
         self.stopped = True
-        self._ended = (unwritten, uncommitted)
+        # The first reason stands: a broker that failed goes on to stop.
+        self._ended = self._ended or (unwritten, uncommitted)
         queue, self._queue, self.queued_bytes = self._queue, deque(), 0
         for append in queue:
             _answer(append.done, unwritten)

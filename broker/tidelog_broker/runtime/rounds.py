@@ -42,12 +42,21 @@ Work = list[tuple[Partition, list[Append]]]
 class WriteRounds:
     """One lane for all writes to logs: a round, or one exclusive piece of work, at a time."""
 
-    def __init__(self, threads: Executor, flushes: FlushRounds, clock: Clock, fail: Fail) -> None:
+    def __init__(
+        self,
+        threads: Executor,
+        flushes: FlushRounds,
+        clock: Clock,
+        fail: Fail,
+        observe: Callable[[list[Outcome]], None] = lambda outcomes: None,
+    ) -> None:
+        """`observe` sees what became of the appends of each partition and round."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._flushes = flushes
         self._clock = clock
         self._fail = fail
+        self._observe = observe
         self._waiting: dict[Partition, None] = {}
         self._queued_bytes = 0
         self._scheduled = False
@@ -143,6 +152,7 @@ class WriteRounds:
         for partition, outcomes in done:
             partition.written(outcomes)
             self._flushes.wrote(partition)
+            self._observe(outcomes)
         self._wake()
 
     def _wake(self) -> None:
