@@ -34,7 +34,11 @@ def _produce() -> list[Case]:
                     f"produce.rf1.{durability}.{label}.batch", RATE, True,
                     partial(ours.produce, batches=True, fsync=fsync, size=size),
                     {
-                        "jetstream": [partial(jetstream.publish, go=True, fsync=fsync, size=size)],
+                        # Where ours is synced, JetStream is shown as it is by default as well.
+                        "jetstream": [
+                            partial(jetstream.publish, go=True, fsync=synced, size=size)
+                            for synced in sorted({fsync, False}, reverse=True)
+                        ],
                         "kafka": [partial(kafka.produce, fsync=fsync, size=size)],
                         "physical": [partial(physical.write, fsync=fsync, size=size)],
                     },
@@ -62,10 +66,7 @@ def _consume() -> list[Case]:
             f"consume.rf1.{label}", RATE, True,
             partial(ours.consume, size=size),
             {
-                "jetstream": [
-                    partial(jetstream.consume, size=size, go=True),
-                    partial(jetstream.consume, size=size, go=False),
-                ],
+                "jetstream": [partial(jetstream.consume, size=size)],
                 "kafka": [
                     partial(kafka.consumer_performance, size=size),
                     partial(kafka.warm_consumer, size=size),

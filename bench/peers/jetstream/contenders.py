@@ -17,8 +17,9 @@ from bench.work import WARM_CPU_SECONDS, sample_of
 
 SOURCES = Path(__file__).with_name("load")
 
-CONSUMED_BYTES = 40_000_000
-"""Values in a stream that is read: fewer than ours, or filling it would take longer than the rest."""
+CONSUMED_BYTES = {True: 40_000_000, False: 5_000_000}
+"""Values in a stream that is read, with the Go client and with nats-py: fewer than ours, or filling it
+would take longer than all the rest."""
 
 CLIENTS: dict[str, dict[str, object]] = {
     "publish": {"client": "nats.go: PublishAsync, 4000 unacknowledged at most"},
@@ -40,8 +41,8 @@ def load_program() -> str:
     return str(built("jetstream-load", list(SOURCES.iterdir()), build) / "load")
 
 
-def _name(driver: str) -> str:
-    return f"jetstream-{version()} ({driver})"
+def _name(driver: str, *, fsync: bool = False) -> str:
+    return f"jetstream-{version()} ({driver}{', sync always' if fsync else ''})"
 
 
 def _go(server: NatsServer, work: str, stream: str, size: int, seconds: float, records: int = 0) -> Sample:
@@ -82,13 +83,19 @@ def publish(stage: Stage, *, fsync: bool, size: int, go: bool) -> Contender:
         finally:
             server.delete(stream)
 
-    return Contender(_name("Go" if go else "nats-py"), measure, _settings("publish", go=go, fsync=fsync))
+    return Contender(
+        _name("Go" if go else "nats-py", fsync=fsync), measure, _settings("publish", go=go, fsync=fsync)
+    )
 
 
-def consume(stage: Stage, *, size: int, go: bool) -> Contender:
-    if go:
+def consume(stage: Stage, *, size: int) -> Contender:
+    """With the Go client, or with nats-py where there is no Go."""
+    try:
         load_program()
-    stream, records = stage.stream_name(), CONSUMED_BYTES // size
+        go = True
+    except Missing:
+        go = False
+    stream, records = stage.stream_name(), CONSUMED_BYTES[go] // size
 
     def warm() -> None:
         server = stage.jetstream(fsync=False)
@@ -101,7 +108,7 @@ def consume(stage: Stage, *, size: int, go: bool) -> Contender:
     return Contender(
         _name("Go" if go else "nats-py"),
         measure,
-        {**_settings("consume", go=go, fsync=False), "stream_mb": CONSUMED_BYTES // 10**6},
+        {**_settings("consume", go=go, fsync=False), "stream_mb": CONSUMED_BYTES[go] // 10**6},
         warm,
         lambda: stage.jetstream(fsync=False).delete(stream),
     )
@@ -112,7 +119,7 @@ def serial(stage: Stage, *, fsync: bool, go: bool) -> Contender:
         load_program()
     stream = stage.stream_name()
     return Contender(
-        _name("Go" if go else "nats-py"),
+        _name("Go" if go else "nats-py", fsync=fsync),
         lambda seconds: _run(stage.jetstream(fsync=fsync), "serial", stream, 100, seconds, go=go),
         _settings("serial", go=go, fsync=fsync),
         lambda: stage.jetstream(fsync=fsync).create(stream),

@@ -21,7 +21,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * again in one warm JVM. Prints one JSON object.
  */
 public final class Load {
-  private static final long WARM_NANOS = 3_000_000_000L;
+  private static final long WARM_NANOS = 2_000_000_000L;
   private static final int LATENCIES_MAX = 4_000_000;
 
   private Load() {}

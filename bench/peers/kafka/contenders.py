@@ -187,7 +187,7 @@ def warm_consumer(stage: Stage, *, size: int) -> Contender:
                 )
             )
         ),
-        {"client": "KafkaConsumer, assigned, after 3 s of warm-up", "stream_mb": CONSUMED_BYTES // 10**6},
+        {"client": "KafkaConsumer, assigned, after 2 s of warm-up", "stream_mb": CONSUMED_BYTES // 10**6},
         fill,
         delete,
     )
@@ -202,7 +202,7 @@ def serial(stage: Stage, *, fsync: bool) -> Contender:
             run_for_json(java_command("Load", "serial", stage.kafka().address, topic, 100, seconds))
         ),
         {
-            "client": "KafkaProducer: send().get(), linger.ms=0, acks=all, after 3 s of warm-up",
+            "client": "KafkaProducer: send().get(), linger.ms=0, acks=all, after 2 s of warm-up",
             "durability": _settings(fsync=fsync)["durability"],
         },
         lambda: stage.kafka().create(topic, fsync=fsync),
