@@ -55,7 +55,7 @@ def _truncated(offset: int, epoch: int, divergence: int, known: int | None) -> L
     if known is not None:
         facts["divergence_epoch"] = known
     return LogTruncated(
-        f"the log has no record before offset {offset} of leader epoch {epoch}; it agrees with the position up "
-        f"to offset {divergence}",
+        f"the log has no record before offset {offset} of leader epoch {epoch}; it agrees with the position "
+        f"up to offset {divergence}",
         **facts,  # type: ignore[arg-type]
     )
