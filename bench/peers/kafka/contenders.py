@@ -34,6 +34,9 @@ WARM_RECORDS = {100: 2_000_000, 1000: 300_000}
 RATE_GUESS = {100: 1_000_000, 1000: 250_000}
 """Records per second, for the number of records of the first measurement."""
 
+COLD_CONSUMED_BYTES = 2 * CONSUMED_BYTES
+"""For a consumer that starts cold: the longer it reads, the less that counts."""
+
 _DONE = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 _STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
 
@@ -132,14 +135,16 @@ def python_producer(stage: Stage, work: str, *, fsync: bool, size: int) -> Conte
     return Contender(f"{NAME} ({name})", measure, {**client.SETTINGS[work], "durability": durability})
 
 
-def _filled(stage: Stage, size: int) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
+def _filled(
+    stage: Stage, records: int, size: int
+) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
     """A topic to read: its name, what fills it and what deletes it."""
     topic = stage.stream_name()
 
     def fill() -> None:
         server = stage.kafka()
         server.create(topic, fsync=False)
-        _producer_performance(stage, server, topic, size, CONSUMED_BYTES // size, 0)
+        _producer_performance(stage, server, topic, size, records, 0)
 
     return lambda: topic, fill, lambda: stage.kafka().delete(topic)
 
@@ -147,13 +152,14 @@ def _filled(stage: Stage, size: int) -> tuple[Callable[[], str], Callable[[], No
 def consumer_performance(stage: Stage, *, size: int) -> Contender:
     """Kafka's own tool, which counts from its cold start of fetching on."""
     jars()
-    topic, fill, delete = _filled(stage, size)
+    records = COLD_CONSUMED_BYTES // size
+    topic, fill, delete = _filled(stage, records, size)
 
     def measure(_seconds: float) -> Sample:
         said = run(
             java_command(
                 "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server",
-                stage.kafka().address, "--topic", topic(), "--num-records", CONSUMED_BYTES // size,
+                stage.kafka().address, "--topic", topic(), "--num-records", records,
                 "--group", f"{topic()}-{perf_counter():.6f}", "--hide-header",
             )
         )  # fmt: skip
@@ -167,7 +173,7 @@ def consumer_performance(stage: Stage, *, size: int) -> Contender:
         measure,
         {
             "client": "ConsumerPerformance, its rate without the rebalance",
-            "stream_mb": CONSUMED_BYTES // 10**6,
+            "stream_mb": COLD_CONSUMED_BYTES // 10**6,
         },
         fill,
         delete,
@@ -177,15 +183,12 @@ def consumer_performance(stage: Stage, *, size: int) -> Contender:
 def warm_consumer(stage: Stage, *, size: int) -> Contender:
     """A consumer whose JVM has read the topic for some seconds already."""
     jars()
-    topic, fill, delete = _filled(stage, size)
+    records = CONSUMED_BYTES // size
+    topic, fill, delete = _filled(stage, records, size)
     return Contender(
         f"{NAME} (warm consumer)",
         lambda seconds: sample_of(
-            run_for_json(
-                java_command(
-                    "Load", "consume", stage.kafka().address, topic(), CONSUMED_BYTES // size, seconds
-                )
-            )
+            run_for_json(java_command("Load", "consume", stage.kafka().address, topic(), records, seconds))
         ),
         {"client": "KafkaConsumer, assigned, after 2 s of warm-up", "stream_mb": CONSUMED_BYTES // 10**6},
         fill,
