@@ -28,6 +28,9 @@ INTERNAL_PREFIX = "__"
 SUBJECT_BYTES_MAX = 1024
 """A longer NATS subject pattern is refused."""
 
+RESERVED_SUBJECTS = ("$", "_INBOX.")
+"""Subjects that begin so are recorded by name only, never by a wildcard (N6)."""
+
 PARTITIONS_MAX = 10_000
 """Of one stream."""
 
@@ -258,6 +261,8 @@ def _subject_mistake(subject: str) -> str:
             return "'>' may only be its last token"
         if len(token) > 1 and ("*" in token or ">" in token):
             return f"'*' and '>' must stand alone in a token, not as in {token!r}"
+    if subject.startswith(RESERVED_SUBJECTS) and ("*" in tokens or ">" in tokens):
+        return "wildcards never record what begins with '$' or '_INBOX.', so it would record nothing"
     return ""
 
 

@@ -50,6 +50,9 @@ def test_these_subjects_can_be_recorded(subject: str) -> None:
 @pytest.mark.parametrize(
     ("subject", "why"),
     [
+        ("$KV.>", "would record nothing"),
+        ("$SYS.*.x", "would record nothing"),
+        ("_INBOX.>", "would record nothing"),
         ("", "empty"),
         ("a b", "space"),
         ("a\tb", "control"),
