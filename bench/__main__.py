@@ -14,7 +14,7 @@ from bench import report
 from bench.alternate import enter, measure, say
 from bench.catalog import PEERS, all_cases
 from bench.machine import describe
-from bench.model import Case, Entry, matching
+from bench.model import Case, Entry, Missing, matching
 from bench.stage import Stage
 
 EXIT_FAILED = 1
@@ -73,6 +73,9 @@ def _measure_all(
         try:
             contenders = enter(case, stage, peers, absent)
             entries += measure(case, contenders, rounds=options.rounds, seconds=options.seconds)
+        except Missing as lack:
+            # Of ours: there is nothing to compare.
+            absent(case.name, str(lack))
         except Exception as error:
             # Whatever a server or a client library raises ends its case, not the run.
             say(f"{case.name}: {type(error).__name__}: {error}")

@@ -18,11 +18,21 @@ SIZES = {"100B": 100, "1KB": 1000}
 DURABILITIES = {"fsync": True, "pagecache": False}
 
 RATE = "records/s"
+ROWS = "rows/s"
 LATENCY = "ms"
 
 
 def all_cases() -> list[Case]:
-    return [*_produce(), *_consume(), *_serial(), *_nats_ingest(), *_cost(), *_layers(), *_physical()]
+    return [
+        *_produce(),
+        *_consume(),
+        *_serial(),
+        *_nats_ingest(),
+        *_spark(),
+        *_cost(),
+        *_layers(),
+        *_physical(),
+    ]
 
 
 def _produce() -> list[Case]:
@@ -111,6 +121,18 @@ def _nats_ingest() -> list[Case]:
             {"jetstream": [partial(jetstream.publish, fsync=fsync, size=100, go=False)]},
         )
         for durability, fsync in DURABILITIES.items()
+    ]  # fmt: skip
+
+
+def _spark() -> list[Case]:
+    # One round: a session takes seconds to start, and reads several times while it is there.
+    return [
+        Case(
+            f"spark.read.{work}", ROWS, True,
+            partial(ours.spark, work=work, size=SIZES["100B"]),
+            rounds_max=1,
+        )
+        for work in ("batch", "stream")
     ]  # fmt: skip
 
 

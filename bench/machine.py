@@ -97,6 +97,12 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return tuple(int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
 
 
+def io_counts(pid: int) -> dict[str, int]:
+    """Bytes that a process has read and written: `rchar` by calls, `read_bytes` from disks, …"""
+    lines = (PROC / str(pid) / "io").read_text().splitlines()
+    return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+
+
 class ForeignLoad:
     """CPUs that others kept busy between `begin` and `end`."""
 

@@ -12,6 +12,11 @@ PRODUCED_BYTES_MAX = 1_000_000_000
 CONSUMED_BYTES = 300_000_000
 """Values in a stream that is read."""
 
+SPARK_ROWS = 5_000_000
+"""Records in a stream that Spark reads."""
+
+SPARK_PARTITIONS = 2
+
 WARM_CPU_SECONDS = 1.0
 
 

@@ -28,6 +28,13 @@ class Broker(Server):
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def http_address(self) -> str:
+        """Where /metrics is."""
+        found = re.search(r"serving HTTP\s+address=127\.0\.0\.1:(\d+)", self.log())
+        assert found is not None, "it is said before the broker listens"
+        return f"127.0.0.1:{found[1]}"
+
     def start(self) -> None:
         data = str(self.folder / "data")
         run(python("tidelog_broker", "format", "--data-dir", data))
@@ -47,11 +54,13 @@ class Broker(Server):
             self.port = int(found[1])
         return found is not None
 
-    def create(self, stream: str, *, fsync: bool, subject: str | None = None) -> None:
-        """Makes a stream of one partition; with a subject, waits until it is recorded."""
+    def create(self, stream: str, *, fsync: bool, subject: str | None = None, partitions: int = 1) -> None:
+        """Makes a stream; with a subject, waits until it is recorded."""
 
         async def create(client: tidelog.Client) -> None:
-            await client.create_stream(stream, partitions=1, durability=DURABILITIES[fsync], subject=subject)
+            await client.create_stream(
+                stream, partitions=partitions, durability=DURABILITIES[fsync], subject=subject
+            )
 
         self._admin(create)
 

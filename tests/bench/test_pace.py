@@ -1,0 +1,62 @@
+"""Pieces at a steady rate, and requests whose latencies count from when they should have begun."""
+
+import asyncio
+import random
+from itertools import pairwise
+
+import pytest
+from bench.pace import NS, intended_ns, open_loop, seconds_until_due
+
+
+@pytest.mark.parametrize(
+    ("done", "passed", "wait"), [(0, 0.0, 0.0), (100, 0.5, 0.5), (100, 1.0, 0.0), (100, 3.0, 0.0)]
+)
+def test_who_is_early_waits_for_the_schedule_and_who_is_late_does_not(
+    done: int, passed: float, wait: float
+) -> None:
+    assert seconds_until_due(done, 100.0, passed) == pytest.approx(wait)
+
+
+def test_pieces_of_any_sizes_come_at_the_rate_on_average_because_lateness_is_caught_up() -> None:
+    rng = random.Random(3)
+    now, done = 0.0, 0
+    for _ in range(1000):
+        done += rng.randrange(1, 2000)
+        now += rng.expovariate(1 / 0.001)
+        now += seconds_until_due(done, 1e5, now)
+
+    assert done / now == pytest.approx(1e5, rel=0.01)
+
+
+def test_requests_of_an_open_loop_are_evenly_spread_over_its_seconds() -> None:
+    moments = intended_ns(200.0, 1.5)
+
+    assert len(moments) == 300
+    assert {later - earlier for earlier, later in pairwise(moments)} == {NS // 200}
+
+
+async def test_a_stall_is_in_the_latency_of_every_request_that_was_due_during_it() -> None:
+    turn = asyncio.Lock()
+    asked = 0
+
+    async def send() -> None:
+        nonlocal asked
+        asked += 1
+        first = asked == 1
+        async with turn:
+            await asyncio.sleep(0.2 if first else 0)
+
+    latencies = await open_loop(send, 100.0, 0.15)
+
+    assert len(latencies) == asked == 15
+    # The last was due 0.14 s after the first, and waited for what was left of its 0.2 s.
+    assert min(latencies) >= 0.05 * NS
+    assert max(latencies) >= 0.2 * NS
+
+
+async def test_a_request_that_fails_ends_the_loop_with_its_error() -> None:
+    async def send() -> None:
+        raise OSError("no broker")
+
+    with pytest.raises(OSError, match="no broker"):
+        await open_loop(send, 100.0, 0.05)
