@@ -14,10 +14,11 @@ import pytest_asyncio
 from tidelog.errors import StorageFailed, StreamNotFound, TidelogError, TimedOut
 from tidelog.model import StreamConfig
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.appends import Single, SinglesAppend, encoded_bytes_max
+from tidelog_broker.runtime.appends import SinglesAppend
 from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.files import OsFiles
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
@@ -51,10 +52,9 @@ class Lanes:
         self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")
     ) -> "asyncio.Future[Any]":
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        records = [Single(value, 1)]
-        append = SinglesAppend(
-            records, answered.set_result, deadline=deadline, bytes=encoded_bytes_max(records)
-        )
+        records = Singles()
+        records.add(value, 1)
+        append = SinglesAppend(records, answered.set_result, deadline=deadline)
         partition.submit(append)
         self.rounds.request(partition, append.bytes)
         return answered
@@ -187,7 +187,9 @@ async def test_an_answer_that_fails_does_not_cost_the_others_theirs(lanes: Lanes
     def broken(outcome: object) -> None:
         raise RuntimeError("a bug of who waits")
 
-    append = SinglesAppend([Single(b"x", 1)], broken, bytes=100)
+    records = Singles()
+    records.add(b"x", 1)
+    append = SinglesAppend(records, broken)
     partition.submit(append)
     lanes.rounds.request(partition, append.bytes)
     answered = lanes.append(partition)
@@ -205,7 +207,7 @@ async def test_a_queued_append_past_its_deadline_is_taken_out_and_answered(lanes
     assert isinstance(await late, TimedOut)
     go.set()
     await holding
-    assert (await asyncio.wait_for(patient, 5)).offsets == [0]
+    assert list((await asyncio.wait_for(patient, 5)).offsets) == [0]
     assert partition.log.end_offset == 1
 
 
@@ -231,5 +233,5 @@ async def test_a_full_disk_is_one_refusal_for_each_and_the_next_round_goes_on(la
         found: list[TidelogError] = await asyncio.gather(*(lanes.append(partition) for _ in range(3)))
     assert {one.code for one in found} == {"DISK_FULL"}
     assert segment_write is type(partition.log.active).write
-    assert (await lanes.append(partition)).offsets == [1]
+    assert list((await lanes.append(partition)).offsets) == [1]
     assert lanes.failures == []

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nats.js import api
 from nats.js.errors import APIError, BadRequestError, ServiceUnavailableError
@@ -12,24 +12,9 @@ from nats.js.errors import APIError, BadRequestError, ServiceUnavailableError
 from support.nats_server import NatsServer
 from tidelog_broker.nats import jetstream
 from tidelog_broker.nats.jetstream import API_ERRORS, Acknowledger, Failure, publication
-from tidelog_broker.nats.parser import Message, Parser
+from tidelog_broker.nats.parser import Message
 
 from .conftest import Connect, ConnectOther
-
-
-def frames(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Read PUB lines as a server would; here by the parser of MSG lines."""
-    parser = Parser()
-    messages: list[tuple[bytes, bytes]] = []
-    while data:
-        line, _, rest = data.partition(b"\r\n")
-        verb, subject, size = line.split(b" ")
-        assert verb == b"PUB"
-        parsed = parser.feed(b"MSG %b 1 %b\r\n" % (subject, size) + rest[: int(size) + 2])
-        assert parsed.error is None
-        messages += [(subject, payload) for _, _, _, payload in parsed.messages[1]]
-        data = rest[int(size) + 2 :]
-    return messages
 
 
 def test_an_acknowledgement_says_what_jetstream_says_and_ours_beside_it() -> None:
@@ -45,15 +30,18 @@ def test_an_acknowledgement_says_what_jetstream_says_and_ours_beside_it() -> Non
     assert json.loads(acknowledger.duplicate(41))["duplicate"] is True
 
 
-@given(st.lists(st.tuples(st.sampled_from([b"_INBOX.a", b"r\xff"]), st.integers(0, 2**63 - 2)), max_size=20))
-def test_many_at_once_are_the_same_as_one_by_one(replies: list[tuple[bytes, int]]) -> None:
-    acknowledger = Acknowledger("s-1.x", 0, 1)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"_INBOX.a", b"r\xff", None]), st.integers(0, 2**63 - 2)), max_size=20
+    )
+)
+@example([(b"r", 9), (b"r", 99), (b"r", 10**18 - 1)])
+def test_many_at_once_are_the_same_as_one_by_one(messages: list[tuple[bytes | None, int]]) -> None:
+    acknowledger = Acknowledger("s-1.x%d", 0, 1)
+    replies, offsets = [reply for reply, _ in messages], [offset for _, offset in messages]
 
-    assert frames(acknowledger.publish_accepted(replies)) == [
-        (reply, acknowledger.accepted(offset)) for reply, offset in replies
-    ]
-    assert frames(acknowledger.publish_duplicate(replies)) == [
-        (reply, acknowledger.duplicate(offset)) for reply, offset in replies
+    assert acknowledger.publications(replies, offsets) == [
+        publication(reply, acknowledger.accepted(offset)) for reply, offset in messages if reply
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.records import BatchHeader, decode_batch, split_batches
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.verbatim import VerbatimAnswer
 from tidelog_broker.core.replication.positions import check_position
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.partition import Partition
@@ -37,10 +38,13 @@ HEARTBEAT_MS_DEFAULT = 5000
 HEARTBEAT_MS_MIN = 50
 
 
+FetchAnswer = log_pb2.FetchResponse | VerbatimAnswer
+
+
 class _Reading:
     """How far the call is with one partition."""
 
-    __slots__ = ("ahead", "end", "epoch", "index", "offset", "partition", "place", "told_at")
+    __slots__ = ("ahead", "done", "end", "epoch", "index", "offset", "partition", "place", "told_at")
 
     def __init__(
         self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
@@ -51,6 +55,8 @@ class _Reading:
         self.epoch = epoch
         self.end = end
         """First offset not to send; None: none, it follows."""
+        self.done = False
+        """Its last answer, an end or an error, was given."""
         self.place: tuple[int, int] | None = None
         self.ahead: asyncio.Future[Chunk | None] | None = None
         """A read of the next chunk that runs already."""
@@ -96,7 +102,7 @@ class FetchCall:
             self._ready[reading.index] = reading
         self._wake.set()
 
-    async def responses(self) -> AsyncGenerator[log_pb2.FetchResponse]:
+    async def responses(self) -> AsyncGenerator[FetchAnswer]:
         """The answers, until every partition has ended."""
         try:
             active: dict[int, _Reading] = {}
@@ -115,9 +121,9 @@ class FetchCall:
                         reading = self._ready.pop(index)
                         async with aclosing(self._advance(reading)) as responses:
                             async for response in responses:
-                                if response.WhichOneof("item") in ("end", "error"):
-                                    self._forget(active.pop(index))
                                 yield response
+                        if reading.done:
+                            self._forget(active.pop(index))
                     for reading in self._overdue(active):
                         yield self._response(reading, heartbeat=log_pb2.Heartbeat())
                 if active and not await self._more(active):
@@ -161,7 +167,7 @@ class FetchCall:
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
         return _Reading(index, partition, offset, epoch, end)
 
-    async def _advance(self, reading: _Reading) -> AsyncGenerator[log_pb2.FetchResponse]:
+    async def _advance(self, reading: _Reading) -> AsyncGenerator[FetchAnswer]:
         """What one partition has, one chunk of it; it is put back in line if there may be more."""
         partition = reading.partition
         try:
@@ -171,28 +177,27 @@ class FetchCall:
                 chunk = await self._read(reading)
                 if chunk is None:
                     return
-                data = b"".join(chunk.parts)
-                reached, epoch = chunk.next_offset, chunk.leader_epoch
+                parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
                 if reading.end is not None and reached > reading.end:
-                    data, epoch = _cut_behind(data, reading.end)
+                    parts, epoch = _cut_behind(b"".join(parts), reading.end)
                     reached = reading.end
                 if self._plain:
-                    async for response in self._plain_answers(reading, data):
+                    async for response in self._plain_answers(reading, b"".join(parts)):
                         yield response
                     reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
                 else:
                     reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
                     self._read_ahead(reading)
-                    yield self._response(reading, batches=data)
+                    yield VerbatimAnswer(self._response(reading), parts)
         except TidelogError as error:
-            yield self._response(reading, error=error_to_proto(error))
+            yield self._last(reading, error=error_to_proto(error))
             return
         except OSError as error:
             failure = Unavailable(f"the broker could not read its disk: {error.strerror or error}")
-            yield self._response(reading, error=error_to_proto(failure))
+            yield self._last(reading, error=error_to_proto(failure))
             return
         if reading.finished():
-            yield self._response(reading, end=log_pb2.EndOfPartition())
+            yield self._last(reading, end=log_pb2.EndOfPartition())
         else:
             self._ready[reading.index] = reading
 
@@ -238,6 +243,10 @@ class FetchCall:
             reading.ahead = self._from_disk(reading)
             # Its failure is met when it is awaited; a call that ends before leaves it unseen.
             reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _last(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
+        reading.done = True
+        return self._response(reading, **item)
 
     def _response(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
         partition = reading.partition
@@ -288,7 +297,7 @@ def _epoch_before(partition: Partition, offset: int) -> int | None:
     return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
 
 
-def _cut_behind(data: bytes, end: int) -> tuple[bytes, int]:
+def _cut_behind(data: bytes, end: int) -> tuple[list[bytes], int]:
     """The whole batches that begin before offset `end`, and the epoch of the last of them."""
     size, epoch = 0, 0
     for header, _ in split_batches(data):
@@ -296,7 +305,7 @@ def _cut_behind(data: bytes, end: int) -> tuple[bytes, int]:
             break
         size += header.length
         epoch = header.leader_epoch
-    return data[:size], epoch
+    return [data[:size]], epoch
 
 
 def plain_records(

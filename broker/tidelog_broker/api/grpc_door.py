@@ -7,6 +7,8 @@ A service is an object with one method per rpc, by its name in snake case:
 - both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
   ``unanswered`` and ``until(condition)``
 
+A service may name parsers of its own for some requests: ``request_parsers``, by rpc.
+
 They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
 INTERNAL.
 """
@@ -16,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from operator import methodcaller
 from typing import Any
 
 import grpc
@@ -112,10 +115,10 @@ class GrpcDoor:
     def _handler(self, method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler[Any, Any]:
         function = getattr(service, _snake(method.name))
         request_class: Any = message_factory.GetMessageClass(method.input_type)
-        response_class: Any = message_factory.GetMessageClass(method.output_type)
         codecs = {
-            "request_deserializer": request_class.FromString,
-            "response_serializer": response_class.SerializeToString,
+            "request_deserializer": _parsers_of(service).get(method.name, request_class.FromString),
+            # Not the class's: some answers serialize themselves (`verbatim`).
+            "response_serializer": methodcaller("SerializeToString"),
         }
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._duplex(method.name, function), **codecs)
@@ -233,6 +236,11 @@ class _Outbox:
             # Whoever waits for room must see that the call is over.
             self._responses.clear()
             self._emptied.set()
+
+
+def _parsers_of(service: object) -> Mapping[str, Callable[[bytes], Any]]:
+    found: Mapping[str, Callable[[bytes], Any]] = getattr(service, "request_parsers", {})
+    return found
 
 
 def _snake(name: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from itertools import count
+from typing import ClassVar
 
 from tidelog.errors import (
     BatchTooLarge,
@@ -19,20 +20,19 @@ from tidelog.errors import (
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.wire import error_to_proto
-from tidelog_broker.api.fetch import FetchCall, resolve_start
+from tidelog_broker.api.fetch import FetchAnswer, FetchCall, resolve_start
 from tidelog_broker.api.produce import ProduceCall
+from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.runtime.appends import (
-    MESSAGE_ID_BYTES_MAX,
     Acks,
-    Single,
     SinglesAppend,
     SinglesAppended,
-    encoded_bytes_max,
 )
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Singles
 from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
 from tidelog_proto import log_pb2
@@ -50,6 +50,9 @@ FETCH_CALLS_MAX = 5_000
 class LogService:
     """See the module; every method raises `TidelogError`."""
 
+    request_parsers: ClassVar = {"Produce": parse_produce}
+    """Requests that the generated code does not parse (`grpc_door`)."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sticky = count()
@@ -58,7 +61,7 @@ class LogService:
     def produce(self, send: Callable[[log_pb2.ProduceResponse], None]) -> ProduceCall:
         return ProduceCall(self._broker, send)
 
-    async def fetch(self, request: log_pb2.FetchRequest) -> AsyncGenerator[log_pb2.FetchResponse]:
+    async def fetch(self, request: log_pb2.FetchRequest) -> AsyncGenerator[FetchAnswer]:
         if self._fetches >= FETCH_CALLS_MAX:
             raise ResourceExhausted(
                 f"{FETCH_CALLS_MAX} fetch calls run (fetch_calls_max)", retry_after_ms=1000
@@ -85,13 +88,12 @@ class LogService:
         for number, indexes in by_partition.items():
             partition = self._broker.leading(stream.id, number)
             records = self._singles(partition, request, indexes)
-            size = encoded_bytes_max(records)
-            self._check_size(partition, records, size)
-            self._broker.check_room(partition, size)
-            shares.append((indexes, partition, records, size))
+            self._check_size(partition, records)
+            self._broker.check_room(partition, records.bytes)
+            shares.append((indexes, partition, records))
         waiting = [
-            (indexes, partition, self._submit(partition, records, size, request))
-            for indexes, partition, records, size in shares
+            (indexes, partition, self._submit(partition, records, request))
+            for indexes, partition, records in shares
         ]
         response = log_pb2.PublishResponse()
         receipts: list[log_pb2.PublishReceipt | None] = [None] * len(request.records)
@@ -142,15 +144,19 @@ class LogService:
 
     def _singles(
         self, partition: Partition, request: log_pb2.PublishRequest, indexes: Sequence[int]
-    ) -> list[Single]:
+    ) -> Singles:
         now_us = self._broker.clock()
         latest = now_us + partition.config.timestamp_ahead_ms_max * 1000
         dedupe = partition.config.dedupe_window_ms > 0
-        return [_single(request.records[index], now_us, latest, dedupe) for index in indexes]
+        found = Singles()
+        for index in indexes:
+            _add(found, request.records[index], now_us, latest, dedupe)
+        return found
 
     @staticmethod
-    def _check_size(partition: Partition, records: Sequence[Single], size: int) -> None:
+    def _check_size(partition: Partition, records: Singles) -> None:
         """Raises `BatchTooLarge` for what may not fit into one batch."""
+        size = records.bytes
         if size + BATCH_OVERHEAD_BYTES > partition.limits.batch_bytes_max:
             raise BatchTooLarge(
                 f"{len(records)} records for partition {partition.partition} take up to "
@@ -160,7 +166,7 @@ class LogService:
             )
 
     def _submit(
-        self, partition: Partition, records: list[Single], size: int, request: log_pb2.PublishRequest
+        self, partition: Partition, records: Singles, request: log_pb2.PublishRequest
     ) -> asyncio.Future[SinglesAppended]:
         future: asyncio.Future[SinglesAppended] = asyncio.get_running_loop().create_future()
 
@@ -178,7 +184,6 @@ class LogService:
             done,
             Acks(request.acks),
             self._broker.deadline(timeout_ms),
-            size,
         )
         try:
             self._broker.append(partition, append)
@@ -242,8 +247,8 @@ def _in_part(error: BaseException, failed: int, shares: int) -> BaseException:
     )
 
 
-def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> Single:
-    """A plain record; its message id stands among its headers, where NATS clients put it."""
+def _add(records: Singles, entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> None:
+    """Appends a plain record; its message id stands among its headers, where NATS clients put it."""
     record = entry.record
     timestamp = record.timestamp_us if record.HasField("timestamp_us") else now_us
     if timestamp > latest_us:
@@ -266,9 +271,9 @@ def _single(entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: b
         headers.append((MESSAGE_ID_HEADER, message_id.encode()))
     elif in_headers is not None and len(in_headers) <= MESSAGE_ID_BYTES_MAX:
         message_id = in_headers.decode("utf-8", "surrogateescape")
-    return Single(
-        value=record.value if record.HasField("value") else None,
-        timestamp_us=timestamp,
+    records.add(
+        record.value if record.HasField("value") else None,
+        timestamp,
         key=record.key if record.HasField("key") else None,
         headers=headers,
         subject=record.subject if record.HasField("subject") else None,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from tidelog.errors import InvalidRequest, PrecedingFailed, ResourceExhausted, TidelogError
 from tidelog.records import validate_batch
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.runtime.appends import Acks, BatchAppend
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.storage.log import Appended, AppendItem, Sender
@@ -79,12 +80,12 @@ class ProduceCall:
             self._room = self._loop.create_future()
             await self._room
 
-    def receive(self, request: log_pb2.ProduceRequest) -> None:
+    def receive(self, message: ProduceMessage) -> None:
         """Takes one request; it is answered through `send`, sooner or later.
 
         Raises `ResourceExhausted`, which ends the call, for one partition too many.
         """
-        batch = request.batch
+        request, batch = message
         key = (request.stream_id, request.partition)
         lane = self._lanes.get(key)
         if lane is None:
@@ -103,7 +104,9 @@ class ProduceCall:
             lane.refused = True
             self._answer(lane, slot, error)
 
-    def _submit(self, request: log_pb2.ProduceRequest, batch: bytes, lane: _Lane, slot: _Slot) -> None:
+    def _submit(
+        self, request: log_pb2.ProduceRequest, batch: bytes | memoryview, lane: _Lane, slot: _Slot
+    ) -> None:
         if lane.refused:
             if not request.reset:
                 raise PrecedingFailed(

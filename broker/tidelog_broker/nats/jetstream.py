@@ -10,7 +10,7 @@ offset + 1, because JetStream counts from one. The runtime says which failure ha
 import enum
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog_broker.nats.headers import Finder
@@ -138,12 +138,18 @@ class Acknowledger:
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
-    def publish_accepted(self, replies: Iterable[tuple[bytes, int]]) -> bytes:
-        """Return the protocol bytes that answer many (reply subject, offset) at once."""
-        accepted = self.accepted
-        return b"".join([publication(reply, accepted(offset)) for reply, offset in replies])
+    def publications(self, replies: Sequence[bytes | None], offsets: Sequence[int]) -> list[bytes]:
+        """Return the protocol bytes that answer messages which became the records at these offsets.
 
-    def publish_duplicate(self, replies: Iterable[tuple[bytes, int]]) -> bytes:
-        """As ``publish_accepted``, for messages that were recorded before."""
-        duplicate = self.duplicate
-        return b"".join([publication(reply, duplicate(offset)) for reply, offset in replies])
+        A message without a reply subject gets none.
+        """
+        # One piece of formatting for a message: this is most of what answering costs. The length of
+        # an answer follows from how many digits its two numbers have.
+        fixed = len(self.accepted(0)) - 2
+        pattern = b'PUB %%b %%d\r\n%b%%d,"seq":%%d}\r\n' % self._prefix.replace(b"%", b"%%")
+        answers = []
+        for reply, offset in zip(replies, offsets, strict=True):
+            if reply:
+                digits = len(str(offset)) + len(str(offset + 1))
+                answers.append(pattern % (reply, fixed + digits, offset, offset + 1))
+        return answers

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
+from typing import NamedTuple
 
 import structlog
 
@@ -33,16 +34,11 @@ from tidelog_broker.nats.log_limit import LogLimit
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.subjects import has_wildcard, is_reserved, may_match_reserved
 from tidelog_broker.nats.subscription import Subscription
-from tidelog_broker.runtime.appends import (
-    MESSAGE_ID_BYTES_MAX,
-    Single,
-    SinglesAppend,
-    SinglesAppended,
-    encoded_bytes_max,
-)
+from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Headers, Singles, record_bytes_max
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
 
 log = structlog.get_logger(__name__)
@@ -186,6 +182,33 @@ class Recorder:
 
     def _record(self, recording: _Recording, messages: Sequence[Message]) -> None:
         now_us = self._broker.clock()
+        if not self._record_plain(recording, messages, now_us):
+            self._record_each(recording, messages, now_us)
+
+    def _record_plain(self, recording: _Recording, messages: Sequence[Message], now_us: int) -> bool:
+        """Records messages without headers for a single partition all at once; False: they are not such."""
+        partition = recording.partitions.get(0)
+        if recording.count != 1 or partition is None or recording.filter_reserved:
+            return False
+        subjects, replies, blocks, payloads = zip(*messages, strict=True)
+        names = b"".join(subjects)
+        if blocks.count(None) != len(blocks) or not names.isascii():
+            return False
+        size = len(names) + sum(map(len, payloads))
+        records = Singles.plain(payloads, subjects, size, now_us)
+        if records.bytes > min(APPEND_BYTES_MAX, _room(partition)):
+            if len(messages) == 1:
+                return False
+            half = len(messages) // 2
+            for part in (messages[:half], messages[half:]):
+                if not self._record_plain(recording, part, now_us):
+                    self._record_each(recording, part, now_us)
+            return True
+        self._append(partition, _Group(records, list(replies)))
+        return True
+
+    def _record_each(self, recording: _Recording, messages: Sequence[Message], now_us: int) -> None:
+        """Records messages of any kind, one by one."""
         groups: dict[Partition, _Group] = {}
         for message in messages:
             subject = message[0]
@@ -197,37 +220,37 @@ class Recorder:
                 self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
                 continue
             try:
-                single = _single(message, recording.name, partition, now_us)
+                name, headers, message_id = _facts(message, recording.name, partition)
             except _Refused as refused:
                 self._refuse(partition, message, refused.failure, refused.detail)
                 continue
-            size = encoded_bytes_max((single,))
-            room = partition.limits.batch_bytes_max - BATCH_OVERHEAD_BYTES
+            payload = message[3]
+            size = record_bytes_max(payload, None, headers, name)
+            room = _room(partition)
             if size > room:
                 self._refuse(partition, message, Failure.TOO_LARGE, f"{size} bytes")
                 continue
             group = groups.get(partition)
-            if group is not None and group.bytes + size > min(APPEND_BYTES_MAX, room):
+            if group is not None and group.records.bytes + size > min(APPEND_BYTES_MAX, room):
                 self._append(partition, groups.pop(partition))
                 group = None
             if group is None:
-                group = groups[partition] = _Group()
-            group.singles.append(single)
+                group = groups[partition] = _Group(Singles(), [])
+            group.records.add(payload, now_us, headers=headers, subject=name, message_id=message_id)
             group.replies.append(message[1])
-            group.bytes += size
         for partition, group in groups.items():
             self._append(partition, group)
 
     def _append(self, partition: Partition, group: _Group) -> None:
         def done(outcome: SinglesAppended | TidelogError) -> None:
-            self._inflight -= group.bytes
+            self._inflight -= group.records.bytes
             if self._paused and self._inflight <= INFLIGHT_BYTES_MAX // 2:
                 self._paused = False
                 self._connection.resume_reading()
             self._answer(partition, group, outcome)
 
-        append = SinglesAppend(group.singles, done, deadline=self._broker.deadline(None), bytes=group.bytes)
-        self._inflight += group.bytes
+        append = SinglesAppend(group.records, done, deadline=self._broker.deadline(None))
+        self._inflight += append.bytes
         try:
             self._broker.append(partition, append)
         except TidelogError as error:
@@ -253,6 +276,9 @@ class Recorder:
         if duplicates:
             self._outcomes.labels("duplicate").inc(len(duplicates))
         acknowledger = Acknowledger(partition.name, partition.partition, outcome.leader_epoch)
+        if not duplicates:
+            self._send(partition, acknowledger.publications(group.replies, outcome.offsets))
+            return
         accepted, duplicate = acknowledger.accepted, acknowledger.duplicate
         frames = []
         for index, (reply, offset) in enumerate(zip(group.replies, outcome.offsets, strict=True)):
@@ -289,26 +315,27 @@ class Recorder:
             )  # fmt: skip
 
 
-class _Group:
+class _Group(NamedTuple):
     """Messages of one partition that are appended together."""
 
-    __slots__ = ("bytes", "replies", "singles")
-
-    def __init__(self) -> None:
-        self.singles: list[Single] = []
-        self.replies: list[bytes | None] = []
-        self.bytes = 0
+    records: Singles
+    replies: list[bytes | None]
 
 
-def _single(message: Message, stream: str, partition: Partition, now_us: int) -> Single:
-    """The record that a message becomes; raises `_Refused`."""
-    subject, _, block, payload = message
+def _room(partition: Partition) -> int:
+    """Bytes of records that fit into one batch."""
+    return partition.limits.batch_bytes_max - BATCH_OVERHEAD_BYTES
+
+
+def _facts(message: Message, stream: str, partition: Partition) -> tuple[str, Headers, str | None]:
+    """Subject, headers and message id of the record that a message becomes; raises `_Refused`."""
+    subject, _, block, _ = message
     try:
         name = subject.decode()
     except UnicodeDecodeError:
         raise _Refused(Failure.INVALID_MESSAGE, "the subject is not UTF-8") from None
     if block is None:
-        return Single(payload, now_us, None, (), name, None)
+        return name, (), None
     found = unsupported_header(block)
     if found is not None:
         raise _Refused(Failure.UNSUPPORTED_HEADER, f"the header {found.decode()} is not supported")
@@ -325,7 +352,7 @@ def _single(message: Message, stream: str, partition: Partition, now_us: int) ->
         if raw and len(raw) > MESSAGE_ID_BYTES_MAX:
             raise _Refused(Failure.INVALID_MESSAGE, f"Nats-Msg-Id has more than {MESSAGE_ID_BYTES_MAX} bytes")
         message_id = raw.decode("utf-8", "surrogateescape") if raw else None
-    return Single(payload, now_us, None, headers, name, message_id)
+    return name, headers, message_id
 
 
 def _failure_of(error: TidelogError) -> Failure:

@@ -1,16 +1,16 @@
-"""Subjects and patterns: which are valid, which match, which may be recorded.
+"""Subjects and patterns: which are valid, and which a pattern with wildcards leaves alone (N6).
 
-It exists so that a person who attaches a stream to a subject hears at once, in one sentence,
-what is wrong with it, and so that recording ``>`` does not record the cluster's own traffic.
-Everything is bytes: a subject that is not UTF-8 is unusual, not an error. ``connection``
-subscribes to what has been checked here; patterns of streams are checked when a stream is made.
+It exists so that a person who gives us a subject hears at once, in one sentence, what is wrong
+with it, and so that recording ``>`` does not record the cluster's own traffic. Everything is
+bytes: a subject that is not UTF-8 is unusual, not an error. ``connection`` subscribes to what has
+been checked here, ``recorder`` asks what is reserved; patterns of streams are checked when a
+stream is made (``tidelog.model``).
 
 A subject is tokens joined by dots. In a pattern a token ``*`` stands for any one token and a
 last token ``>`` for one or more.
 """
 
 import re
-from collections.abc import Callable
 
 from tidelog_broker.nats.errors import SubjectInvalid
 
@@ -58,20 +58,6 @@ def check_pattern(pattern: bytes) -> None:
         raise SubjectInvalid(pattern, "has '>' before its end; '>' can only be the last word")
 
 
-def check_recordable(pattern: bytes) -> None:
-    """Raise SubjectInvalid unless a stream can record this pattern (N6).
-
-    A pattern that could match nothing but reserved subjects is refused, because a stream with
-    it would stay empty for ever. ``$`` and ``_INBOX.`` subjects can be recorded by name.
-    """
-    check_pattern(pattern)
-    if has_wildcard(pattern) and pattern.startswith(RESERVED_PREFIXES):
-        raise SubjectInvalid(
-            pattern,
-            "would record nothing: subjects that begin with '$' or '_INBOX.' are not recorded by wildcards",
-        )
-
-
 def has_wildcard(pattern: bytes) -> bool:
     """Whether a valid pattern can match more than one subject."""
     return b"*" in pattern or pattern.endswith(b">")
@@ -88,24 +74,3 @@ def may_match_reserved(pattern: bytes) -> bool:
 def is_reserved(subject: bytes) -> bool:
     """Whether patterns with wildcards must not record this subject (N6)."""
     return subject.startswith(RESERVED_PREFIXES)
-
-
-def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a subject matches this valid pattern. Made once, called often."""
-    if not has_wildcard(pattern):
-        return pattern.__eq__
-    words = {b"*": rb"[^.]+", b">": rb"[^.]+(?:\.[^.]+)*"}
-    expression = rb"\.".join(words.get(token) or re.escape(token) for token in pattern.split(b"."))
-    match = re.compile(expression, re.DOTALL).fullmatch
-    return lambda subject: match(subject) is not None
-
-
-def overlap(first: bytes, second: bytes) -> bool:
-    """Whether some subject matches both of these valid patterns."""
-    ours, theirs = first.split(b"."), second.split(b".")
-    for one, other in zip(ours, theirs, strict=False):
-        if one == b">" or other == b">":
-            return True
-        if one != other and one != b"*" and other != b"*":
-            return False
-    return len(ours) == len(theirs)

@@ -11,41 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tidelog.errors import TidelogError
+from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.log import Appended, AppendItem
-
-RECORD_OVERHEAD_BYTES = 40
-"""Offsets, bitmaps and timestamp of a record in a batch, at most."""
-
-HEADER_OVERHEAD_BYTES = 10
-"""Offsets and bitmap bits of one header of a record, at most."""
-
-
-MESSAGE_ID_BYTES_MAX = 1024
-"""A message id may be so long; ids are kept in memory for the dedupe window."""
-
-
-class Single(NamedTuple):
-    """A record that came alone."""
-
-    value: bytes | None
-    timestamp_us: int
-    key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-    subject: str | None = None
-    message_id: str | None = None
-    """To be deduplicated; it also stands in `headers`."""
-
-
-def encoded_bytes_max(records: Sequence[Single]) -> int:
-    """At least the bytes that records will take in a batch, its overhead not counted."""
-    total = RECORD_OVERHEAD_BYTES * len(records)
-    for record in records:
-        total += len(record.value or b"") + len(record.key or b"")
-        if record.subject is not None:
-            total += len(record.subject) * (1 if record.subject.isascii() else 4)
-        for name, value in record.headers:
-            total += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")
-    return total
 
 
 class Acks(IntEnum):
@@ -66,7 +33,9 @@ class SinglesAppended(NamedTuple):
 
     @property
     def end(self) -> int:
-        return max(self.offsets) + 1
+        """Behind the last of them."""
+        # Without duplicates they ascend.
+        return (max(self.offsets) if self.duplicates else self.offsets[-1]) + 1
 
 
 @dataclass(slots=True, eq=False)
@@ -89,12 +58,15 @@ class BatchAppend:
 class SinglesAppend:
     """Records that came one by one; they are appended together or not at all."""
 
-    records: Sequence[Single]
+    records: Singles
+    """At least one."""
     done: Callable[[SinglesAppended | TidelogError], None]
     acks: Acks = Acks.ALL
     deadline: float = float("inf")
-    bytes: int = 0
-    """At least what they will take in a batch (`encoded_bytes_max`)."""
+
+    @property
+    def bytes(self) -> int:
+        return self.records.bytes
 
 
 Append = BatchAppend | SinglesAppend

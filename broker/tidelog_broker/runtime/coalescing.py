@@ -21,10 +21,10 @@ from tidelog_broker.runtime.appends import (
     Append,
     BatchAppend,
     Outcome,
-    Single,
     SinglesAppend,
     SinglesAppended,
 )
+from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.append_guard import AppendGuard
 from tidelog_broker.storage.log import Appended, AppendItem
 
@@ -36,13 +36,35 @@ BATCH_OVERHEAD_BYTES = 2048
 class _Batch:
     """A batch that single records are put into, and what became of it."""
 
-    records: list[Single] = field(default_factory=list)
+    records: Singles = field(default_factory=Singles)
     ids: dict[str, int] = field(default_factory=dict)
     """Message id → index of the record."""
-    bytes: int = BATCH_OVERHEAD_BYTES
     item: int | None = None
     """Its index among the round's items, once encoded."""
     error: TidelogError | None = None
+
+    def outcome(self, written: Sequence[Appended | TidelogError]) -> Appended | TidelogError:
+        found = self.error if self.item is None else written[self.item]
+        assert found is not None, "every batch of the round was closed"
+        return found
+
+
+class _Run(NamedTuple):
+    """Records of one append that stand one behind the other in a batch of this round."""
+
+    batch: _Batch
+    at: int
+    """Index of the first."""
+    length: int
+
+    def outcome(
+        self, written: Sequence[Appended | TidelogError], leader_epoch: int
+    ) -> SinglesAppended | TidelogError:
+        found = self.batch.outcome(written)
+        if isinstance(found, TidelogError):
+            return found
+        first = found.base_offset + self.at
+        return SinglesAppended(range(first, first + self.length), frozenset(), leader_epoch)
 
 
 class _Copy(NamedTuple):
@@ -54,13 +76,36 @@ class _Copy(NamedTuple):
     duplicate: bool
 
 
+class _Copies(NamedTuple):
+    """Records of one append, some of which may be duplicates."""
+
+    copies: list[_Copy]
+
+    def outcome(
+        self, written: Sequence[Appended | TidelogError], leader_epoch: int
+    ) -> SinglesAppended | TidelogError:
+        offsets: list[int] = []
+        for batch, at, _ in self.copies:
+            if batch is None:
+                offsets.append(at)
+                continue
+            found = batch.outcome(written)
+            if isinstance(found, TidelogError):
+                return found
+            offsets.append(found.base_offset + at)
+        duplicates = frozenset(i for i, copy in enumerate(self.copies) if copy.duplicate)
+        return SinglesAppended(offsets, duplicates, leader_epoch)
+
+
 @dataclass(slots=True)
 class RoundPlan:
     """The batches of one round, and how their fate answers the appends."""
 
     limits: BatchLimits
     items: list[AppendItem] = field(default_factory=list)
-    _appends: list[tuple[BatchAppend, int] | tuple[SinglesAppend, list[_Copy]]] = field(default_factory=list)
+    _appends: list[tuple[BatchAppend, int] | tuple[SinglesAppend, _Run | _Copies]] = field(
+        default_factory=list
+    )
     _open: _Batch = field(default_factory=_Batch)
     _ids: dict[str, _Copy] = field(default_factory=dict)
 
@@ -70,30 +115,38 @@ class RoundPlan:
         self.items.append(append.item)
 
     def add_singles(self, append: SinglesAppend, guard: AppendGuard, now_us: int) -> None:
-        if self._open.records and self._open.bytes + append.bytes > self.limits.batch_bytes_max:
+        records = append.records
+        taken = self._open.records.bytes + BATCH_OVERHEAD_BYTES
+        if self._open.records.values and taken + records.bytes > self.limits.batch_bytes_max:
             self.close()
-        self._open.bytes += append.bytes
-        self._appends.append((append, [self._place(record, guard, now_us) for record in append.records]))
+        if records.message_ids is None:
+            batch = self._open
+            self._appends.append((append, _Run(batch, len(batch.records), len(records))))
+            batch.records.extend(records)
+        else:
+            copies = [self._place(records, index, guard, now_us) for index in range(len(records))]
+            self._appends.append((append, _Copies(copies)))
 
-    def _place(self, record: Single, guard: AppendGuard, now_us: int) -> _Copy:
+    def _place(self, records: Singles, index: int, guard: AppendGuard, now_us: int) -> _Copy:
         batch = self._open
         copy = _Copy(batch, len(batch.records), duplicate=False)
-        if record.message_id is not None:
-            known = guard.find_message(record.message_id, now_us)
+        message_id = records.message_ids[index] if records.message_ids is not None else None
+        if message_id is not None:
+            known = guard.find_message(message_id, now_us)
             if known is not None:
                 return _Copy(None, known, duplicate=True)
-            first = self._ids.get(record.message_id)
+            first = self._ids.get(message_id)
             if first is not None:
                 return first._replace(duplicate=True)
-            self._ids[record.message_id] = copy
-            batch.ids[record.message_id] = copy.at
-        batch.records.append(record)
+            self._ids[message_id] = copy
+            batch.ids[message_id] = copy.at
+        batch.records.add_from(records, index)
         return copy
 
     def close(self) -> None:
         """Encodes what is collected as one batch."""
         batch = self._open
-        if not batch.records:
+        if not batch.records.values:
             return
         self._open = _Batch()
         try:
@@ -118,29 +171,10 @@ class RoundPlan:
     def outcomes(self, written: Sequence[Appended | TidelogError], leader_epoch: int) -> list[Outcome]:
         """An outcome for each append of the round, in order."""
         result: list[Outcome] = []
-        for entry in self._appends:
-            if isinstance(entry[1], int):
-                result.append((entry[0], written[entry[1]]))
-            else:
-                result.append((entry[0], self._singles_outcome(entry[1], written, leader_epoch)))
+        for append, place in self._appends:
+            outcome = written[place] if isinstance(place, int) else place.outcome(written, leader_epoch)
+            result.append((append, outcome))
         return result
-
-    @staticmethod
-    def _singles_outcome(
-        copies: list[_Copy], written: Sequence[Appended | TidelogError], leader_epoch: int
-    ) -> SinglesAppended | TidelogError:
-        offsets: list[int] = []
-        for batch, at, _ in copies:
-            if batch is None:
-                offsets.append(at)
-                continue
-            outcome = batch.error if batch.item is None else written[batch.item]
-            if outcome is None or isinstance(outcome, TidelogError):
-                assert outcome is not None, "every batch of the round was closed"
-                return outcome
-            offsets.append(outcome.base_offset + at)
-        duplicates = frozenset(i for i, copy in enumerate(copies) if copy.duplicate)
-        return SinglesAppended(offsets, duplicates, leader_epoch)
 
 
 def coalesce(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits, now_us: int) -> RoundPlan:
@@ -155,21 +189,19 @@ def coalesce(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits,
     return plan
 
 
-def encode_singles(records: Sequence[Single]) -> bytes:
+def encode_singles(records: Singles) -> bytes:
     """One record batch, with only the columns that some record uses."""
     columns = Columns.NONE
-    arrays: dict[str, list[object]] = {"value": [r.value for r in records]}
-    if any(r.key is not None for r in records):
-        columns |= Columns.KEY
-        arrays["key"] = [r.key for r in records]
-    if any(r.headers for r in records):
-        columns |= Columns.HEADERS
-        arrays["headers"] = [[{"key": k, "value": v} for k, v in r.headers] for r in records]
-    if any(r.subject is not None for r in records):
-        columns |= Columns.SUBJECT
-        arrays["subject"] = [r.subject for r in records]
-    arrays["timestamp"] = [r.timestamp_us for r in records]
+    lists: dict[str, Sequence[object]] = {"value": records.values, "timestamp": records.timestamps_us}
+    for flag, name, column in (
+        (Columns.KEY, "key", records.keys),
+        (Columns.HEADERS, "headers", records.headers),
+        (Columns.SUBJECT, "subject", records.subjects),
+    ):
+        if column is not None:
+            columns |= flag
+            lists[name] = column
     schema = schema_of(columns)
-    batch = pa.record_batch([pa.array(arrays[f.name], f.type) for f in schema], schema=schema)
-    flags = HAS_MESSAGE_IDS if any(r.message_id is not None for r in records) else 0
-    return encode_batch(batch, flags=flags)
+    arrays = [pa.array(lists[entry.name], entry.type) for entry in schema]
+    flags = HAS_MESSAGE_IDS if records.message_ids is not None else 0
+    return encode_batch(pa.record_batch(arrays, schema=schema), flags=flags)

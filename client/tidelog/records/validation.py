@@ -86,7 +86,11 @@ _SHAPES = tuple(_shape_of(schema_of_attributes(bits << 2)) for bits in range(8))
 
 
 def validate_batch(
-    batch: bytes, limits: BatchLimits, *, now_us: int, timestamp_ahead_us_max: int | None = None
+    batch: bytes | memoryview,
+    limits: BatchLimits,
+    *,
+    now_us: int,
+    timestamp_ahead_us_max: int | None = None,
 ) -> BatchHeader:
     """The header of `batch`, if a leader may write it; else a typed, definite error (F1, F4, F6).
 
@@ -112,7 +116,7 @@ def validate_batch(
     return header
 
 
-def _check_header(batch: bytes, limits: BatchLimits) -> BatchHeader:
+def _check_header(batch: bytes | memoryview, limits: BatchLimits) -> BatchHeader:
     if len(batch) < HEADER_BYTES:
         raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {len(batch)}")
     header = BatchHeader.unpack(batch)

@@ -1,0 +1,91 @@
+"""One large bytes field of a protobuf message, written and found without protobuf's copies.
+
+Protobuf copies a bytes field twice each way, which for batches of a megabyte costs more
+than everything else that is done with them. A field's place in a message is free: the
+large one is written behind the others and cut out of them here, and all others stay
+protobuf's business. Used by both ends of Produce and Fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+SMALL_MESSAGE_BYTES: Final = 4096
+"""Below this a message is better left to protobuf: the copies cost less than looking."""
+
+_LENGTH_DELIMITED = 2
+_NUMBER_BITS_MAX = 63
+
+
+class Cut(NamedTuple):
+    """Where the large field of a message lies."""
+
+    rest: bytes
+    """The message without it."""
+    start: int
+    end: int
+
+
+def join(message: bytes, field: int, parts: Sequence[bytes | memoryview]) -> bytes:
+    """The serialized `message`, which lacks the bytes field number `field`, with it."""
+    size = sum(map(len, parts))
+    return b"".join((message, bytes((field << 3 | _LENGTH_DELIMITED,)), varint(size), *parts))
+
+
+def cut(data: bytes, field: int) -> Cut | None:
+    """Where the bytes field number `field` of the message in `data` lies.
+
+    None: it is not there, or the bytes are no message; protobuf knows what to say then.
+    """
+    tag_wanted = field << 3 | _LENGTH_DELIMITED
+    at, size = 0, len(data)
+    try:
+        while at < size:
+            start = at
+            tag, at = _read_varint(data, at)
+            if tag == tag_wanted:
+                length, at = _read_varint(data, at)
+                end = at + length
+                return None if end > size else Cut(data[:start] + data[end:], at, end)
+            at = _skip(data, at, tag & 7)
+    except (IndexError, ValueError):
+        pass
+    return None
+
+
+def varint(number: int) -> bytes:
+    """Protobuf's variable-length form of a number that is not negative."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > _NUMBER_BITS_MAX:
+            raise ValueError("a number has more than 64 bits")
+
+
+def _skip(data: bytes, at: int, wire_type: int) -> int:
+    match wire_type:
+        case 0:
+            return _read_varint(data, at)[1]
+        case 1:
+            return at + 8
+        case 2:
+            length, at = _read_varint(data, at)
+            return at + length
+        case 5:
+            return at + 4
+    raise ValueError(f"wire type {wire_type} is not in use")
