@@ -30,13 +30,16 @@ from simulator.disk import FakeDisk
 from support.api import Api, batch, record
 from support.nats_server import NatsServer
 from support.recording_files import History, RecordingFiles, Replay
+from support.waiting import until
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split_batches
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.runtime.appends import Single, SinglesAppend, SinglesAppended
-from tidelog_broker.runtime.broker import Broker, log_config
+from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
+from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.controller import format_solo
+from tidelog_broker.runtime.hosted_partitions import log_config
+from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.runtime.solo_log import open_solo_log
 from tidelog_broker.service import Service
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -149,7 +152,7 @@ async def _load(
                 _plain(api, small, acknowledged, batches, value),
                 _nats(client, small, acknowledged, batches, value),
                 _inside(service.broker, small, acknowledged, batches, value),
-                _churn(api, max(2, batches // 40)),
+                _churn(api, acknowledged, batches),
             )
         finally:
             await client.close()
@@ -231,19 +234,27 @@ async def _inside(broker: Broker, stream, acknowledged, count, value) -> None:  
             acknowledged.add((stream.stream_id, 0), outcome.offsets[0], one)
             answered.set_result(None)
 
-        single = Single(one, int(time.time() * 1e6))
-        broker.append(partition, SinglesAppend([single], done, bytes=len(one) + 100))
+        records = Singles()
+        records.add(one, int(time.time() * 1e6))
+        broker.append(partition, SinglesAppend(records, done))
         await answered
 
 
-async def _churn(api: Api, count: int) -> None:
-    """Streams that come and go beside it all."""
-    for _ in range(count):
+async def _churn(api: Api, acknowledged: Acknowledged, batches: int) -> None:
+    """Streams that come, and lose their records again, beside it all."""
+    # Spread over the run by its own progress: the others are told of more than twelve records
+    # for each of `batches`.
+    every = 10 * batches // max(2, batches // 40)
+    for due in range(0, 10 * batches, every):
+        await until(
+            lambda due=due: len(acknowledged.records) >= due,  # type: ignore[misc]
+            f"{due} records acknowledged",
+            LOAD_SECONDS_MAX,
+        )
         stream = await api.create()
         await api.publish(stream, b"short-lived")
         request = log_pb2.DeleteRecordsRequest(stream_id=stream.stream_id)
         await api.log.DeleteRecords(request)
-        await asyncio.sleep(0.05)
 
 
 def _check(

@@ -583,6 +583,19 @@ def test_a_write_that_cannot_be_taken_back_ends_the_log() -> None:
         bench.log.append([item(records(1))], leader_epoch=1, now_us=T0)
 
 
+def test_an_epoch_that_cannot_be_taken_back_ends_the_log() -> None:
+    bench = Bench()
+    bench.fill(1)
+    bench.disk.capacity = bench.disk._used + 10
+    bench.disk.fail("datasync", errno.EIO, path="leader-epochs")
+
+    with pytest.raises(StorageFailure, match="could not be cut off"):
+        bench.log.append([item(records(1))], leader_epoch=2, now_us=T0)
+    bench.disk.capacity = None
+    with pytest.raises(StorageFailure):
+        bench.log.append([item(records(1))], leader_epoch=2, now_us=T0)
+
+
 @pytest.mark.parametrize("path", [".log", "leader-epochs"])
 def test_after_a_failed_flush_nothing_is_ever_called_durable_again(path: str) -> None:
     bench = Bench()

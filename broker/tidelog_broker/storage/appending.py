@@ -14,8 +14,8 @@ from tidelog.records import HEADER_BYTES, BatchHeader, stamp
 from tidelog_broker.storage.append_guard import BatchRef, GuardLimits
 from tidelog_broker.storage.epochs import LeaderEpochs
 from tidelog_broker.storage.files import Bytes
-
-DEFAULT_GUARD_LIMITS = GuardLimits()
+from tidelog_broker.storage.index import RELATIVE_OFFSET_MAX
+from tidelog_broker.storage.segment import Segment
 
 DEFAULT_GUARD_LIMITS = GuardLimits()
 
@@ -47,7 +47,7 @@ class Sender:
 class AppendItem(NamedTuple):
     """A validated batch that waits to be appended."""
 
-    batch: bytes
+    batch: bytes | memoryview
     """As the client sent it: the leader's fields are zero."""
     header: BatchHeader
     expected_offset: int | None = None
@@ -70,7 +70,7 @@ class Appended(NamedTuple):
 
 
 class Staged:
-    """Batches of one write, and the outcomes that hang on it."""
+    """Batches of one write, and the outcomes of the append that they are part of."""
 
     __slots__ = (
         "append_time_us",
@@ -80,6 +80,7 @@ class Staged:
         "headers",
         "ids",
         "leader_epoch",
+        "outcomes",
         "places",
         "senders",
     )
@@ -87,9 +88,12 @@ class Staged:
     def __init__(self, leader_epoch: int, append_time_us: int) -> None:
         self.leader_epoch = leader_epoch
         self.append_time_us = append_time_us
+        self.outcomes: list[Appended | TidelogError] = []
+        """One for each batch of the append, in order, over all its writes."""
         self.clear()
 
     def clear(self) -> None:
+        """Begins the next write of the same append."""
         self.buffers: list[Bytes] = []
         """Two for each batch: its header and the rest."""
         self.headers: list[BatchHeader] = []
@@ -102,9 +106,17 @@ class Staged:
         self.end = 0
         """The offset behind the last batch."""
 
-    def add(
-        self, item: AppendItem, stream_id: bytes, partition: int, base_offset: int, place: int
-    ) -> Appended:
+    def fits(self, header: BatchHeader, active: Segment, segment_bytes: int) -> bool:
+        """Whether a batch may come behind these in the active segment; the first of a segment always may."""
+        size = active.size + self.bytes
+        if size == 0:
+            return True
+        if size + header.length > segment_bytes:
+            return False
+        end = self.end if self.headers else active.next_offset
+        return end + header.last_offset_delta - active.base_offset <= RELATIVE_OFFSET_MAX
+
+    def add(self, item: AppendItem, stream_id: bytes, partition: int, base_offset: int) -> None:
         """Stamps a batch with its place in the log (F2)."""
         raw = stamp(
             item.batch,
@@ -118,22 +130,37 @@ class Staged:
         self.buffers += (raw, memoryview(item.batch)[HEADER_BYTES:])
         self.headers.append(header)
         self.ids.append([(base_offset + index, name) for index, name in item.message_ids if name])
-        self.places.append(place)
+        self.places.append(len(self.outcomes))
         self.senders.append(item.sender)
         self.bytes += header.length
         self.end = header.next_offset
-        return Appended(base_offset, self.end - 1, self.leader_epoch, self.append_time_us, duplicate=False)
+        self.outcomes.append(
+            Appended(base_offset, self.end - 1, self.leader_epoch, self.append_time_us, duplicate=False)
+        )
 
-    def repeat_of(self, ref: BatchRef, epochs: LeaderEpochs, place: int, sender: Sender | None) -> Appended:
-        """The outcome of a repeat: where its first copy stands, which may be staged itself."""
+    def repeat(self, ref: BatchRef, epochs: LeaderEpochs, sender: Sender | None) -> None:
+        """The outcome of a repeat is where its first copy stands, which may be staged itself."""
         epoch: int | None = self.leader_epoch
         if self.headers and ref.base_offset >= self.headers[0].base_offset:
-            self.places.append(place)
+            self.places.append(len(self.outcomes))
             self.senders.append(sender)
         else:
             epoch = epochs.epoch_at(ref.base_offset)
         last = ref.base_offset + ref.records - 1
-        return Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True)
+        self.outcomes.append(Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True))
+
+    def refuse(self, error: TidelogError, sender: Sender | None) -> None:
+        """A batch is not written; nor is what its sender sends behind it."""
+        self.outcomes.append(error)
+        if sender is not None:
+            sender.failed = True
+
+    def write_failed(self, refusal: TidelogError) -> None:
+        """Nothing of these batches is in the log, so their outcomes are the error."""
+        for place, sender in zip(self.places, self.senders, strict=True):
+            self.outcomes[place] = refusal
+            if sender is not None:
+                sender.failed = True
 
 
 def check_order(sender: Sender, *, reset: bool) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.records.checksum import crc32c
-from tidelog_broker.storage.files import Files, Held, OpenFiles, read_file, replace_file, write_all
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.storage.files import File, Files, Held, OpenFiles, read_file, replace_file, write_all
 
 FILE_NAME = "leader-epochs"
 
@@ -132,23 +133,33 @@ def save_epochs(
 def append_epoch(files: OpenFiles, folder: str, epochs: LeaderEpochs, entry: bytes) -> Held:
     """Appends one entry, durable with the next sync of the file that is returned, held open (R5).
 
-    Raises OSError and leaves nothing of the entry, or `OSError` from cutting it off,
-    chained to the first.
+    Raises OSError and leaves nothing of the entry, or `StorageFailure` if what it left
+    could not be cut off.
     """
     held = files.acquire(f"{folder}/{FILE_NAME}")
     try:
         try:
             write_all(held.file, [entry], epochs.file_bytes)
-        except OSError:
-            if held.file.size() > epochs.file_bytes:
-                held.file.truncate(epochs.file_bytes)
-                held.file.datasync()
+        except OSError as error:
+            _cut_back(held.file, epochs.file_bytes, error)
             raise
     except BaseException:
         files.release(held)
         raise
     epochs.file_bytes += len(entry)
     return held
+
+
+def _cut_back(file: File, size: int, cause: OSError) -> None:
+    """Removes what a failed write left behind `size`, durably."""
+    try:
+        if file.size() > size:
+            file.truncate(size)
+            file.datasync()
+    except OSError as worse:
+        raise StorageFailure(
+            f"{FILE_NAME}: a write failed ({cause}) and what it left could not be cut off ({worse})"
+        ) from cause
 
 
 def load_epochs(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from tidelog_broker.storage.checkpoint import Partition
 from tidelog_broker.storage.files import Files, OpenFiles
 from tidelog_broker.storage.identity import read_identity
-from tidelog_broker.storage.segment import INDEX_SUFFIXES, Segment, segment_base
+from tidelog_broker.storage.index_files import INDEX_SUFFIXES
+from tidelog_broker.storage.segment import Segment, segment_base
 from tidelog_broker.storage.suspicion import FILE_NAME as SUSPECT_FILE
 
 

@@ -1,6 +1,9 @@
-"""Where snapshots of the append guard lie: ``<offset>.guard`` beside the segments.
+"""Snapshots of the append guard: ``<offset>.guard`` beside the segments, and when one is due.
 
-Caches as long as the log reaches back to where the one before was taken: a missing or
+Neighbours: `append_guard` says what is in one, `reading` replays the batches behind it,
+`unsynced` keeps new ones until they are synced.
+
+They are caches as long as the log reaches back to where the one before was taken: a missing or
 damaged one costs a longer replay. What a snapshot knows of segments that retention
 removed is nowhere else, so the log makes one durable before it lets segments go, and
 removes older ones only when a newer one is durable.
@@ -9,14 +12,80 @@ removes older ones only when a newer one is durable.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from tidelog_broker.storage.append_guard import AppendGuard, GuardLimits
 from tidelog_broker.storage.files import Files, Held, OpenFiles, read_file, write_all
+from tidelog_broker.storage.reading import replay
+from tidelog_broker.storage.segment import Segment
 
 SNAPSHOTS_KEPT = 2
 """The newest, and one that still fits when the log is cut back behind that."""
 
+SNAPSHOT_BATCHES = 20_000
+"""After this many batches without one the guard is snapshotted, so that recovery replays few."""
+
+SNAPSHOT_BYTES = 256 << 20
+"""… or after this many bytes."""
+
 SUFFIX = ".guard"
+
+
+class GuardSnapshots:
+    """Those of one log: what was appended since the last, and which is on disk."""
+
+    __slots__ = ("_batches", "_bytes", "_files", "_folder", "durable_offset")
+
+    def __init__(self, files: OpenFiles, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+        self._batches = 0
+        """Appended since the last snapshot."""
+        self._bytes = 0
+        self.durable_offset = -1
+        """Of the newest snapshot known to be on disk; −1: none is known."""
+
+    @property
+    def outdated(self) -> bool:
+        """The guard changed since the last snapshot."""
+        return self._batches > 0
+
+    def appended(self, batches: int, size: int) -> bool:
+        """Counts what was appended; whether a snapshot is due."""
+        self._batches += batches
+        self._bytes += size
+        return self._batches >= SNAPSHOT_BATCHES or self._bytes >= SNAPSHOT_BYTES
+
+    def write(self, guard: AppendGuard) -> Held | None:
+        """Writes a snapshot; the file, held open until it is synced, None if the disk does not take it."""
+        self._batches = self._bytes = 0
+        with contextlib.suppress(OSError):
+            return write_guard_snapshot(self._files, self._folder, guard)
+        return None
+
+    def synced(self, offset: int) -> None:
+        """The snapshot at `offset` is on disk: older ones go, as far as the disk lets them."""
+        self.durable_offset = offset
+        with contextlib.suppress(OSError):
+            remove_older_snapshots(self._files, self._folder, offset)
+
+    def log_was_cut(self) -> None:
+        """Snapshots of what was cut off are gone, and the guard is made anew."""
+        self._batches = self._bytes = 0
+        self.durable_offset = -1
+
+    def rebuild(self, segments: Sequence[Segment], limits: GuardLimits) -> AppendGuard:
+        """The guard at the log's end: the newest snapshot that fits, plus the batches behind it (4.9)."""
+        end, first = segments[-1].next_offset, segments[0].base_offset
+        guard = load_guard_snapshot(self._files.files, self._folder, limits, at_most=end)
+        if guard is None:
+            guard = AppendGuard(limits, first)
+        before = guard.offset = max(guard.offset, first)
+        replay(guard, segments)
+        # A long replay is worth a snapshot, as so many appends would be.
+        self._batches = 0 if guard.offset == before else SNAPSHOT_BATCHES // 2
+        guard.offset = end
+        return guard
 
 
 def write_guard_snapshot(files: OpenFiles, folder: str, guard: AppendGuard) -> Held:

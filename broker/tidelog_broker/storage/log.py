@@ -1,8 +1,10 @@
 """The log of one partition: batches in segments, with what guards and describes them.
 
-Neighbours: `appending` (what goes in and comes out of an append), `segment` (one file),
-`reading` (verified batches out of it), `recovery` (how a log is opened after a crash),
-`store` (all logs of a data directory), `append_guard`, `epochs`. Blocking.
+The parts are neighbours: `appending` (batches of one append and what became of them),
+`segment` (one file), `append_guard` and `guard_snapshots`, `epochs`, `unsynced` (what the
+next flush must sync), `tail_cache` and `reading` (the ways in which batches come out
+again), `truncation`. What happens to them in which order, and what excludes what, is said
+here. `recovery` opens a log after a crash, `store` has all of a data directory. Blocking.
 
 For many threads: appends, rolls and truncations take turns, one flush runs at a time
 beside them, and any number of readers. A log knows its end (LEO), its start (LSO) and
@@ -12,8 +14,6 @@ reads.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -32,19 +32,15 @@ from tidelog_broker.storage.appending import (
 )
 from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, append_epoch, save_epochs
-from tidelog_broker.storage.files import Bytes, Held, OpenFiles
-from tidelog_broker.storage.guard_snapshots import (
-    load_guard_snapshot,
-    remove_guard_snapshots,
-    remove_older_snapshots,
-    write_guard_snapshot,
-)
-from tidelog_broker.storage.index import RELATIVE_OFFSET_MAX
-from tidelog_broker.storage.reading import Chunk, first_at_time, message_ids_of, read_chunk, replay
-from tidelog_broker.storage.scan import DamagedRange, boundary_at, scan_segment
+from tidelog_broker.storage.files import Held, OpenFiles
+from tidelog_broker.storage.guard_snapshots import GuardSnapshots
+from tidelog_broker.storage.reading import Chunk, first_at_time, read_chunk
+from tidelog_broker.storage.scan import DamagedRange, scan_segment
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.suspicion import clear_suspicion
-from tidelog_broker.storage.tail_cache import CachedBatch, TailCache
+from tidelog_broker.storage.tail_cache import LogTail, TailCache
+from tidelog_broker.storage.truncation import Cut, cut_at, cut_files, remove_all
+from tidelog_broker.storage.unsynced import Unsynced
 
 __all__ = [
     "AppendItem",
@@ -53,37 +49,22 @@ __all__ = [
     "LogConfig",
     "PartitionLog",
     "Sender",
-    "message_ids_of",
 ]
-
-GUARD_SNAPSHOT_BATCHES = 20_000
-"""After this many batches without one the append guard is snapshotted, so that recovery replays few."""
-
-GUARD_SNAPSHOT_BYTES = 256 << 20
-"""… or after this many bytes."""
-
-_log_numbers = itertools.count()
 
 
 class PartitionLog:
     """See the module. Offsets are of records; sizes are bytes."""
 
     __slots__ = (
-        "_cache",
-        "_cache_key",
         "_closed",
-        "_dirty",
-        "_epochs_dirty",
         "_failed",
         "_files",
-        "_folder_dirty",
         "_guard",
-        "_guard_batches",
-        "_guard_bytes",
         "_lock",
-        "_snapshot_durable",
         "_snapshots",
         "_syncing",
+        "_tail",
+        "_unsynced",
         "_writing",
         "config",
         "cut_bytes",
@@ -113,8 +94,7 @@ class PartitionLog:
         start_offset: int = 0,
     ) -> None:
         self._files = files
-        self._cache = cache
-        self._cache_key = next(_log_numbers)
+        self._tail = LogTail(cache)
         self._syncing = threading.Lock()
         """Held by a flush, and by what must not run beside one. Taken before `_writing`."""
         self._writing = threading.RLock()
@@ -133,17 +113,10 @@ class PartitionLog:
         self.last_append_us = 0
         """Append time of the last batch; append time never goes back (F7). µs."""
         self._guard: AppendGuard | None = None
-        self._guard_batches = 0
-        """Appended since the last snapshot of the guard."""
-        self._guard_bytes = 0
-        self._dirty: list[tuple[Segment, Held]] = []
-        """Segments with unsynced bytes, each with the descriptor that was written through."""
-        self._epochs_dirty: list[Held] = []
-        self._snapshots: list[tuple[int, Held]] = []
-        """Snapshots of the guard that are not synced yet, with their offsets."""
-        self._snapshot_durable = -1
-        """Offset of the newest snapshot known to be on disk."""
-        self._folder_dirty = False
+        """None: not asked for yet, or the log was cut."""
+        self._snapshots = GuardSnapshots(files, folder)
+        self._unsynced = Unsynced(files, folder)
+        """Another one with each flush. Changed under `_lock`, or by who holds all before it."""
         self._failed: BaseException | None = None
         """A flush failed, or a write that could not be undone: what is on disk is unknown."""
         self._closed = False
@@ -190,7 +163,7 @@ class PartitionLog:
 
     @property
     def unsynced(self) -> bool:
-        return bool(self._dirty or self._epochs_dirty)
+        return self._unsynced.any_records
 
     @property
     def guard(self) -> AppendGuard:
@@ -198,7 +171,9 @@ class PartitionLog:
         guard = self._guard
         if guard is None:
             with self._writing:
-                guard = self._guard = self._guard or self._rebuild_guard()
+                if self._guard is None:
+                    self._guard = self._snapshots.rebuild(self.segments, self.config.guard)
+                guard = self._guard
         return guard
 
     def configure(self, config: LogConfig) -> None:
@@ -222,20 +197,15 @@ class PartitionLog:
             self._refuse_failed()
             if not self.last_append_us:
                 self._load_last_append()
-            outcomes: list[Appended | TidelogError] = []
             staged = Staged(leader_epoch, max(now_us, self.last_append_us))
             refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
             for item in items:
-                refusal = self._append_one(item, staged, outcomes, refusal)
-            self._write(staged, outcomes)
-            return outcomes
+                refusal = self._append_one(item, staged, refusal)
+            self._write(staged)
+            return staged.outcomes
 
     def _append_one(
-        self,
-        item: AppendItem,
-        staged: Staged,
-        outcomes: list[Appended | TidelogError],
-        refusal: TidelogError | None,
+        self, item: AppendItem, staged: Staged, refusal: TidelogError | None
     ) -> TidelogError | None:
         """Decides about one batch; an error that refuses all that follow, if there is one."""
         guard, header = self.guard, item.header
@@ -245,21 +215,19 @@ class PartitionLog:
             if item.sender is not None:
                 check_order(item.sender, reset=item.reset)
             repeat = guard.check(header, item.expected_offset)
-            if repeat is None and self._must_roll(staged, header.length, header.last_offset_delta):
-                refusal = self._write(staged, outcomes) or self._roll_or_refusal()
+            if repeat is None and not staged.fits(header, self.active, self.config.segment_bytes):
+                refusal = self._write(staged) or self._roll_or_refusal()
                 staged.clear()
                 if refusal is not None:
                     raise refusal
         except TidelogError as error:
-            outcomes.append(error)
-            if item.sender is not None:
-                item.sender.failed = True
+            staged.refuse(error, item.sender)
             return refusal
         if repeat is not None:
-            outcomes.append(staged.repeat_of(repeat, self.epochs, len(outcomes), item.sender))
+            staged.repeat(repeat, self.epochs, item.sender)
             return None
         base = staged.end if staged.headers else self.end_offset
-        outcomes.append(staged.add(item, self.stream_id, self.partition, base, len(outcomes)))
+        staged.add(item, self.stream_id, self.partition, base)
         guard.stage(staged.headers[-1])
         return None
 
@@ -273,7 +241,7 @@ class PartitionLog:
                 break
         self.last_append_us = known
 
-    def _write(self, staged: Staged, outcomes: list[Appended | TidelogError]) -> TidelogError | None:
+    def _write(self, staged: Staged) -> TidelogError | None:
         """Writes what is staged; on failure takes all of it back and turns its outcomes into the error."""
         headers = staged.headers
         if not headers:
@@ -285,17 +253,13 @@ class PartitionLog:
             self._begin_epoch(staged.leader_epoch, headers[0].base_offset)
             held = active.write(staged.buffers)
         except OSError as error:
-            return self._take_back(staged, outcomes, error)
+            return self._take_back(staged, error)
         self._wrote(active, held, staged)
         self.last_append_us = staged.append_time_us
-        for number, header in enumerate(headers):
-            guard.record(header, staged.ids[number])
-            parts = (staged.buffers[2 * number], staged.buffers[2 * number + 1])
-            cached = CachedBatch(header.next_offset, header.leader_epoch, header.length, parts)
-            self._cache.put(self._cache_key, header.base_offset, cached)
-        self._guard_batches += len(headers)
-        self._guard_bytes += staged.bytes
-        if self._guard_batches >= GUARD_SNAPSHOT_BATCHES or self._guard_bytes >= GUARD_SNAPSHOT_BYTES:
+        for header, ids in zip(headers, staged.ids, strict=True):
+            guard.record(header, ids)
+        self._tail.put(headers, staged.buffers)
+        if self._snapshots.appended(len(headers), staged.bytes):
             self.save_guard()
         return None
 
@@ -310,8 +274,11 @@ class PartitionLog:
         except OSError:
             self.epochs.withdraw()
             raise
+        except StorageFailure as failure:
+            self._failed = failure
+            raise
         with self._lock:
-            self._epochs_dirty.append(held)
+            self._unsynced.add_epoch(held)
 
     def _wrote(self, active: Segment, held: Held, staged: Staged) -> None:
         """The batches are in the file: from this moment on they are the log's, and unsynced.
@@ -320,17 +287,10 @@ class PartitionLog:
         it must sync for it.
         """
         with self._lock:
-            if self._dirty and self._dirty[-1][0] is active:
-                active.release(held)
-            else:
-                self._dirty.append((active, held))
-                if active.size == 0:
-                    self._folder_dirty = True
+            self._unsynced.add_segment(active, held)
             active.extend(staged.headers)
 
-    def _take_back(
-        self, staged: Staged, outcomes: list[Appended | TidelogError], error: OSError
-    ) -> TidelogError:
+    def _take_back(self, staged: Staged, error: OSError) -> TidelogError:
         active = self.active
         try:
             if self._files.files.exists(active.path):
@@ -341,10 +301,7 @@ class PartitionLog:
                 f"{self.folder}: a write failed ({error}) and what it left could not be cut off ({worse})"
             ) from error
         refusal = refusal_of(error)
-        for place, sender in zip(staged.places, staged.senders, strict=True):
-            outcomes[place] = refusal
-            if sender is not None:
-                sender.failed = True
+        staged.write_failed(refusal)
         return refusal
 
     def _refuse_failed(self) -> None:
@@ -352,16 +309,6 @@ class PartitionLog:
             raise StorageFailure(f"{self.folder}: not used any more after a failure ({self._failed})")
 
     # --- rolling
-
-    def _must_roll(self, staged: Staged, coming: int, last_offset_delta: int) -> bool:
-        active = self.active
-        size = active.size + staged.bytes
-        if size == 0:
-            return False
-        if size + coming > self.config.segment_bytes:
-            return True
-        end = staged.end if staged.headers else active.next_offset
-        return end + last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
 
     def is_old(self, now_us: int) -> bool:
         """Whether the active segment should be rolled for its age."""
@@ -393,13 +340,14 @@ class PartitionLog:
     def save_guard(self) -> None:
         """Snapshots the append guard, if it changed and the disk takes it; durable with the next sync."""
         with self._writing:
-            if self._guard is not None and self._guard_batches:
-                self._guard_batches = self._guard_bytes = 0
-                with contextlib.suppress(OSError):
-                    held = write_guard_snapshot(self._files, self.folder, self._guard)
-                    with self._lock:
-                        self._snapshots.append((self._guard.offset, held))
-                        self._folder_dirty = True
+            if self._guard is not None and self._snapshots.outdated:
+                self._write_snapshot(self._guard)
+
+    def _write_snapshot(self, guard: AppendGuard) -> None:
+        held = self._snapshots.write(guard)
+        if held is not None:
+            with self._lock:
+                self._unsynced.add_snapshot(guard.offset, held)
 
     # --- making durable
 
@@ -414,50 +362,33 @@ class PartitionLog:
             with self._lock:
                 if self._closed:
                     return self.recovery_point
-                dirty, self._dirty = self._dirty, []
-                epochs_dirty, self._epochs_dirty = self._epochs_dirty, []
-                snapshots, self._snapshots = self._snapshots, []
-                folder_dirty, self._folder_dirty = self._folder_dirty, False
+                unsynced = self._take_unsynced()
                 active = self.segments[-1]
                 point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
             try:
-                # History first: a batch on disk whose epoch is not would be cut after a crash.
-                if epochs_dirty:
-                    epochs_dirty[-1].file.datasync()
-                for _, held in (*dirty, *snapshots):
-                    held.file.datasync()
-                if folder_dirty:
-                    self._files.files.sync_dir(self.folder)
+                unsynced.sync()
             except OSError as error:
                 self._failed = error
                 raise
-            for held in (*epochs_dirty, *(held for _, held in (*dirty, *snapshots))):
-                self._files.release(held)
+            unsynced.release()
             self.recovery_point = point
-            if snapshots:
-                self._snapshot_durable = snapshots[-1][0]
-                with contextlib.suppress(OSError):
-                    remove_older_snapshots(self._files, self.folder, self._snapshot_durable)
+            if unsynced.snapshot_offset is not None:
+                self._snapshots.synced(unsynced.snapshot_offset)
             return point
+
+    def _take_unsynced(self) -> Unsynced:
+        taken, self._unsynced = self._unsynced, Unsynced(self._files, self.folder)
+        return taken
 
     # --- reading
 
     def read_cached(self, offset: int, bytes_max: int, limit: int) -> Chunk | None:
         """Batches from memory, from one that begins at `offset` on; None: not cached."""
-        parts: list[Bytes] = []
-        size, epoch, key = 0, 0, self._cache_key
-        while offset < limit:
-            batch = self._cache.get(key, offset)
-            if batch is None or batch.next_offset > limit or (size and size + batch.length > bytes_max):
-                break
-            parts += batch.parts
-            size += batch.length
-            offset, epoch = batch.next_offset, batch.leader_epoch
-        return Chunk(parts, size, offset, epoch, (-1, -1)) if parts else None
+        return self._tail.read(offset, bytes_max, limit)
 
     def is_cached(self, offset: int) -> bool:
         """Whether a batch that begins at `offset` is in memory."""
-        return self._cache.get(self._cache_key, offset) is not None
+        return self._tail.holds(offset)
 
     def read(
         self, offset: int, bytes_max: int, limit: int, place: tuple[int, int] | None = None
@@ -508,10 +439,10 @@ class PartitionLog:
                 )
 
     def _map_damage(self, segment: Segment) -> None:
-        history = self._cache_key
+        history = self._tail.history
         found = scan_segment(segment)
         with self._lock:
-            if history != self._cache_key:
+            if history != self._tail.history:
                 return  # The log was cut meanwhile: what was seen is not there any more.
             others = [d for d in self.damaged if not segment.base_offset <= d.start < segment.next_offset]
             self.damaged = sorted([*others, *found.damaged])
@@ -519,17 +450,8 @@ class PartitionLog:
 
     def find_time(self, timestamp_us: int, limit: int) -> int | None:
         """The offset of the first record at or after a time, below `limit`; None: none yet (F7)."""
-        for segment in self.segments:
-            if segment.next_offset <= self.start_offset or segment.size == 0:
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                segment.load_times()
-                if segment.timestamp_max_us is None or segment.timestamp_max_us < timestamp_us:
-                    continue
-                found = first_at_time(segment, timestamp_us, self.start_offset)
-                if found is not None:
-                    return found if found < limit else None
-        return None
+        found = first_at_time(self.segments, timestamp_us, self.start_offset)
+        return found if found is not None and found < limit else None
 
     # --- the start and the end
 
@@ -547,12 +469,10 @@ class PartitionLog:
         end = max(
             (s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0
         )
-        if end and self._snapshot_durable < end:
+        if end and self._snapshots.durable_offset < end:
             # What the guard knows of these segments is kept, unless the disk has no room for it.
             with self._writing:
-                assert self.guard is not None
-                self._guard_batches = 1
-                self.save_guard()
+                self._write_snapshot(self.guard)
             self.sync()
         gone: list[Segment] = []
         with self._syncing, self._writing:
@@ -565,7 +485,7 @@ class PartitionLog:
             if not gone:
                 return 0
             for segment in gone:
-                self._drop_dirty(segment)
+                self._unsynced.drop_segment(segment)
             self.damaged = [d for d in self.damaged if d.end > self.start_offset]
             kept = self.epochs.forget_below(self.start_offset)
             if kept is not None:
@@ -590,16 +510,13 @@ class PartitionLog:
             self._refuse_failed()
             if offset >= self.end_offset:
                 return self.end_offset
-            at = max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-            keep = self.segments[at]
-            position, new_end = boundary_at(keep, offset)
-            point = RecoveryPoint(new_end, keep.base_offset, position)
-            if point.offset < self.recovery_point.offset:
-                self.recovery_point = point
-                save_recovery_point(point)
+            cut = cut_at(self.segments, offset)
+            if cut.end_offset < self.recovery_point.offset:
+                self.recovery_point = cut.recovery_point
+                save_recovery_point(cut.recovery_point)
             try:
-                self._cut(at, position, new_end)
-                if new_end < self.start_offset:
+                self._cut(cut)
+                if cut.end_offset < self.start_offset:
                     self._restart_at(self.start_offset)
             except OSError as error:
                 self._failed = error
@@ -608,33 +525,20 @@ class PartitionLog:
             self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
             return self.end_offset
 
-    def _cut(self, at: int, position: int, new_end: int) -> None:
-        """Ends the log in its segment number `at`: later segments go first, the newest before the others."""
-        files, keep, later = self._files.files, self.segments[at], self.segments[at + 1 :]
+    def _cut(self, cut: Cut) -> None:
         with self._lock:
-            self._cache_key = next(_log_numbers)
-            self.segments = self.segments[: at + 1]
+            self._tail.begin_history()
+            self.segments = cut.kept
             self._guard = None
-        for segment in reversed(later):
-            self._drop_dirty(segment)
-            segment.remove()
-            files.sync_dir(self.folder)
-        self._drop_dirty(keep)
-        if files.exists(keep.path):
-            keep.truncate(position, new_end)
-        self._drop_snapshots()
-        remove_guard_snapshots(self._files, self.folder, above=new_end)
-        files.sync_dir(self.folder)
-        self._sync_epochs()
-        kept = self.epochs.cut(new_end)
+        cut_files(self._files, self.folder, cut, self._unsynced)
+        kept = self.epochs.cut(cut.end_offset)
         if kept is not None:
             self._replace_epochs(kept)
         with self._lock:
-            self._folder_dirty = False
-            self._cache_key = next(_log_numbers)
-            self.damaged = [d for d in self.damaged if d.start < new_end]
-            self._guard_batches = self._guard_bytes = 0
-            self._snapshot_durable = -1
+            # Once more, for a look for damage that began while what is cut off was still there.
+            self._tail.begin_history()
+            self.damaged = [d for d in self.damaged if d.start < cut.end_offset]
+            self._snapshots.log_was_cut()
 
     def _restart_at(self, offset: int) -> None:
         """Begins an empty log at `offset`; what is left lies below the LSO."""
@@ -642,42 +546,7 @@ class PartitionLog:
         with self._lock:
             self.segments = [old[0].sibling(offset)]
             self.damaged = []
-        for segment in old:
-            segment.remove()
-        remove_guard_snapshots(self._files, self.folder, above=-1)
-        self._files.files.sync_dir(self.folder)
-
-    def _drop_dirty(self, segment: Segment) -> None:
-        with self._lock:
-            for entry in [entry for entry in self._dirty if entry[0] is segment]:
-                self._dirty.remove(entry)
-                segment.release(entry[1])
-
-    def _drop_snapshots(self) -> None:
-        with self._lock:
-            snapshots, self._snapshots = self._snapshots, []
-        for _, held in snapshots:
-            self._files.release(held)
-
-    def _sync_epochs(self) -> None:
-        with self._lock:
-            dirty, self._epochs_dirty = self._epochs_dirty, []
-        for held in dirty:
-            held.file.datasync()
-            self._files.release(held)
-
-    def _rebuild_guard(self) -> AppendGuard:
-        """The newest snapshot that fits, plus the batches behind it (DESIGN 4.9)."""
-        end, first = self.end_offset, self.segments[0].base_offset
-        guard = load_guard_snapshot(self._files.files, self.folder, self.config.guard, at_most=end)
-        if guard is None:
-            guard = AppendGuard(self.config.guard, first)
-        before = guard.offset = max(guard.offset, first)
-        replay(guard, self.segments)
-        # A long replay is worth a snapshot, as so many appends would be.
-        self._guard_batches = 0 if guard.offset == before else GUARD_SNAPSHOT_BATCHES // 2
-        guard.offset = end
-        return guard
+        remove_all(self._files, self.folder, old)
 
     def clear_suspect(self) -> None:
         """The replica was compared with its peers, or somebody accepts it as it is."""
@@ -689,10 +558,8 @@ class PartitionLog:
         with self._syncing, self._writing:
             with self._lock:
                 self._closed = True
-                held = [*self._epochs_dirty, *(held for _, held in (*self._dirty, *self._snapshots))]
-                self._dirty, self._epochs_dirty, self._snapshots = [], [], []
-            for one in held:
-                self._files.release(one)
+                unsynced = self._take_unsynced()
+            unsynced.release()
             for segment in self.segments:
                 segment.forget_files()
             self._files.forget_below(self.folder)

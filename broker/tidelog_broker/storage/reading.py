@@ -1,4 +1,4 @@
-"""Reading verified batches out of one segment, by offset and by time, and replaying them.
+"""Reading verified batches out of segments, by offset and by time, and replaying them.
 
 Nothing that fails its checks leaves this module (2c). Which ranges are known to be
 damaged, and what is done when a read meets damage, is `log`'s.
@@ -86,8 +86,23 @@ def _verified(data: bytes, segment: Segment, position: int, offset: int, limit: 
     return Chunk([view[:at]], at, wanted, epoch, (segment.base_offset, position + at))
 
 
-def first_at_time(segment: Segment, timestamp_us: int, at_least: int) -> int | None:
-    """The offset of the segment's first record at or after a time, not below `at_least` (F7).
+def first_at_time(segments: Iterable[Segment], timestamp_us: int, at_least: int) -> int | None:
+    """The offset of the first record at or after a time, not below `at_least`; None: there is none (F7)."""
+    for segment in segments:
+        if segment.next_offset <= at_least or segment.size == 0:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            segment.load_times()
+            if segment.timestamp_max_us is None or segment.timestamp_max_us < timestamp_us:
+                continue
+            found = _first_in_segment(segment, timestamp_us, at_least)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_in_segment(segment: Segment, timestamp_us: int, at_least: int) -> int | None:
+    """As `first_at_time`, in one segment.
 
     Batches that fail their checks are left out: they cannot be read either.
     """

@@ -1,8 +1,9 @@
 """Reading a segment without believing it: every batch checked, damage stepped over.
 
-Used by recovery for what lies past the recovery point, and when a read meets bytes that
-fail their checks. A batch begins at a multiple of 8 bytes and its header carries a CRC
-that binds it to its partition, so the next sound batch behind damage can be found.
+Used by `recovery` for what lies past the recovery point, by `truncation` to cut in front
+of damage, and by `log` when a read meets bytes that fail their checks. A batch begins at
+a multiple of 8 bytes and its header carries a CRC that binds it to its partition, so the
+next sound batch behind damage can be found.
 """
 
 from __future__ import annotations
@@ -176,31 +177,3 @@ def scan_segment(segment: Segment) -> SegmentScan:
     if expected < end_offset:
         result.damaged.append(DamagedRange(expected, end_offset))
     return result
-
-
-def boundary_at(segment: Segment, offset: int) -> tuple[int, int]:
-    """Where to cut a segment so that nothing at or above `offset` is left: position and new end.
-
-    At the start of the batch that holds it; before damage that holds it.
-    """
-    if offset <= segment.base_offset:
-        return 0, segment.base_offset
-    try:
-        position = segment.locate(offset)
-        if position >= segment.size:
-            return segment.size, segment.next_offset
-        header = segment.header_at(position)
-        if header is not None and header.base_offset <= offset:
-            return position, header.base_offset
-    except DataCorrupt:
-        pass
-    position, end = 0, segment.base_offset
-    with segment.opened() as file:
-        for found in scan(file, 0, segment.size, *segment.key, segment.base_offset):
-            if isinstance(found, Sound):
-                if found.header.base_offset <= offset < found.header.next_offset:
-                    return found.position, found.header.base_offset
-                if found.header.base_offset > offset:
-                    break
-                position, end = found.position + found.header.length, found.header.next_offset
-    return position, end

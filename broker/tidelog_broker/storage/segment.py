@@ -1,30 +1,33 @@
 """A segment: one file of record batches, named by the offset of its first record.
 
-A segment knows where batches lie in its file; it does not know what is committed or
-durable (`log`), nor how to mend itself (`recovery`). Its index is loaded when first
-needed and made anew as far as it does not hold. The appender and any number of readers
-may use it at the same time.
+A segment knows where batches lie in its file (`header_walk` goes from one to the next);
+it does not know what is committed or durable (`log`), nor how to mend itself (`recovery`).
+Its index (`index`, kept in `index_files`) is loaded when first needed and made anew as far
+as it does not hold. The appender and any number of readers may use it at the same time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from tidelog.errors import CorruptBatch, DataCorrupt
-from tidelog.records import HEADER_BYTES, BatchHeader, header_crc
-from tidelog.records.layout import check_framing
+from tidelog.errors import DataCorrupt
+from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.storage.checkpoint import Partition
-from tidelog_broker.storage.files import Bytes, File, Files, Held, OpenFiles, write_all
+from tidelog_broker.storage.files import Bytes, File, Held, OpenFiles, write_all
+from tidelog_broker.storage.header_walk import header_holds, read_bytes, walk_headers
 from tidelog_broker.storage.index import SparseIndex
-
-WALK_BYTES = 64 << 10
-"""Read at a time while walking over headers."""
+from tidelog_broker.storage.index_files import (
+    close_index_files,
+    has_index_files,
+    load_index,
+    remove_index_files,
+    save_index,
+)
 
 REBUILD_WALK_BYTES_MAX = 4 << 20
 """A lookup that had to walk further than this had a poor index, which is then rebuilt."""
@@ -159,26 +162,12 @@ class Segment:
         Raises `DataCorrupt` for what the disk cannot read.
         """
         with self._files.use(self.path) as file:
-            return self._read(file, min(length, self.size - position), position)
-
-    def _read(self, file: File, length: int, position: int) -> bytes:
-        try:
-            return file.pread(length, position) if length > 0 else b""
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            raise DataCorrupt(
-                f"{self.path} at position {position} cannot be read: {error.strerror}"
-            ) from error
+            return read_bytes(file, self.path, min(length, self.size - position), position)
 
     def extent(self) -> tuple[int, int]:
         """Size and next offset, of the same moment."""
         with self._lock:
             return self.size, self.next_offset
-
-    def header_holds(self, raw: bytes, header: BatchHeader) -> bool:
-        """Whether a header's CRC binds it to this partition."""
-        return header_crc(*self.key, raw) == header.header_crc
 
     def header_at(self, position: int) -> BatchHeader | None:
         """The header at a batch boundary, None where none is or its CRC does not hold."""
@@ -186,7 +175,7 @@ class Segment:
         if len(raw) < HEADER_BYTES:
             return None
         header = BatchHeader.unpack(raw)
-        return header if self.header_holds(raw, header) else None
+        return header if header_holds(raw, header, self.key) else None
 
     def walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Position and header of each batch from a boundary on.
@@ -194,28 +183,9 @@ class Segment:
         Raises `DataCorrupt` where a header does not hold or does not follow the one
         before it. Bodies are not looked at.
         """
-        end, follows = self.size, -1
-        window, window_at = b"", 0
+        end = self.size
         with self._files.use(self.path) as file:
-            while position < end:
-                at = position - window_at
-                if at + HEADER_BYTES > len(window):
-                    window = self._read(file, min(WALK_BYTES, end - position), position)
-                    window_at, at = position, 0
-                    if len(window) < HEADER_BYTES:
-                        raise DataCorrupt(f"{self.path} ends inside a batch header at position {position}")
-                header = BatchHeader.unpack(window, at)
-                try:
-                    check_framing(header, end - position)
-                except CorruptBatch as error:
-                    raise DataCorrupt(f"{self.path} at position {position}: {error}") from None
-                if not self.header_holds(window[at : at + HEADER_BYTES], header):
-                    raise DataCorrupt(f"{self.path} at position {position}: the header CRC does not hold")
-                if follows >= 0 and header.base_offset != follows and not header.compacted:
-                    raise DataCorrupt(f"{self.path} at position {position}: offset {follows} is missing")
-                yield position, header
-                position += header.length
-                follows = header.next_offset
+            yield from walk_headers(file, self.path, self.key, position, end)
 
     def walk_past_damage(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """As `walk`, but goes on behind damage where the index knows a batch."""
@@ -303,20 +273,12 @@ class Segment:
         if self.size:
             # Unreadable is as good as missing.
             with contextlib.suppress(OSError):
-                offsets, times = self._index_bytes()
-                index = SparseIndex.load(self.base_offset, offsets, times, self.size)
+                index = load_index(self._files, self._stem, self.base_offset, self.size)
             if self.size - max(index.last_position, 0) > REBUILD_WALK_BYTES_MAX:
                 self._scan_into(index)
-        elif any(self._files.files.exists(path) for path in (self.index_path, self.timeindex_path)):
+        elif has_index_files(self._files, self._stem):
             index.stale = True
         return index
-
-    def _index_bytes(self) -> tuple[bytes, bytes]:
-        files = self._files
-        if not (files.files.exists(self.index_path) and files.files.exists(self.timeindex_path)):
-            return b"", b""
-        with files.use(self.index_path) as offsets, files.use(self.timeindex_path) as times:
-            return offsets.pread(offsets.size(), 0), times.pread(times.size(), 0)
 
     def _scan_into(self, index: SparseIndex) -> None:
         """Walks the headers behind the last entry; stops at damage, which `log` finds and steps over."""
@@ -351,13 +313,7 @@ class Segment:
             # A segment that retention removed gets no index files again.
             if index is None or (index.saved == len(index) and not index.stale) or not self._is_there():
                 return
-            offsets_at, times_at = index.saved_bytes
-            offsets, times, check = index.unsaved()
-            with self._files.use(self.index_path, create=True) as file:
-                file.truncate(offsets_at + write_all(file, [offsets], offsets_at))
-            with self._files.use(self.timeindex_path, create=True) as file:
-                file.truncate(times_at + write_all(file, [times], times_at))
-            index.was_saved(check)
+            save_index(self._files, self._stem, index)
 
     def _is_there(self) -> bool:
         return self._files.files.exists(self.path)
@@ -395,10 +351,7 @@ class Segment:
         with self._lock:
             self._index = None
             self._files.indexes.forget(self)
-            for path in (self.index_path, self.timeindex_path):
-                self._files.forget(path)
-                if self._files.files.exists(path):
-                    self._files.files.remove(path)
+            remove_index_files(self._files, self._stem)
 
     def remove(self) -> None:
         """Unlinks the segment's files, the batches first."""
@@ -411,21 +364,12 @@ class Segment:
     def forget_files(self) -> None:
         """Lets go of descriptors and of the index; the files stay."""
         self._files.indexes.forget(self)
-        for path in (self.path, self.index_path, self.timeindex_path):
-            self._files.forget(path)
+        self._files.forget(self.path)
+        close_index_files(self._files, self._stem)
 
     @property
-    def files(self) -> Files:
-        """The file system that the segment lies in."""
-        return self._files.files
-
-    @property
-    def index_path(self) -> str:
-        return f"{self.path.removesuffix(SEGMENT_SUFFIX)}.index"
-
-    @property
-    def timeindex_path(self) -> str:
-        return f"{self.path.removesuffix(SEGMENT_SUFFIX)}.timeindex"
+    def _stem(self) -> str:
+        return self.path.removesuffix(SEGMENT_SUFFIX)
 
 
 def _larger(one: int | None, other: int) -> int:
@@ -433,7 +377,6 @@ def _larger(one: int | None, other: int) -> int:
 
 
 SEGMENT_SUFFIX = ".log"
-INDEX_SUFFIXES = (".index", ".timeindex")
 
 
 def segment_name(base_offset: int) -> str:

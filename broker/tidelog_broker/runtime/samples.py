@@ -1,0 +1,50 @@
+"""What a broker shows of itself at each scrape: gauges, read off its parts when asked (DESIGN section 14).
+
+Neighbours: `metrics` has what is counted as it happens, and gives both to Prometheus;
+`counting` adds up appends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog_broker.metrics import Sample
+from tidelog_broker.runtime.hosted_partitions import HostedPartitions
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.storage.store import LogStore
+
+
+def broker_samples(
+    hosted: HostedPartitions,
+    rounds: WriteRounds,
+    flushes: FlushRounds,
+    store: LogStore,
+    metadata_version: int,
+) -> Iterator[Sample]:
+    yield "tidelog_partitions", "Partitions on this broker.", (), len(hosted.served)
+    yield "tidelog_lost_partitions", "Partitions without a usable log.", (), len(hosted.lost)
+    yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
+    yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
+    yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
+    yield "tidelog_flush_waiting", "Partitions that wait for a flush round.", (), flushes.waiting
+    yield "tidelog_tail_cache_bytes", "Recent batches in memory.", (), store.cache.bytes
+    yield "tidelog_open_files", "Log files kept open.", (), len(store.files)
+    yield "tidelog_metadata_version", "Version of the image.", (), metadata_version
+    for partition in list(hosted.served.values()):
+        yield from partition_samples(partition)
+
+
+def partition_samples(partition: Partition) -> Iterator[Sample]:
+    labels = (("stream", partition.name), ("partition", str(partition.partition)))
+    one = partition.log
+    yield "tidelog_log_end_offset", "LEO.", labels, one.end_offset
+    yield "tidelog_high_watermark", "HW.", labels, partition.high_watermark
+    yield "tidelog_log_start_offset", "LSO.", labels, one.start_offset
+    yield "tidelog_durable_offset", "Everything below is on disk.", labels, one.durable_offset
+    yield "tidelog_log_bytes", "Bytes on disk.", labels, one.bytes
+    yield "tidelog_isr_size", "In-sync replicas.", labels, partition.isr_size
+    yield "tidelog_queued_bytes", "Bytes that wait to be written.", labels, partition.queued_bytes
+    yield "tidelog_uncommitted", "Appends that wait for their commit.", labels, partition.uncommitted
+    yield "tidelog_damaged_ranges", "Offset ranges that cannot be read.", labels, len(one.damaged)
+    yield "tidelog_suspect", "1 if recovery cut a valid batch.", labels, int(one.suspect)
