@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
 from tidelog.model import Headers, Receipt
 from tidelog.records import NO_PRODUCER_ID, Columns, Compression, encode_batch, schema_of
 from tidelog.records.checksum import crc32c
-from tidelog.records.limits import BATCH_BYTES_HARD_MAX, HEADERS_PER_RECORD_MAX, RECORDS_PER_BATCH_MAX
+from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.records.schema import HEADERS, TIMESTAMP
 
 T = TypeVar("T")
@@ -318,32 +318,3 @@ def encode(
             f"{size_max} (batch_bytes_max)"
         )
     return data
-
-
-def slices_near(columns: pa.RecordBatch, size: int, size_max: int) -> Iterator[pa.RecordBatch]:
-    """`columns` cut into batches of about `size` bytes, none of more than `size_max`.
-
-    Rows of uneven size are cut by halving. A slice is a view; encoding it writes its own
-    rows only. Raises `BatchTooLarge` for a single row over the limit.
-    """
-    rows = columns.num_rows
-    if rows == 0:
-        return
-    per_row = max(1.0, columns.nbytes / rows)
-    step = int(min(max(1.0, size / per_row), RECORDS_PER_BATCH_MAX, rows))
-    for at in range(0, rows, step):
-        yield from _halved(columns.slice(at, step), min(size_max, BATCH_BYTES_HARD_MAX))
-
-
-def _halved(columns: pa.RecordBatch, size_max: int) -> Iterator[pa.RecordBatch]:
-    if columns.nbytes + BATCH_OVERHEAD_BYTES <= size_max:
-        yield columns
-        return
-    if columns.num_rows == 1:
-        raise BatchTooLarge(
-            f"one record has {columns.nbytes} bytes; with its header it must fit into {size_max} "
-            "(batch_bytes_max)"
-        )
-    half = columns.num_rows // 2
-    yield from _halved(columns.slice(0, half), size_max)
-    yield from _halved(columns.slice(half), size_max)

@@ -5,6 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from tidelog.errors import ResourceExhausted
+
+
+class BufferFull(ResourceExhausted):
+    """`ResourceExhausted` of the producer's own buffer, with the size that found no room."""
+
+    def __init__(self, size: int, message: str) -> None:
+        super().__init__(message)
+        self.size = size
+
 
 class Budget:
     """Bytes that may be held, and who waits for some of them, first come first served."""
@@ -26,6 +36,14 @@ class Budget:
             return False
         self.used += size
         return True
+
+    def full(self, size: int) -> BufferFull:
+        """The error to raise where `take` found no room and nobody can wait."""
+        return BufferFull(
+            size,
+            f"the producer's buffer is full: {self.used} of {self.bytes_max} bytes "
+            "(buffer_bytes_max); wait with drain(), or use send()",
+        )
 
     def release(self, size: int) -> None:
         self.used -= size

@@ -33,10 +33,11 @@ def split_by_key(columns: pa.RecordBatch, partitions: int, sticky: int) -> list[
 class StickyPartition:
     """Round robin over the partitions, one step for each batch."""
 
-    __slots__ = ("_current", "_partitions")
+    __slots__ = ("_current", "partitions")
 
     def __init__(self, partitions: int, first: int) -> None:
-        self._partitions = partitions
+        self.partitions = partitions
+        """How many there are."""
         self._current = first % partitions
 
     @property
@@ -44,5 +45,5 @@ class StickyPartition:
         return self._current
 
     def step(self) -> int:
-        self._current = (self._current + 1) % self._partitions
+        self._current = (self._current + 1) % self.partitions
         return self._current

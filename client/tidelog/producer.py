@@ -1,7 +1,8 @@
 """The producer: records in, receipts out.
 
-This module chooses partitions, turns records into batches (`_batching`) and keeps the
-buffer's bound; `_sender` delivers the batches.
+This module chooses partitions, measures records and keeps the buffer's bound. Records
+gather in batches (`_gathering`), Arrow data is cut into them (`_splitting`), and
+`_sender` delivers them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
@@ -21,59 +21,32 @@ from tidelog._batching import (
     COLUMN_BYTES,
     GRANT_BYTES,
     RECORD_BYTES,
-    Batch,
     GivenHeaders,
     OpenBatch,
     as_bytes,
     as_headers,
     as_subject,
-    encode,
     record_size,
-    slices_near,
 )
+from tidelog._budget import BufferFull
 from tidelog._channels import Channels
-from tidelog._lane import Failed
+from tidelog._gathering import Gathering, Gatherings
 from tidelog._metadata import Metadata
-from tidelog._options import COMPRESSION, ProducerOptions
-from tidelog._partitioner import StickyPartition, partition_of, split_by_key
-from tidelog._sender import Delivery, Sender, own_copy
+from tidelog._options import ProducerOptions
+from tidelog._partitioner import StickyPartition, partition_of
+from tidelog._sender import Sender, own_copy
+from tidelog._splitting import split
 from tidelog._timestamps import as_us
-from tidelog.errors import (
-    BatchTooLarge,
-    InvalidRequest,
-    PartitionNotFound,
-    ResourceExhausted,
-    TidelogError,
-)
+from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
 from tidelog.model import Receipt
-from tidelog.records import to_columns
 from tidelog.records.limits import RECORDS_PER_BATCH_MAX
 
-
-class _Gathering:
-    """The open batch of a partition, and when it goes."""
-
-    __slots__ = ("delivery", "linger", "open", "partition", "ripe")
-
-    def __init__(self, partition: int, delivery: Delivery) -> None:
-        self.partition = partition
-        self.delivery = delivery
-        self.open: OpenBatch | None = None
-        self.linger: asyncio.TimerHandle | asyncio.Handle | None = None
-        self.ripe = False
-        """The open batch has waited long enough and goes as soon as the window allows."""
-
+__all__ = ["BufferFull", "Producer"]
 
 KEYED_RECORD_BYTES: Final = RECORD_BYTES + COLUMN_BYTES
 
 RECORDS_MAX: Final = RECORDS_PER_BATCH_MAX - GRANT_BYTES // RECORD_BYTES - 1
 """Counted only when a batch takes memory, so one grant of the smallest records before the limit."""
-
-RIPE_S_MAX: Final = 1.0
-"""How long a batch that could go grows while the window is closed."""
-
-_FULL = OpenBatch()
-"""Stands where there is no open batch: it has no room."""
 
 
 class Producer:
@@ -94,14 +67,11 @@ class Producer:
         self.stream = stream
         self.options = options
         self._rng = rng
-        self._sender = Sender(stream, channels, metadata, options, rng, self._send_ripe)
+        self._sender = Sender(stream, channels, metadata, options, rng, self._window_opened)
+        self._gatherings = Gatherings(self._sender, options)
         self._budget = self._sender.budget
-        self._compression = COMPRESSION[options.compression]
-        self._gatherings: dict[int, _Gathering] = {}
-        self._sticky_open = _FULL
-        """The open batch that a record without a key goes to."""
-        self._open_batches: list[OpenBatch] = []
-        """By partition; `_FULL` where none is open."""
+        self._count = 1
+        """Partitions of the stream; true once started."""
         self._loop: asyncio.AbstractEventLoop
         self._started = False
         self._closed = False
@@ -131,8 +101,8 @@ class Producer:
         self._size_max = min(self.options.batch_bytes, config.batch_bytes_max) - BATCH_OVERHEAD_BYTES
         if self._size_max <= 0:
             self._size_max = config.batch_bytes_max // 2
-        self._sticky = StickyPartition(self._count, self._rng.randrange(self._count))
-        self._open_batches = [_FULL] * self._count
+        sticky = StickyPartition(self._count, self._rng.randrange(self._count))
+        self._gatherings.start(sticky, config.batch_bytes_max)
         self._started = True
 
     async def close(self) -> None:
@@ -202,7 +172,7 @@ class Producer:
             and partition is None
         ):
             if key is None:
-                batch = self._sticky_open
+                batch = self._gatherings.sticky_open
                 room = batch.room - len(value) - RECORD_BYTES
                 if room >= 0:
                     batch.room = room
@@ -210,7 +180,7 @@ class Producer:
                     batch.add_timestamp(time.time_ns())
                     return
             elif key.__class__ is bytes:
-                batch = self._open_batches[self._partition_of_key(key)]
+                batch = self._gatherings.open_batches[self._partition_of_key(key)]
                 room = batch.room - len(value) - len(key) - KEYED_RECORD_BYTES
                 if room >= 0 and len(batch.keys) == len(batch.values):
                     batch.room = room
@@ -242,18 +212,14 @@ class Producer:
             return await self._send_alone(value, key, headers, subject, timestamp, partition, expected_offset)
         while True:
             try:
-                state, batch, index = self._append(value, key, headers, subject, timestamp, partition)
+                gathering, batch, index = self._append(value, key, headers, subject, timestamp, partition)
                 break
             except BufferFull as full:
                 await self._budget.room(full.size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         batch.futures.append((index, future))
-        if state.open is batch and state.delivery.lane.idle and not state.ripe:
-            # Nothing to wait for; but whoever sends in this turn of the loop comes along.
-            state.ripe = True
-            if state.linger is not None:
-                state.linger.cancel()
-            state.linger = self._loop.call_soon(self._lingered, state)
+        if gathering.open is batch:
+            self._gatherings.awaited(gathering)
         return await future
 
     async def send_batch(
@@ -269,11 +235,14 @@ class Producer:
         try:
             for target, columns in self._parts(data, partition):
                 size = columns.nbytes + BATCH_OVERHEAD_BYTES
-                while not self._budget.take(min(size, self._budget.bytes_max)):
-                    self._seal_all()
-                    await self._budget.room(size)
+                held_bytes = min(size, self._budget.bytes_max)
+                while not self._budget.take(held_bytes):
+                    self._gatherings.seal_all()
+                    await self._budget.room(held_bytes)
                     self._check_usable()
-                futures.append(self._send_columns(target, columns, min(size, self._budget.bytes_max)))
+                future: asyncio.Future[Receipt] = self._loop.create_future()
+                self._gatherings.send(target, columns, held_bytes, future=future)
+                futures.append(future)
         except BaseException:
             for future in futures:
                 future.cancel()
@@ -286,11 +255,16 @@ class Producer:
         """Buffers Arrow data, as `send_nowait` does a record: all of it, or none (`ResourceExhausted`)."""
         parts = list(self._parts(data, partition))
         sizes = [columns.nbytes + BATCH_OVERHEAD_BYTES for _, columns in parts]
+        if sum(sizes) > self._budget.bytes_max:
+            raise BatchTooLarge(
+                f"data of {sum(sizes)} bytes does not fit into the producer's buffer of "
+                f"{self._budget.bytes_max} bytes (buffer_bytes_max); use send_batch(), or smaller parts"
+            )
         if not self._budget.take(sum(sizes)):
-            self._seal_all()
-            raise self._buffer_full(sum(sizes))
+            self._gatherings.seal_all()
+            raise self._budget.full(sum(sizes))
         for (target, columns), size in zip(parts, sizes, strict=True):
-            self._send_columns(target, columns, size, watched=False)
+            self._gatherings.send(target, columns, size)
 
     async def drain(self) -> None:
         """Waits while more than half of the buffer is in use; always lets the event loop run once."""
@@ -311,7 +285,7 @@ class Producer:
         any of them was.
         """
         self._check_started()
-        self._seal_all()
+        self._gatherings.seal_all()
         await self._sender.finished()
 
     # --- from records to batches
@@ -324,32 +298,41 @@ class Producer:
         given_subject: object,
         timestamp: datetime | None,
         partition: int | None,
-    ) -> tuple[_Gathering, OpenBatch, int]:
+    ) -> tuple[Gathering, OpenBatch, int]:
         self._check_usable()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         headers, subject = as_headers(given_headers), as_subject(given_subject)
         timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
-        state = self._gathering(self._choose(key, partition))
-        batch = state.open
+        gathering = self._gatherings.of(self._choose(key, partition))
+        batch = gathering.open
         size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
         if batch is not None and (batch.used + size > self._size_max or len(batch.values) >= RECORDS_MAX):
-            self._seal(state)
-            state = self._gathering(self._choose(key, partition))
-            batch = state.open
+            self._gatherings.seal(gathering)
+            gathering = self._gatherings.of(self._choose(key, partition))
+            batch = gathering.open
             size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
+        self._check_size(size)
+        if batch is None:
+            batch = self._gatherings.open(gathering)
+        if not batch.reserve(size, self._budget, self._size_max):
+            # What is buffered must not wait for company that finds no room.
+            self._gatherings.seal_all()
+            raise self._budget.full(size)
+        index = batch.append(value, timestamp_ns, key, headers, subject, size)
+        return gathering, batch, index
+
+    def _check_size(self, size: int) -> None:
+        """Raises `BatchTooLarge` for a record that no batch, or not the whole buffer, has room for."""
         if size > self._batch_bytes_max - BATCH_OVERHEAD_BYTES:
             raise BatchTooLarge(
                 f"a record of {size} bytes does not fit into a batch of at most "
                 f"{self._batch_bytes_max} bytes (batch_bytes_max)"
             )
-        if batch is None:
-            batch = self._open(state)
-        if not batch.reserve(size, self._budget, self._size_max):
-            # What is buffered must not wait for company that finds no room.
-            self._seal_all()
-            raise self._buffer_full(size)
-        index = batch.append(value, timestamp_ns, key, headers, subject, size)
-        return state, batch, index
+        if size > self._budget.bytes_max:
+            raise BatchTooLarge(
+                f"a record of {size} bytes does not fit into the producer's buffer of "
+                f"{self._budget.bytes_max} bytes (buffer_bytes_max)"
+            )
 
     def _choose(self, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
@@ -358,118 +341,19 @@ class Producer:
                     f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
                 )
             return partition
-        return self._sticky.current if key is None else self._partition_of_key(key)
+        return self._gatherings.sticky.current if key is None else self._partition_of_key(key)
 
     def _partition_of_key(self, key: bytes) -> int:
         return partition_of(key, self._count) if self._count > 1 else 0
-
-    def _gathering(self, partition: int) -> _Gathering:
-        state = self._gatherings.get(partition)
-        if state is None:
-            state = _Gathering(partition, self._sender.delivery(partition))
-            self._gatherings[partition] = state
-        return state
-
-    def _open(self, state: _Gathering) -> OpenBatch:
-        batch = state.open = self._open_batches[state.partition] = OpenBatch()
-        state.ripe = False
-        state.linger = self._loop.call_later(self.options.linger_ms / 1000, self._lingered, state)
-        if state.partition == self._sticky.current:
-            self._sticky_open = batch
-        return batch
-
-    def _lingered(self, state: _Gathering) -> None:
-        state.linger = None
-        if state.open is None:
-            return
-        lane = state.delivery.lane
-        if lane.window_open or (lane.held and lane.idle) or state.ripe:
-            self._seal(state)
-        else:
-            # It cannot go yet, so it may as well grow; but its delivery timeout must begin.
-            state.ripe = True
-            state.linger = self._loop.call_later(RIPE_S_MAX, self._lingered, state)
-
-    def _send_ripe(self, partition: int) -> None:
-        """The partition's window has room."""
-        state = self._gatherings.get(partition)
-        if state is not None and state.ripe and state.open is not None:
-            self._seal(state)
-
-    def _seal_all(self) -> None:
-        for state in list(self._gatherings.values()):
-            if state.open is not None:
-                self._seal(state)
-
-    def _seal(self, state: _Gathering) -> None:
-        """The open batch is encoded and goes to its lane."""
-        batch, state.open, state.ripe = state.open, None, False
-        self._open_batches[state.partition] = _FULL
-        assert batch is not None
-        if state.linger is not None:
-            state.linger.cancel()
-            state.linger = None
-        if self._sticky_open is batch:
-            self._sticky_open = _FULL
-            self._sticky.step()
-        if not batch.values:
-            self._budget.release(batch.granted)
-            return
-        sealed = self._sender.new_batch(state.partition, len(batch.values), batch.granted)
-        sealed.futures = batch.futures
-        self._submit(state, sealed, batch.columns())
-
-    def _submit(self, state: _Gathering, batch: Batch, columns: pa.RecordBatch) -> None:
-        lane = state.delivery.lane
-        try:
-            batch.data = encode(
-                columns,
-                self._compression,
-                self._batch_bytes_max,
-                producer_id=lane.identity.producer_id,
-                producer_epoch=lane.identity.producer_epoch,
-                base_sequence=lane.next_sequence(),
-            )
-        except TidelogError as error:
-            self._sender.report(Failed(batch, error))
-        else:
-            self._sender.submit(state.delivery, batch)
 
     def _parts(
         self, data: pa.RecordBatch | pa.Table, partition: int | None
     ) -> list[tuple[int, pa.RecordBatch]]:
         """Arrow data as batches of the right size, each with its partition."""
         self._check_usable()
-        now_us = time.time_ns() // 1000
-        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
-        parts: list[tuple[int, pa.RecordBatch]] = []
-        for found in batches:
-            if not found.num_rows:
-                continue
-            columns = to_columns(found, now_us=now_us)
-            targets: Sequence[tuple[int | None, pa.RecordBatch]]
-            if partition is None and self._count > 1 and "key" in columns.schema.names:
-                targets = split_by_key(columns, self._count, self._sticky.current)
-            else:
-                targets = [(None if partition is None else self._choose(None, partition), columns)]
-            for target, part in targets:
-                pieces = slices_near(part, self._size_max, self._batch_bytes_max)
-                parts += [(self._sticky.step() if target is None else target, piece) for piece in pieces]
-        return parts
-
-    def _send_columns(
-        self, partition: int, columns: pa.RecordBatch, held_bytes: int, *, watched: bool = True
-    ) -> asyncio.Future[Receipt]:
-        state = self._gathering(partition)
-        if state.open is not None:
-            # What was sent to the partition earlier stays in front.
-            self._seal(state)
-        batch = self._sender.new_batch(partition, columns.num_rows, held_bytes)
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        if watched:
-            batch.future = future
-        self._submit(state, batch, columns)
-        return future
+        if partition is not None:
+            self._choose(None, partition)
+        return split(data, partition, self._gatherings.sticky, self._size_max, self._batch_bytes_max)
 
     async def _send_alone(
         self,
@@ -487,33 +371,32 @@ class Producer:
                 f"expected_offset needs a partition: stream {self.stream} has {self._count}",
                 field="partition",
             )
+        target = self._choose(None, partition or 0)
         single = OpenBatch()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         checked, text = as_headers(headers), as_subject(subject)
         size = record_size(value, key, checked, text, 0)
+        self._check_size(size)
         timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
         while not single.reserve(size, self._budget, size):
-            self._seal_all()
-            await self._budget.room(size + 1)
+            self._gatherings.seal_all()
+            await self._budget.room(size)
             self._check_usable()
         single.append(value, timestamp_ns, key, checked, text, size)
-        state = self._gathering(self._choose(None, partition or 0))
-        if state.open is not None:
-            self._seal(state)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        batch = self._sender.new_batch(state.partition, 1, single.granted)
-        batch.future, batch.expected_offset = future, expected_offset
-        self._submit(state, batch, single.columns())
+        self._gatherings.send(
+            target,
+            single.columns(),
+            single.granted,
+            future=future,
+            expected_offset=expected_offset,
+        )
         return await future
 
     # --- the rest
 
-    def _buffer_full(self, size: int) -> BufferFull:
-        return BufferFull(
-            size,
-            f"the producer's buffer is full: {self._budget.used} of {self._budget.bytes_max} bytes "
-            "(buffer_bytes_max); wait with drain(), or use send()",
-        )
+    def _window_opened(self, partition: int) -> None:
+        self._gatherings.window_opened(partition)
 
     def _check_started(self) -> None:
         if not self._started:
@@ -528,24 +411,5 @@ class Producer:
 
     async def _shut_down(self) -> None:
         reason = InvalidRequest("the producer was closed before the record was sent")
-        self._sticky_open = _FULL
-        self._open_batches = [_FULL] * self._count
-        for state in self._gatherings.values():
-            if state.linger is not None:
-                state.linger.cancel()
-                state.linger = None
-            if state.open is not None:
-                batch, state.open = state.open, None
-                self._budget.release(batch.granted)
-                for _, future in batch.futures:
-                    if not future.done():
-                        future.set_exception(own_copy(reason))
+        self._gatherings.give_up(reason)
         await self._sender.stop()
-
-
-class BufferFull(ResourceExhausted):
-    """`ResourceExhausted` of the producer's own buffer, with the size that found no room."""
-
-    def __init__(self, size: int, message: str) -> None:
-        super().__init__(message)
-        self.size = size

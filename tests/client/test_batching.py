@@ -1,4 +1,4 @@
-"""Records to batches: content, sizes, slices."""
+"""Records to batches: content, sizes, the budget they share."""
 
 import asyncio
 
@@ -13,11 +13,10 @@ from tidelog._batching import (
     as_headers,
     encode,
     record_size,
-    slices_near,
 )
 from tidelog._budget import Budget
-from tidelog.errors import BatchTooLarge, InvalidRequest
-from tidelog.records import Compression, decode_batch, to_columns
+from tidelog.errors import InvalidRequest
+from tidelog.records import Compression, decode_batch
 
 HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
 RECORDS = st.lists(
@@ -98,28 +97,6 @@ async def test_a_cancelled_waiter_does_not_hold_up_the_next() -> None:
     budget.release(5)
     first.cancel()
     await second
-
-
-@given(st.lists(st.binary(max_size=3000), min_size=1, max_size=200))
-def test_slices_keep_every_row_in_order_and_fit(values: list[bytes]) -> None:
-    columns = to_columns(pa.record_batch({"value": pa.array(values, pa.binary())}), now_us=1)
-    limit = 6000
-    parts = list(slices_near(columns, 4000, limit))
-    assert pa.Table.from_batches(parts).column("value").to_pylist() == values
-    for part in parts:
-        encode(part, Compression.NONE, limit)
-
-
-def test_a_slice_of_a_large_table_encodes_its_own_rows_only() -> None:
-    columns = to_columns(pa.record_batch({"value": [bytes(1000)] * 1000}), now_us=1)
-    part = next(slices_near(columns, 10_000, 1 << 20))
-    assert len(encode(part, Compression.NONE, 1 << 20)) < 12_000
-
-
-def test_a_row_that_can_never_fit_is_refused() -> None:
-    columns = to_columns(pa.record_batch({"value": [b"x", bytes(5000)]}), now_us=1)
-    with pytest.raises(BatchTooLarge, match="batch_bytes_max"):
-        list(slices_near(columns, 4000, 4096))
 
 
 @pytest.mark.parametrize("given_headers", [{"h": "text"}, {1: b"v"}, [("\ud800", b"v")]])

@@ -1,13 +1,14 @@
 """Connecting, administering, closing."""
 
 import asyncio
+import random
 import socket
 
 import pytest
 
 import tidelog
 from support.fake_broker import FakeBroker
-from tidelog import Client, ClientOptions, errors
+from tidelog import Client, ClientOptions, RetryPolicy, errors
 from tidelog.model import Retention
 
 
@@ -33,11 +34,18 @@ async def test_one_address_that_answers_is_enough(broker: FakeBroker) -> None:
 
 
 async def test_a_broker_that_starts_late_is_waited_for() -> None:
+    refused = asyncio.Event()
+
+    class Noticing(RetryPolicy):
+        def delay_s(self, attempt: int, rng: random.Random, hint_ms: int | None = None) -> float:
+            refused.set()
+            return super().delay_s(attempt, rng, hint_ms)
+
     async with FakeBroker() as broker:
         address = broker.address
         await broker.stop()
-        connecting = asyncio.ensure_future(tidelog.connect(address).open())
-        await asyncio.sleep(0)
+        connecting = asyncio.ensure_future(tidelog.connect(address, retry=Noticing()).open())
+        await asyncio.wait_for(refused.wait(), 10)
         await broker.start()
         await (await connecting).close()
 

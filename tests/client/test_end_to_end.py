@@ -10,6 +10,7 @@ import pytest
 
 import tidelog
 from support.broker import BrokerProcess
+from support.waiting import until
 from tidelog import Client, Position, ProducerOptions, blocking, errors
 from tidelog.records import NO_PRODUCER_ID
 
@@ -148,17 +149,15 @@ async def test_kills_lose_double_and_reorder_nothing_that_was_acknowledged(
         following = asyncio.create_task(follow())
         for _ in range(4):
             target = len(seen) + 300
-            while len(seen) < target:
-                assert not following.done()
-                await asyncio.sleep(0.01)
+            await until(lambda at=target: following.done() or len(seen) >= at, "records", 60)  # type: ignore[misc]
+            assert not following.done()
             await asyncio.to_thread(mortal.kill)
             await asyncio.to_thread(mortal.start)
         stop.set()
         acknowledged = [value for values in await asyncio.gather(*writers) for value in values]
         stored = [record.value or b"" async for record in log.reader(stream, follow=False)]
-        while len(seen) < len(stored):
-            assert not following.done()
-            await asyncio.sleep(0.01)
+        await until(lambda: following.done() or len(seen) >= len(stored), "the last records", 60)
+        assert not following.done()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await reader.aclose()

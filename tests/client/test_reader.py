@@ -1,6 +1,7 @@
 """The reader: where it begins and ends, what it refuses, how it goes on."""
 
 import asyncio
+import gc
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import tidelog
 from support.fake_broker import FakeBroker, FakeLog
 from support.waiting import until
 from tidelog import Client, Position, ReaderOptions, RetryPolicy, errors
@@ -48,6 +50,15 @@ async def test_records_arrive_whole_and_in_order(log: Client, broker: FakeBroker
     first = records[0]
     assert (first.key, first.headers, first.subject) == (b"k", (("h", b"x"),), "a.b")
     assert (first.stream, first.partition, first.leader_epoch) == ("s", 0, 1)
+
+
+async def test_a_reader_that_could_not_begin_can_be_asked_again(log: Client, broker: FakeBroker) -> None:
+    reader = log.reader("later", follow=False)
+    with pytest.raises(errors.StreamNotFound):
+        await anext(reader)
+    [stored] = broker.add_stream("later")
+    put(stored, 1)
+    assert (await asyncio.wait_for(anext(reader), 5)).offset == 0
 
 
 async def test_absent_columns_are_none_for_every_record(log: Client, broker: FakeBroker) -> None:
@@ -285,8 +296,8 @@ async def test_a_slow_consumer_bounds_what_is_fetched_ahead(log: Client, broker:
     put(stored, *[1] * 200)
     reader = log.reader("s", end=200, options=options(answers_ahead_max=2))
     await anext(reader)
-    await until(lambda: reader._arrived.full(), "it read ahead")
-    assert reader._arrived.qsize() == 2
+    await until(lambda: reader._calls.arrived.full(), "it read ahead")
+    assert reader._calls.arrived.qsize() == 2
     assert len(await offsets_of(reader)) == 199
 
 
@@ -295,9 +306,22 @@ async def test_closing_ends_the_calls_and_the_reading(log: Client, broker: FakeB
     put(stored, 1)
     async with log.reader("s") as reader:
         await anext(reader)
-    assert not reader._tasks
+    assert not reader._calls.running
     with pytest.raises(errors.InvalidRequest, match="closed"):
         await anext(reader)
+
+
+async def test_closing_the_client_ends_the_calls_of_a_reader_that_was_dropped(broker: FakeBroker) -> None:
+    [stored] = broker.add_stream("s")
+    put(stored, 1)
+    async with tidelog.connect(broker.address) as log:
+        reader = log.reader("s")
+        await anext(reader)
+        running = reader._calls.running
+        assert running
+        del reader
+        gc.collect()
+    assert not running
 
 
 # --- Progress by itself: gaps, epochs, compaction

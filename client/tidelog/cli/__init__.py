@@ -10,6 +10,7 @@ processes of their own.
 - `_values`     durations, sizes, moments, positions, as people write them
 - `_output`     tables and JSON
 - `_processes`  child processes that never outlive us
+- `_nats_server` where the nats-server program is, also for tests and benchmarks
 """
 
 from __future__ import annotations

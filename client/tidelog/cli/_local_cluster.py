@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.cli._errors import Exit, fail
-from tidelog.cli._processes import Child, Signals, accepts, find_nats_server, python_module, start
+from tidelog.cli._nats_server import find_nats_server, is_serving
+from tidelog.cli._processes import Child, Signals, python_module, start
 
 NATS_READY_SECONDS_MAX = 15.0
 BROKER_READY_SECONDS_MAX = 60.0
@@ -90,7 +91,7 @@ class LocalCluster:
         at = self.addresses
         argv = [find_nats_server(), "-a", at.host, "-p", str(at.nats_port)]
         child = self._start("NATS server", argv, "nats.log", None, NATS_STOP_SECONDS_MAX)
-        child.wait_ready(lambda: accepts(at.host, at.nats_port, b"INFO "), NATS_READY_SECONDS_MAX)
+        child.wait_ready(lambda: is_serving(at.host, at.nats_port), NATS_READY_SECONDS_MAX)
         return child
 
     def start_broker(self, env: Mapping[str, str] | None = None) -> Child:

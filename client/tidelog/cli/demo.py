@@ -26,8 +26,9 @@ from tidelog.cli._demo_results import Results, chart_lines, result_table, result
 from tidelog.cli._demo_stream import Recorded, publish_and_tail, run_async
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._local_cluster import Addresses, LocalCluster, check_broker_installed, check_package
+from tidelog.cli._nats_server import find_nats_server
 from tidelog.cli._output import OUTPUT, Output, console, print_json, table
-from tidelog.cli._processes import Child, Signals, find_nats_server, free_ports, python_module, start
+from tidelog.cli._processes import Child, Signals, free_ports, python_module, start
 from tidelog.cli._values import show_bytes
 
 EXAMPLE = "tidelog demo --seconds 15"

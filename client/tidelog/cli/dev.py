@@ -13,8 +13,9 @@ from rich.console import Console
 
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._local_cluster import Addresses, LocalCluster, check_broker_installed, check_writable
+from tidelog.cli._nats_server import find_nats_server
 from tidelog.cli._output import OUTPUT, Output, console, facts, print_json
-from tidelog.cli._processes import Child, Signals, check_port, find_nats_server
+from tidelog.cli._processes import Child, Signals, check_port
 
 EXAMPLE = "tidelog dev --data ./tidelog-data"
 

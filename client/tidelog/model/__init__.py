@@ -1,0 +1,58 @@
+"""The nouns that client, CLI, Spark and broker share, as values: no I/O, no wire format.
+
+What belongs here: what a stream, a broker or a record is, and which values can be right.
+What does not: `wire` turns these values into protobuf messages and back; `placement`
+decides where replicas go. Import the names from here.
+
+- `configuration` what a stream is asked to be and what it is, with the bounds
+- `names`         names of streams, the subjects they record, their labels
+- `identifiers`   the 16 bytes that stand for a stream, a cluster, a broker's run
+- `descriptions`  what a cluster says of itself
+- `record`        what applications write and read
+"""
+
+from tidelog.model.configuration import (
+    DAY_MS,
+    Durability,
+    NatsAck,
+    Retention,
+    StreamConfig,
+    StreamSettings,
+    validate_config,
+)
+from tidelog.model.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    Listener,
+    PartitionDescription,
+    ReplicaDescription,
+    StreamDescription,
+)
+from tidelog.model.identifiers import id_bytes, id_text
+from tidelog.model.names import validate_labels, validate_stream_name, validate_subject_pattern
+from tidelog.model.record import Headers, Position, Receipt, Record
+
+__all__ = [
+    "DAY_MS",
+    "BrokerDescription",
+    "ClusterDescription",
+    "Durability",
+    "Headers",
+    "Listener",
+    "NatsAck",
+    "PartitionDescription",
+    "Position",
+    "Receipt",
+    "Record",
+    "ReplicaDescription",
+    "Retention",
+    "StreamConfig",
+    "StreamDescription",
+    "StreamSettings",
+    "id_bytes",
+    "id_text",
+    "validate_config",
+    "validate_labels",
+    "validate_stream_name",
+    "validate_subject_pattern",
+]

@@ -1,0 +1,196 @@
+"""A stream's configuration: what somebody asks for, what a stream has, and which values can be right.
+
+`StreamSettings` is what somebody asks for (absent: not said), `StreamConfig` what a
+stream has (every field filled); the rules for both stand here, so that a client can
+refuse early what a broker would refuse anyway. What names and subjects may be is
+`names`' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from tidelog.errors import InvalidRequest
+from tidelog.model.names import validate_subject_pattern
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX, SEGMENT_BYTES_HARD_MAX
+
+PARTITIONS_MAX = 10_000
+"""Of one stream."""
+
+REPLICATION_FACTOR_DEFAULT = 3
+"""Or as many brokers as there are, if they are fewer."""
+
+SECOND_MS = 1000
+DAY_MS = 24 * 60 * 60 * SECOND_MS
+DURATION_MS_MAX = 100 * 366 * DAY_MS
+
+
+class Durability(StrEnum):
+    """What an acknowledgement promises."""
+
+    FSYNC = "fsync"
+    """The record is on disk."""
+    PAGE_CACHE = "page-cache"
+    """The record is in the operating system's page cache: it survives the process, not the machine."""
+
+
+class NatsAck(StrEnum):
+    """Whether a NATS message with a reply subject is answered."""
+
+    ALWAYS = "always"
+    NEVER = "never"
+    """The subject carries request/reply traffic of others, who must not be answered by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """When records may be forgotten; each bound is per partition, None: no bound."""
+
+    age_ms: int | None = None
+    """Since the append time of a batch."""
+    bytes: int | None = None
+    """On disk."""
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """Settings of a stream, every one of them filled in.
+
+    The defaults are what somebody from Kafka or JetStream would expect; those that
+    could surprise say why. A stream keeps the values it was created with when a later
+    version changes a default.
+    """
+
+    subject: str = ""
+    """The NATS subject pattern to record; empty: none."""
+    partitions: int = 1
+    replication_factor: int = REPLICATION_FACTOR_DEFAULT
+    min_insync_replicas: int = 2
+    """Capped by the replication factor: one copy of a stream on one broker needs one."""
+    durability: Durability = Durability.FSYNC
+    retention: Retention = Retention(age_ms=7 * DAY_MS)
+    """A week, as in Kafka: a disk that fills up stops every stream on it."""
+    segment_bytes: int = 1 << 30
+    """A segment is closed when it would grow past this. Bytes."""
+    segment_age_ms: int = 7 * DAY_MS
+    """A segment is closed when its first batch is this old."""
+    batch_bytes_max: int = 1 << 20
+    """The largest record batch, header included. Bytes."""
+    timestamp_ahead_ms_max: int = 60 * 60 * SECOND_MS
+    """How far in the future a record's timestamp may lie. An hour forgives clocks, and
+    catches seconds sent as milliseconds before they poison a search by time."""
+    nats_ack: NatsAck = NatsAck.ALWAYS
+    dedupe_window_ms: int = 120 * SECOND_MS
+    """How long message ids are remembered (two minutes, as in JetStream); 0: not at all."""
+    dedupe_count_max: int = 100_000
+    """How many message ids a partition remembers at most; 0: none."""
+
+    @property
+    def min_insync_effective(self) -> int:
+        """min(configured, replication factor), the number that rule R3 counts against."""
+        return min(self.min_insync_replicas, self.replication_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What a request says about a stream's configuration; None: it says nothing.
+
+    Creating takes defaults for what is not said, altering leaves it as it is. A given
+    `retention` replaces the old one as a whole; `subject=""` takes the subject away.
+    """
+
+    subject: str | None = None
+    partitions: int | None = None
+    replication_factor: int | None = None
+    min_insync_replicas: int | None = None
+    durability: Durability | None = None
+    retention: Retention | None = None
+    segment_bytes: int | None = None
+    segment_age_ms: int | None = None
+    batch_bytes_max: int | None = None
+    timestamp_ahead_ms_max: int | None = None
+    nats_ack: NatsAck | None = None
+    dedupe_window_ms: int | None = None
+    dedupe_count_max: int | None = None
+
+    def given(self) -> dict[str, object]:
+        """The fields that are said, by name."""
+        pairs = ((name, getattr(self, name)) for name in _SETTING_NAMES)
+        return {name: value for name, value in pairs if value is not None}
+
+    def on(self, config: StreamConfig) -> StreamConfig:
+        """`config` with the given fields replaced, checked; raises `InvalidRequest`."""
+        changed = replace(config, **self.given())  # type: ignore[arg-type]
+        if (
+            self.replication_factor is not None
+            and self.min_insync_replicas is not None
+            and self.min_insync_replicas > self.replication_factor
+        ):
+            raise InvalidRequest(
+                f"min_insync_replicas is {self.min_insync_replicas}, more than the replication factor of "
+                f"{self.replication_factor}; no write could ever be acknowledged by that many",
+                field="min_insync_replicas",
+            )
+        validate_config(changed)
+        return changed
+
+    def for_new_stream(self, brokers: int) -> StreamConfig:
+        """The configuration of a stream created with these settings among `brokers` brokers."""
+        copies = max(1, min(REPLICATION_FACTOR_DEFAULT, brokers))
+        return self.on(StreamConfig(replication_factor=copies))
+
+    def differing(self, config: StreamConfig) -> dict[str, tuple[object, object]]:
+        """Given fields that are not so in `config`: name → (in `config`, given)."""
+        return {
+            name: (getattr(config, name), value)
+            for name, value in self.given().items()
+            if getattr(config, name) != value
+        }
+
+
+_SETTING_NAMES = tuple(item.name for item in fields(StreamSettings))
+assert tuple(item.name for item in fields(StreamConfig)) == _SETTING_NAMES
+
+_BOUNDS: tuple[tuple[str, int, int, str], ...] = (
+    ("partitions", 1, PARTITIONS_MAX, ""),
+    ("replication_factor", 1, 15, ""),
+    ("min_insync_replicas", 1, 15, ""),
+    ("segment_bytes", 4096, SEGMENT_BYTES_HARD_MAX, " bytes"),
+    ("segment_age_ms", SECOND_MS, DURATION_MS_MAX, " ms"),
+    ("batch_bytes_max", 1024, BATCH_BYTES_HARD_MAX, " bytes"),
+    ("timestamp_ahead_ms_max", 0, DURATION_MS_MAX, " ms"),
+    ("dedupe_window_ms", 0, 7 * DAY_MS, " ms"),
+    ("dedupe_count_max", 0, 10_000_000, ""),
+)
+"""Field, smallest, largest, unit."""
+
+_RETENTION_BOUNDS: tuple[tuple[str, int, int, str], ...] = (
+    ("age_ms", 1, DURATION_MS_MAX, " ms"),
+    ("bytes", 1, 1 << 62, " bytes"),
+    ("messages", 1, 1 << 62, ""),
+)
+
+
+def validate_config(config: StreamConfig) -> None:
+    """Raises `InvalidRequest` with one sentence about the first field that cannot be right."""
+    if config.subject:
+        validate_subject_pattern(config.subject)
+    for name, low, high, unit in _BOUNDS:
+        _check_bounds(name, getattr(config, name), low, high, unit)
+    for name, low, high, unit in _RETENTION_BOUNDS:
+        value = getattr(config.retention, name)
+        if value is not None:
+            _check_bounds(f"retention.{name}", value, low, high, unit)
+    if config.batch_bytes_max > config.segment_bytes:
+        raise InvalidRequest(
+            f"batch_bytes_max is {config.batch_bytes_max}, more than segment_bytes ({config.segment_bytes}); "
+            "a batch never spans segments",
+            field="batch_bytes_max",
+        )
+
+
+def _check_bounds(name: str, value: int, low: int, high: int, unit: str) -> None:
+    if not low <= value <= high:
+        raise InvalidRequest(f"{name} is {value}; it must lie in {low}–{high}{unit}", field=name)
