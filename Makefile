@@ -26,11 +26,11 @@ setup: ## make .venv, or bring it up to date
 demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
 	@exec $(BIN)/tidelog demo $(ARGS)
 
-# What tests write stays below .build, and only what failed tests wrote is kept. Two at a time, a file of
-# tests in one process: most of them wait for other processes.
+# What tests write stays below .build, and only what failed tests wrote is kept. Two at a time, in the
+# shares and the order that tests/conftest.py gives them.
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
-	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .

@@ -1,10 +1,15 @@
-"""What holds for all tests: no deadline on a busy machine, and no event loop that nobody closes."""
+"""What holds for all tests: their order on several processes, no deadline on a busy machine, no event
+loop that nobody closes, and Java processes that start fast."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("tidelog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tidelog")
@@ -12,3 +17,28 @@ settings.load_profile("tidelog")
 # pytest-asyncio asks for the current event loop before the first asynchronous test, and asyncio makes one
 # for whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
 asyncio.set_event_loop(None)
+
+# Spark's processes live for seconds: compiling their code well costs more than it saves. What Spark reads
+# from the environment reaches those of the demo and of jobs too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+SPARK = "tests/spark/"
+
+
+class ByFile(LoadScopeScheduling):
+    """A file's tests run in one process, and all of Spark's in one, so that they share a session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    """Asked by pytest-xdist."""
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, or one process would end long after the other."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), item.path not in slow))

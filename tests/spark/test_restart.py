@@ -19,14 +19,14 @@ from tidelog import blocking
 from tidelog_spark.parquet import ParquetJob, start
 
 JOB = Path(__file__).parents[2] / "spark-jobs/jobs/stream_to_parquet.py"
-RECORDS = 12_000
+RECORDS = 6_000
 LIMIT = 2_000
 WAIT_SECONDS_MAX = 90.0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("batch", [2])
+@pytest.mark.parametrize("batch", [1])
 def test_a_query_killed_in_the_middle_restarts_exactly_from_its_checkpoint(
     batch: int,
     log: blocking.Client,
