@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,8 +15,10 @@ import pytest
 
 from cli.conftest import COMMAND
 from cli.test_dev import children_of_folder, until
+from tidelog.cli._demo_stream import run_async
 from tidelog.cli._errors import Exit
 from tidelog.cli._host_metrics import Sampler, host_token
+from tidelog.cli._processes import Signals
 
 DEMO_SECONDS_MAX = 200.0
 
@@ -132,3 +135,44 @@ def test_the_sampler_measures_this_machine() -> None:
 def test_the_host_is_one_token_of_a_subject() -> None:
     assert "." not in host_token()
     assert host_token()
+
+
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+def test_a_stop_at_any_moment_of_the_event_loop_is_an_interrupt_and_leaves_no_loop_open(moment: str) -> None:
+    signals = Signals()
+    ended: list[str] = []
+
+    async def work() -> None:
+        if moment == "during":
+            signal.raise_signal(signal.SIGTERM)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("work")
+
+    class Policy(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            loop = super().new_event_loop()
+            if moment == "before":
+                signal.raise_signal(signal.SIGTERM)
+            close = loop.close
+
+            def closing() -> None:
+                if moment == "after":
+                    signal.raise_signal(signal.SIGTERM)
+                close()
+                ended.append("loop")
+
+            loop.close = closing  # type: ignore[method-assign]
+            return loop
+
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(Policy())
+    try:
+        with signals.caught(), pytest.raises(KeyboardInterrupt):
+            run_async(signals, work)
+    finally:
+        asyncio.set_event_loop_policy(before)
+        asyncio.set_event_loop(None)
+
+    assert ended == (["work", "loop"] if moment == "during" else ["loop"])

@@ -42,18 +42,35 @@ class Recorded:
 
 
 def run_async(signals: Signals, work: Callable[[], Awaitable[T]]) -> T:
-    """Runs a coroutine that a stop signal cancels."""
+    """Runs a coroutine that a stop signal cancels; raises KeyboardInterrupt then.
+
+    No moment of the event loop's life sees the signal as an exception: one that came
+    while the loop is made or taken down would leave it unclosed.
+    """
+    stopped = False
+    running: asyncio.Task[T] | None = None
+
+    def cancel() -> None:
+        nonlocal stopped
+        stopped = True
+        if running is not None and not running.done():
+            running.get_loop().call_soon_threadsafe(running.cancel)
 
     async def main() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        with signals.cancelling(lambda: loop.call_soon_threadsafe(task.cancel)):
-            return await work()
+        nonlocal running
+        running = asyncio.current_task()
+        if stopped:
+            raise asyncio.CancelledError
+        return await work()
 
-    try:
-        return asyncio.run(main())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+    with signals.cancelling(cancel):
+        try:
+            result = asyncio.run(main())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+    if stopped:
+        raise KeyboardInterrupt
+    return result
 
 
 async def publish_and_tail(
