@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from tidelog.model import Headers, Receipt
 from tidelog.records import NO_PRODUCER_ID, Columns, Compression, encode_batch, schema_of
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
+from tidelog.records.plain import PLAIN_RECORDS_MAX, encode_plain
 from tidelog.records.schema import HEADERS, TIMESTAMP
 
 T = TypeVar("T")
@@ -132,6 +133,19 @@ class OpenBatch:
             _pad(self.subjects, index, None)
             self.subjects.append(subject)
         return index
+
+    @property
+    def plain(self) -> bool:
+        """Few records, each with a value, all or none with a key or a subject, none with headers."""
+        count = len(self.values)
+        return (
+            count <= PLAIN_RECORDS_MAX
+            and not self.headers
+            and None not in self.values
+            and all(
+                not some or (len(some) == count and None not in some) for some in (self.keys, self.subjects)
+            )
+        )
 
     def columns(self) -> pa.RecordBatch:
         """The records as Arrow columns."""
@@ -296,7 +310,7 @@ class Batch:
 
 
 def encode(
-    columns: pa.RecordBatch,
+    records: OpenBatch | pa.RecordBatch,
     compression: Compression,
     size_max: int,
     *,
@@ -305,16 +319,39 @@ def encode(
     base_sequence: int = 0,
 ) -> bytes:
     """One encoded batch; raises `BatchTooLarge` over the stream's `size_max`."""
-    data = encode_batch(
-        columns,
-        compression=compression,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-    )
+    identity: _Identity = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "base_sequence": base_sequence,
+    }
+    if isinstance(records, OpenBatch):
+        count = len(records.values)
+        if compression is Compression.NONE and records.plain:
+            data = _encode_plain(records, identity)
+        else:
+            data = encode_batch(records.columns(), compression=compression, **identity)
+    else:
+        count = records.num_rows
+        data = encode_batch(records, compression=compression, **identity)
     if len(data) > size_max:
         raise BatchTooLarge(
-            f"{columns.num_rows} records make a batch of {len(data)} bytes; the stream takes at most "
+            f"{count} records make a batch of {len(data)} bytes; the stream takes at most "
             f"{size_max} (batch_bytes_max)"
         )
     return data
+
+
+class _Identity(TypedDict):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def _encode_plain(batch: OpenBatch, identity: _Identity) -> bytes:
+    return encode_plain(
+        cast(list[bytes], batch.values),
+        [timestamp_ns // 1000 for timestamp_ns in batch.timestamps_ns],
+        keys=cast(list[bytes], batch.keys) or None,
+        subjects=[cast(str, subject).encode() for subject in batch.subjects] or None,
+        **identity,
+    )

@@ -144,7 +144,7 @@ class Gatherings:
             return
         sealed = self._sender.new_batch(gathering.partition, len(batch.values), batch.granted)
         sealed.futures = batch.futures
-        self._submit(gathering, sealed, batch.columns())
+        self._submit(gathering, sealed, batch)
 
     def send(
         self,
@@ -167,11 +167,11 @@ class Gatherings:
         batch.future, batch.expected_offset = future, expected_offset
         self._submit(gathering, batch, columns)
 
-    def _submit(self, gathering: Gathering, batch: Batch, columns: pa.RecordBatch) -> None:
+    def _submit(self, gathering: Gathering, batch: Batch, records: OpenBatch | pa.RecordBatch) -> None:
         lane = gathering.delivery.lane
         try:
             batch.data = encode(
-                columns,
+                records,
                 self._compression,
                 self._batch_bytes_max,
                 producer_id=lane.identity.producer_id,

@@ -195,7 +195,7 @@ class Recorder:
         if blocks.count(None) != len(blocks) or not names.isascii():
             return False
         size = len(names) + sum(map(len, payloads))
-        records = Singles.plain(payloads, subjects, size, now_us)
+        records = Singles.of_subjects(payloads, subjects, size, now_us)
         if records.bytes > min(APPEND_BYTES_MAX, _room(partition)):
             if len(messages) == 1:
                 return False

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pyarrow as pa
 
 from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
 from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
+from tidelog.records.plain import encode_plain
 from tidelog_broker.runtime.appends import (
     Append,
     BatchAppend,
@@ -191,6 +192,8 @@ def coalesce(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits,
 
 def encode_singles(records: Singles) -> bytes:
     """One record batch, with only the columns that some record uses."""
+    if records.plain:
+        return _encode_plain(records)
     columns = Columns.NONE
     lists: dict[str, Sequence[object]] = {"value": records.values, "timestamp": records.timestamps_us}
     for flag, name, column in (
@@ -205,3 +208,15 @@ def encode_singles(records: Singles) -> bytes:
     arrays = [pa.array(lists[entry.name], entry.type) for entry in schema]
     flags = HAS_MESSAGE_IDS if records.message_ids is not None else 0
     return encode_batch(pa.record_batch(arrays, schema=schema), flags=flags)
+
+
+def _encode_plain(records: Singles) -> bytes:
+    subjects = records.subjects
+    return encode_plain(
+        cast(list[bytes], records.values),
+        records.timestamps_us,
+        keys=cast(list[bytes] | None, records.keys),
+        subjects=None
+        if subjects is None
+        else [s.encode() if isinstance(s, str) else s or b"" for s in subjects],
+    )

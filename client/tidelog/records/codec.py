@@ -68,9 +68,29 @@ def encode_batch(
     if count == 0:
         raise InvalidRequest("a record batch holds at least one record")
     attributes = int(compression) | int(columns_of(columns.schema)) | flags
-    smallest, largest = timestamp_span_us(columns.column("timestamp"))
-    message = _message(columns, attributes)
-    length = HEADER_BYTES + message.size
+    return assemble_batch(
+        _message(columns, attributes),
+        attributes=attributes,
+        count=count,
+        span_us=timestamp_span_us(columns.column("timestamp")),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+
+
+def assemble_batch(
+    message: bytes | pa.Buffer,
+    *,
+    attributes: int,
+    count: int,
+    span_us: tuple[int, int],
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytes:
+    """The header and the Arrow `message` behind it: `count` records with timestamps in `span_us`."""
+    length = HEADER_BYTES + len(message)
     if length > BATCH_BYTES_HARD_MAX:
         raise BatchTooLarge(f"{count} records make a batch of {length} bytes, {BATCH_BYTES_HARD_MAX} at most")
     assert length % ALIGNMENT == 0
@@ -83,8 +103,7 @@ def encode_batch(
         base_sequence,
         producer_epoch,
         0,
-        smallest,
-        largest,
+        *span_us,
     )
     body_crc = crc32c(message, crc32c(tail))
     head = _LEADER_FIELDS.pack(MAGIC, length, 0, 0, 0)

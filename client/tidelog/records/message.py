@@ -170,6 +170,31 @@ def _parse(metadata: bytes) -> Message:
     )
 
 
+class Places(NamedTuple):
+    """Where the numbers of a record batch message lie."""
+
+    body_at: int
+    """Where the body starts, from the start of the message. Bytes."""
+    numbers: tuple[int, int, int, int]
+    """In the metadata: the row count, the first field node, the first buffer, the length of the body."""
+
+
+def places_of(data: bytes) -> Places:
+    """The places in a message of ours, for who writes others like it."""
+    metadata = data[PREFIX_BYTES : PREFIX_BYTES + _PREFIX.unpack_from(data)[1]]
+    message = _Table(metadata, _U32.unpack_from(metadata)[0], fields_max=5)
+    batch = message.table(2, fields_max=5)
+    assert batch is not None
+    body_length, rows = message.place(3), batch.place(0)
+    nodes, buffers = batch.target(1), batch.target(2)
+    assert body_length is not None
+    assert rows is not None
+    assert nodes is not None
+    assert buffers is not None
+    # A vector begins with its length.
+    return Places(PREFIX_BYTES + len(metadata), (rows, nodes + _U32.size, buffers + _U32.size, body_length))
+
+
 _KNOWN_BYTES_MAX = 1 << 10
 _parse_known = lru_cache(maxsize=64)(_parse)
 """Batches of one producer often have the same metadata byte for byte: read it once."""

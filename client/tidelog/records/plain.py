@@ -1,0 +1,103 @@
+"""Few plain records to a batch without Arrow's machinery, which would cost more than sending them.
+
+A batch of one record is what a serial producer sends and what a lone NATS message becomes.
+Arrow builds it from a dozen objects; here it is put together from the bytes that Arrow
+writes around every such batch: the metadata of a message of these columns, in which
+only counts and lengths differ. What comes out is what `codec.encode_batch` writes, byte
+for byte (tests/records/test_plain.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from tidelog.records.codec import assemble_batch
+from tidelog.records.layout import NO_PRODUCER_ID
+from tidelog.records.message import PREFIX_BYTES, places_of
+from tidelog.records.schema import Columns, schema_of
+
+PLAIN_RECORDS_MAX: Final = 32
+"""For more than these Arrow is faster."""
+
+_PADDING = tuple(bytes(-length % 8) for length in range(8))
+
+
+class _Template(NamedTuple):
+    """A message of some columns, and where its numbers lie."""
+
+    metadata: bytes
+    """With the prefix in front of it."""
+    row_count_at: int
+    nodes_at: int
+    buffers_at: int
+    body_length_at: int
+
+
+@cache
+def _template(columns: Columns) -> _Template:
+    schema = schema_of(columns)
+    arrays = [pa.array([1 if pa.types.is_timestamp(f.type) else b"x"], f.type) for f in schema]
+    message = pa.record_batch(arrays, schema=schema).serialize().to_pybytes()
+    found = places_of(message)
+    return _Template(message[: found.body_at], *(PREFIX_BYTES + place for place in found.numbers))
+
+
+def encode_plain(
+    values: Sequence[bytes],
+    timestamps_us: Sequence[int],
+    *,
+    keys: Sequence[bytes] | None = None,
+    subjects: Sequence[bytes] | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+) -> bytes:
+    """One record batch, uncompressed, of records without headers and nulls, at least one.
+
+    `subjects` are UTF-8. As `encode_batch`; raises `BatchTooLarge` beyond the hard bound.
+    """
+    count = len(values)
+    columns = Columns.NONE
+    texts = [values]
+    if keys is not None:
+        columns |= Columns.KEY
+        texts.insert(0, keys)
+    if subjects is not None:
+        columns |= Columns.SUBJECT
+        texts.append(subjects)
+    template = _template(columns)
+    body: list[bytes] = []
+    places: list[int] = []
+    at = 0
+    for text in texts:
+        data = b"".join(text)
+        offsets = struct.pack(f"<{count + 1}i", 0, *accumulate(map(len, text)))
+        places += (at, 0, at, len(offsets))
+        at += len(offsets) + -len(offsets) % 8
+        places += (at, len(data))
+        at += len(data) + -len(data) % 8
+        body += (offsets, _PADDING[len(offsets) % 8], data, _PADDING[len(data) % 8])
+    places += (at, 0, at, 8 * count)
+    at += 8 * count
+    body.append(struct.pack(f"<{count}q", *timestamps_us))
+    metadata = bytearray(template.metadata)
+    struct.pack_into("<q", metadata, template.row_count_at, count)
+    struct.pack_into("<q", metadata, template.body_length_at, at)
+    nodes = (count, 0) * (len(texts) + 1)
+    struct.pack_into(f"<{len(nodes)}q", metadata, template.nodes_at, *nodes)
+    struct.pack_into(f"<{len(places)}q", metadata, template.buffers_at, *places)
+    return assemble_batch(
+        b"".join((metadata, *body)),
+        attributes=int(columns),
+        count=count,
+        span_us=(min(timestamps_us), max(timestamps_us)),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
