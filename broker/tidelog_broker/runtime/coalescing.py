@@ -8,6 +8,7 @@ so that a duplicate never reaches the log.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
@@ -155,7 +156,7 @@ class RoundPlan:
         except TidelogError as error:
             batch.error = error
             return
-        except (pa.ArrowException, ValueError, OverflowError, UnicodeError) as error:
+        except (pa.ArrowException, struct.error, ValueError, OverflowError, UnicodeError) as error:
             batch.error = InvalidRequest(f"a record cannot be encoded: {error}")
             return
         if len(data) > self.limits.batch_bytes_max:
