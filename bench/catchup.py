@@ -1,4 +1,4 @@
-"""What catch-up readers cost producers: ``python -m bench.catchup [--rounds 5] [--seconds 10]``.
+"""What catch-up readers cost producers: ``python -m bench.catchup [--rounds 7] [--seconds 10]``.
 
 Readers of old segments need the disk and the processors; nobody can give them that for
 nothing. What a log may be blamed for is what it costs beyond: a lock held, a loop kept
@@ -139,7 +139,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench.catchup",
         description="Measures what readers of old segments cost producers, beside a plain program.",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="of three phases each. Default: 5")
+    parser.add_argument("--rounds", type=int, default=7, help="of three phases each. Default: 7")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a phase. Default: 10")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
     parser.add_argument(
