@@ -6,11 +6,12 @@ This is the consumer's side: what was asked for, and what was handed out (`Consu
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -25,6 +26,9 @@ from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import Position, Record
 
 __all__ = ["End", "Reader", "Start"]
+
+PLACES_AT_ONCE_MAX: Final = 50
+"""Partitions whose places are asked for at a time."""
 
 
 class _Ending(NamedTuple):
@@ -185,7 +189,7 @@ class Reader:
         numbers = list(range(count)) if self._wanted is None else sorted(set(self._wanted))
         for number in numbers:
             Metadata.check_partition(stream, number)
-        places = [await self._places.between(number, *self._asked(number)) for number in numbers]
+        places = await self._all_places(numbers)
         # What failed before this can be tried again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
@@ -196,6 +200,23 @@ class Reader:
             self._calls.begin(self, unended)
         else:
             self._ended = True
+
+    async def _all_places(self, numbers: Sequence[int]) -> list[tuple[Position, int | None]]:
+        """Where to begin and to end in each partition, asked side by side."""
+        places: list[tuple[Position, int | None]] = []
+        for at in range(0, len(numbers), PLACES_AT_ONCE_MAX):
+            found = await asyncio.gather(
+                *(
+                    self._places.between(number, *self._asked(number))
+                    for number in numbers[at : at + PLACES_AT_ONCE_MAX]
+                ),
+                return_exceptions=True,
+            )
+            for place in found:
+                if isinstance(place, BaseException):
+                    raise place
+                places.append(place)
+        return places
 
     def _asked(self, number: int) -> tuple[Start, End | None]:
         """Where to begin and to end in one partition, as the caller said it."""
