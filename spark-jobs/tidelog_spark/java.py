@@ -20,6 +20,9 @@ JAVA_VERSION_MIN: Final = 17
 JAVA_PROGRAM_VARIABLE: Final = "TIDELOG_JAVA"
 """What the wrapper runs."""
 
+NO_PERFORMANCE_FILE: Final = "-XX:-UsePerfData"
+"""Java keeps counters of each process in a file outside our folders, and a killed process leaves it there."""
+
 _WRAPPER_HOME: Final = Path(__file__).parent / "java_home"
 _ASK_SECONDS_MAX: Final = 30
 
@@ -61,8 +64,9 @@ def java_version(program: Path) -> int | None:
         return None
     try:
         answer = subprocess.run(
-            [str(program), "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS_MAX, check=False
-        )
+            [str(program), NO_PERFORMANCE_FILE, "-version"],
+            capture_output=True, text=True, timeout=_ASK_SECONDS_MAX, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     return parse_version(answer.stderr + answer.stdout)

@@ -17,7 +17,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tidelog_spark.java import ensure_java
+from tidelog_spark.java import NO_PERFORMANCE_FILE, ensure_java
 from tidelog_spark.source import register
 
 MASTER_DEFAULT: Final = "local[2]"
@@ -36,10 +36,6 @@ appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{{short}}
 """
 
 
-_NO_PERFORMANCE_FILE = "-XX:-UsePerfData"
-"""Java keeps counters of each process in a file outside our folder; a killed process would leave it there."""
-
-
 @contextmanager
 def local_session(
     name: str = "tidelog",
@@ -56,7 +52,7 @@ def local_session(
     """
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_PERFORMANCE_FILE)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", NO_PERFORMANCE_FILE)
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     try:
         spark = _build(name, master, folder, settings or {}, log_level)
@@ -78,7 +74,7 @@ def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], lo
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={log_settings.as_uri()} -Djava.io.tmpdir={folder / 'tmp'} "
-            f"-Dderby.system.home={folder} {_NO_PERFORMANCE_FILE}"
+            f"-Dderby.system.home={folder} {NO_PERFORMANCE_FILE}"
         ),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
