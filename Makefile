@@ -26,7 +26,7 @@ setup: ## make .venv, or bring it up to date
 demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
 	@exec $(BIN)/tidelog demo $(ARGS)
 
-# What tests write stays below .build, and only what failed tests wrote is kept. Two at a time, in the
+# What tests write stays below .build, and only what failed tests wrote is kept. Three at a time, in the
 # shares and the order that tests/conftest.py gives them.
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests

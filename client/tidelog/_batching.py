@@ -22,7 +22,7 @@ from tidelog.model import Headers, Receipt
 from tidelog.records import NO_PRODUCER_ID, Columns, Compression, encode_batch, schema_of
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
-from tidelog.records.plain import PLAIN_RECORDS_MAX, encode_plain
+from tidelog.records.plain import encode_plain, is_plain
 from tidelog.records.schema import HEADERS, TIMESTAMP
 
 T = TypeVar("T")
@@ -133,19 +133,6 @@ class OpenBatch:
             _pad(self.subjects, index, None)
             self.subjects.append(subject)
         return index
-
-    @property
-    def plain(self) -> bool:
-        """Few records, each with a value, all or none with a key or a subject, none with headers."""
-        count = len(self.values)
-        return (
-            count <= PLAIN_RECORDS_MAX
-            and not self.headers
-            and None not in self.values
-            and all(
-                not some or (len(some) == count and None not in some) for some in (self.keys, self.subjects)
-            )
-        )
 
     def columns(self) -> pa.RecordBatch:
         """The records as Arrow columns."""
@@ -326,7 +313,8 @@ def encode(
     }
     if isinstance(records, OpenBatch):
         count = len(records.values)
-        if compression is Compression.NONE and records.plain:
+        plain = not records.headers and is_plain(records.values, records.keys, records.subjects)
+        if compression is Compression.NONE and plain:
             data = _encode_plain(records, identity)
         else:
             data = encode_batch(records.columns(), compression=compression, **identity)

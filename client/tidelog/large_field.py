@@ -30,7 +30,7 @@ class Cut(NamedTuple):
 def join(message: bytes, field: int, parts: Sequence[bytes | memoryview]) -> bytes:
     """The serialized `message`, which lacks the bytes field number `field`, with it."""
     size = sum(map(len, parts))
-    return b"".join((message, bytes((field << 3 | _LENGTH_DELIMITED,)), varint(size), *parts))
+    return b"".join((message, _varint(field << 3 | _LENGTH_DELIMITED), _varint(size), *parts))
 
 
 def cut(data: bytes, field: int) -> Cut | None:
@@ -54,7 +54,7 @@ def cut(data: bytes, field: int) -> Cut | None:
     return None
 
 
-def varint(number: int) -> bytes:
+def _varint(number: int) -> bytes:
     """Protobuf's variable-length form of a number that is not negative."""
     out = bytearray()
     while number > 0x7F:

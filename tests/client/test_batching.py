@@ -31,6 +31,16 @@ RECORDS = st.lists(
 )
 
 
+BARE_RECORDS = st.lists(
+    st.tuples(
+        st.binary(max_size=9), st.sampled_from([b"k", None]), st.just(()), st.sampled_from(["ü", None])
+    ),
+    min_size=1,
+    max_size=3,
+)
+"""Most of these take the way past Arrow, the others just miss it."""
+
+
 def filled(records: list[tuple[object, ...]]) -> OpenBatch:
     batch = OpenBatch()
     for number, (value, key, headers, subject) in enumerate(records):
@@ -44,6 +54,12 @@ def test_the_counted_size_is_never_less_than_the_encoded_one(records: list[tuple
     batch = filled(records)
     data = encode(batch.columns(), Compression.NONE, 1 << 20)
     assert len(data) <= batch.used + BATCH_OVERHEAD_BYTES
+
+
+@given(RECORDS | BARE_RECORDS)
+def test_few_plain_records_are_encoded_as_arrow_would(records: list[tuple[object, ...]]) -> None:
+    batch = filled(records)
+    assert encode(batch, Compression.NONE, 1 << 20) == encode(batch.columns(), Compression.NONE, 1 << 20)
 
 
 @given(RECORDS)

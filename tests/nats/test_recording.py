@@ -215,6 +215,14 @@ async def test_what_cannot_be_stored_is_answered_with_jetstreams_error(
     assert "error" not in await _ask(client, "errors", b"good", Nats_Expected_Stream="errors")
 
 
+async def test_one_message_too_large_harms_none_of_those_it_came_with(api: Api, client: Client) -> None:
+    stream = await api.create("mixed", subject="mixed", batch_bytes_max=16_384)
+    good = [b"%d" % number for number in range(40)]
+    for value in (*good[:20], bytes(20_000), *good[20:]):
+        await client.publish("mixed", value)
+    assert await _values(api, stream, 40) == good
+
+
 async def test_two_streams_on_one_subject_both_record_it(api: Api, client: Client) -> None:
     one = await api.create("twin-one", subject="twin")
     two = await api.create("twin-two", subject="twin")

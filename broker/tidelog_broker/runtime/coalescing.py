@@ -18,7 +18,7 @@ import pyarrow as pa
 from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
 from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
-from tidelog.records.plain import encode_plain
+from tidelog.records.plain import encode_plain, is_plain
 from tidelog_broker.runtime.appends import (
     Append,
     BatchAppend,
@@ -193,7 +193,8 @@ def coalesce(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits,
 
 def encode_singles(records: Singles) -> bytes:
     """One record batch, with only the columns that some record uses."""
-    if records.plain:
+    bare = records.headers is None and records.message_ids is None
+    if bare and is_plain(records.values, records.keys, records.subjects):
         return _encode_plain(records)
     columns = Columns.NONE
     lists: dict[str, Sequence[object]] = {"value": records.values, "timestamp": records.timestamps_us}
@@ -212,12 +213,10 @@ def encode_singles(records: Singles) -> bytes:
 
 
 def _encode_plain(records: Singles) -> bytes:
-    subjects = records.subjects
+    subjects = cast(list[str | bytes] | None, records.subjects)
     return encode_plain(
         cast(list[bytes], records.values),
         records.timestamps_us,
         keys=cast(list[bytes] | None, records.keys),
-        subjects=None
-        if subjects is None
-        else [s.encode() if isinstance(s, str) else s or b"" for s in subjects],
+        subjects=None if subjects is None else [s.encode() if isinstance(s, str) else s for s in subjects],
     )

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import TypeVar
 
-from tidelog.records.plain import PLAIN_RECORDS_MAX
-
 T = TypeVar("T")
 
 RECORD_OVERHEAD_BYTES = 40
@@ -48,18 +46,6 @@ class Singles:
 
     def __repr__(self) -> str:
         return f"<Singles records={len(self)} bytes={self.bytes}>"
-
-    @property
-    def plain(self) -> bool:
-        """Few records, each with a value, all or none with a key or a subject, none with headers."""
-        return (
-            len(self.values) <= PLAIN_RECORDS_MAX
-            and self.headers is None
-            and self.message_ids is None
-            and all(
-                column is None or None not in column for column in (self.values, self.keys, self.subjects)
-            )
-        )
 
     @classmethod
     def of_subjects(

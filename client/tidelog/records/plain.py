@@ -23,7 +23,8 @@ from tidelog.records.message import PREFIX_BYTES, places_of
 from tidelog.records.schema import Columns, schema_of
 
 PLAIN_RECORDS_MAX: Final = 32
-"""For more than these Arrow is faster."""
+"""Above it the records themselves begin to cost, and Arrow's way is as good. Seen with 100 B and a subject:
+8 µs against 23 for one record, 12 against 38 for 32, 53 against 94 for 256."""
 
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 
@@ -46,6 +47,16 @@ def _template(columns: Columns) -> _Template:
     message = pa.record_batch(arrays, schema=schema).serialize().to_pybytes()
     found = places_of(message)
     return _Template(message[: found.body_at], *(PREFIX_BYTES + place for place in found.numbers))
+
+
+def is_plain(values: Sequence[bytes | None], *others: Sequence[object] | None) -> bool:
+    """Whether these are few records, each with a value; of the `others` all records have one or none has."""
+    count = len(values)
+    return (
+        count <= PLAIN_RECORDS_MAX
+        and None not in values
+        and all(not some or (len(some) == count and None not in some) for some in others)
+    )
 
 
 def encode_plain(
