@@ -72,7 +72,7 @@ class FetchedBatch:
         """The offset of each row, int64; only a compacted batch has gaps."""
         if self._deltas is not None:
             return pc.add(self._deltas.cast(pa.int64()), self.base_offset - self._deltas[0].as_py())
-        return pa.array(range(self.base_offset, self.base_offset + self.columns.num_rows), pa.int64())
+        return pa.arange(self.base_offset, self.base_offset + self.columns.num_rows)
 
     def after(self, offset: int) -> FetchedBatch:
         """The rows behind the one at `offset`."""

@@ -7,6 +7,7 @@ serve the others (`of`). Nothing here knows Spark.
 from __future__ import annotations
 
 import atexit
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,10 @@ def of(servers: Sequence[str]) -> Cluster:
     known = _clusters.get(tuple(servers))
     if known is None:
         known = _clusters[tuple(servers)] = Cluster(servers)
+        # Spark collects garbage in its Python processes after each task, and would look through
+        # every imported module each time: a fifth of what these processes compute in a read.
+        gc.collect()
+        gc.freeze()
     return known
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 from tidelog.errors import InvalidRequest
 
 SERVERS: Final = "tidelog.bootstrap.servers"
-RECORDS_PER_PARTITION_DEFAULT: Final = 500_000
-"""Half a second of one core's work: enough to keep the start of a task out of the figures."""
+RECORDS_PER_PARTITION_DEFAULT: Final = 1_000_000
+"""Less than a second of work for one core, and enough to keep the start of a task out of the figures."""
 
 SPARK_KEY_OFFSETS: Final = {-2: "earliest", -1: "latest"}
 """The numbers that the Kafka connector uses inside its JSON."""
