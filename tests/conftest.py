@@ -1,10 +1,11 @@
 """What holds for all tests: their order on several processes, no deadline on a busy machine, no event
-loop that nobody closes, and Java processes that start fast."""
+loop that nobody closes, a Ctrl-C that works, and Java processes that start fast."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,10 @@ settings.load_profile("tidelog")
 # pytest-asyncio asks for the current event loop before the first asynchronous test, and asyncio makes one
 # for whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
 asyncio.set_event_loop(None)
+
+# A script that runs the tests in its background has them ignore Ctrl-C, and so has every program they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Spark's processes live for seconds: compiling their code well costs more than it saves. What Spark reads
 # from the environment reaches those of the demo and of jobs too.
