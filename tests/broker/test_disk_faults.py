@@ -102,6 +102,8 @@ async def test_a_full_disk_refuses_writes_definitely_serves_reads_and_heals_by_i
         assert response.HasField("receipt"), response.error
     assert cramped_broker.pid == pid
     assert cramped_broker.stop() == 0
+    # Said, and not again for each refusal.
+    assert cramped_broker.log().count("appends are refused") == 1
 
 
 async def test_a_broker_that_is_killed_on_a_full_disk_comes_back_with_all_that_was_acknowledged(

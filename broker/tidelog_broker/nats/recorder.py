@@ -30,13 +30,13 @@ from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.errors import NatsError
 from tidelog_broker.nats.headers import Finder, parse
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication, unsupported_header
-from tidelog_broker.nats.log_limit import LogLimit
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.subjects import has_wildcard, is_reserved, may_match_reserved
 from tidelog_broker.nats.subscription import Subscription
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
+from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Headers, Singles, record_bytes_max
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER

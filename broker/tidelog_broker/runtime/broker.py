@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -26,7 +25,7 @@ from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.controller import Controller
-from tidelog_broker.runtime.counting import count_appends
+from tidelog_broker.runtime.counting import AppendCounter
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, PartitionListener
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
@@ -95,7 +94,7 @@ class Broker:
             store, threads.flush_lead, threads.flush_files, self.fail, self.metrics.flush_seconds.observe
         )
         self._rounds = WriteRounds(
-            threads.write, self._flushes, clock, self.fail, partial(count_appends, self.metrics)
+            threads.write, self._flushes, clock, self.fail, AppendCounter(self.metrics).count
         )
         self._maintenance = Maintenance(
             store,

@@ -48,7 +48,7 @@ class WriteRounds:
         flushes: FlushRounds,
         clock: Clock,
         fail: Fail,
-        observe: Callable[[list[Outcome]], None] = lambda outcomes: None,
+        observe: Callable[[Partition, list[Outcome]], None] = lambda partition, outcomes: None,
     ) -> None:
         """`observe` sees what became of the appends of each partition and round."""
         self._loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ class WriteRounds:
         for partition, outcomes in done:
             partition.written(outcomes)
             self._flushes.wrote(partition)
-            self._observe(outcomes)
+            self._observe(partition, outcomes)
         self._wake()
 
     def _wake(self) -> None:

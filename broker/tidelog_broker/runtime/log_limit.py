@@ -1,7 +1,7 @@
 """Keeps a log readable when the same thing goes wrong a million times.
 
-A message that cannot be stored is logged at most once a minute (N1). ``connection`` asks here
-before it logs, and logs how many times it did not.
+What cannot be stored, from wherever it comes, is logged at most once a minute (N1). Who would
+log asks here first, and logs how many times it did not.
 """
 
 from collections.abc import Callable
