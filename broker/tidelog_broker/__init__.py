@@ -2,5 +2,5 @@
 
 Layers, each of which knows only those below it: doors (`api`, `nats`), `runtime`
 (asyncio: what runs when), `storage` (files) and `core` (rules without I/O), `errors`
-and `model`. `__main__` reads the configuration and joins the parts.
+and `model`. `__main__` reads the configuration, `service` joins the parts.
 """

@@ -1,4 +1,4 @@
-"""Tidelog: a replicated, durable log for NATS and Kubernetes, with Arrow from producer to lake.
+"""Tidelog: a durable log for NATS and Kubernetes, with Arrow from producer to lake.
 
 What belongs here: what applications import. `connect` is the way in; `tidelog.blocking`
 has the same without asyncio; `tidelog.records` is the format. Names with an underscore

@@ -181,6 +181,8 @@ class Admin:
                 return found
 
     async def describe_cluster(self) -> ClusterDescription:
+        """The brokers, the controller and the voters, as any broker knows them."""
+
         async def describe(broker: Broker) -> admin_pb2.DescribeClusterResponse:
             return await broker.admin.DescribeCluster(
                 admin_pb2.DescribeClusterRequest(), timeout=self._options.request_timeout_s

@@ -154,6 +154,7 @@ class Reader:
             yield batch.with_offsets() if with_offsets else batch.columns
 
     def close(self) -> None:
+        """Ends the calls; nothing can be read any more."""
         self._thread.run(self._reader.aclose())
 
     def __enter__(self) -> Self:

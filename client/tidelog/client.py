@@ -12,6 +12,7 @@ from tidelog._channels import Channels
 from tidelog._metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.admin import Admin
+from tidelog.errors import InvalidRequest
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
 
@@ -23,8 +24,10 @@ def connect(
 
     Use it with ``async with``, or await it and close it. It raises `Unavailable` when no
     broker answers within `connect_timeout_s`, naming each address and why it was not it.
-    `settings` are fields of `ClientOptions`.
+    `settings` are fields of `ClientOptions`, instead of `options`.
     """
+    if options is not None and settings:
+        raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
     chosen = options or ClientOptions(**settings)
     return Client([addresses] if isinstance(addresses, str) else list(addresses), chosen)
 
@@ -56,10 +59,13 @@ class Client(Admin):
         linger_ms: float = 5.0,
         options: ProducerOptions | None = None,
     ) -> Producer:
-        """A producer for one stream; everything else that it can be told is in `options`."""
-        chosen = options or ProducerOptions(
+        """A producer for one stream; `options` says more, instead of the rest."""
+        given = ProducerOptions(
             acks=acks, idempotent=idempotent, compression=compression, linger_ms=linger_ms
         )
+        if options is not None and given != ProducerOptions():
+            raise InvalidRequest("give options, or acks, idempotent, compression and linger_ms, not both")
+        chosen = options or given
         producer = Producer(stream, self._channels, self._metadata, chosen, self._rng)
         self._producers.add(producer)
         return producer
@@ -82,9 +88,13 @@ class Client(Admin):
         partition; `end` the first offset not to read, or latest. `partitions`: only these.
         With `stream_id`, where positions were kept, another stream that was created under
         the same name since is refused (`StreamNotFound`) instead of being read.
-        Without `follow` it stops at the high watermark of its beginning.
+        Without `follow` it stops at the high watermark of its beginning. `options` stands
+        instead of `follow` and `on_truncated`.
         """
-        chosen = options or ReaderOptions(follow=follow, on_truncated=on_truncated)
+        given = ReaderOptions(follow=follow, on_truncated=on_truncated)
+        if options is not None and given != ReaderOptions():
+            raise InvalidRequest("give options, or follow and on_truncated, not both")
+        chosen = options or given
         reader = Reader(
             stream,
             self._channels,

@@ -78,6 +78,8 @@ class FeatureNotImplemented(InvalidRequest):
 
 
 class StreamNotFound(TidelogError):
+    """No stream has this name or id now."""
+
     code = "STREAM_NOT_FOUND"
 
 
@@ -88,6 +90,8 @@ class StreamExists(TidelogError):
 
 
 class PartitionNotFound(TidelogError):
+    """The stream has fewer partitions."""
+
     code = "PARTITION_NOT_FOUND"
 
 
@@ -129,11 +133,15 @@ class NotLeader(TidelogError):
 
 
 class FencedLeaderEpoch(TidelogError):
+    """The sender's leader epoch is over (R2)."""
+
     code = "FENCED_LEADER_EPOCH"
     retriable = True
 
 
 class UnknownLeaderEpoch(TidelogError):
+    """The sender knows of a later leader epoch than this broker (R2)."""
+
     code = "UNKNOWN_LEADER_EPOCH"
     retriable = True
 
@@ -210,7 +218,7 @@ class Stopping(TidelogError):
 
 
 class Unavailable(TidelogError):
-    """The broker could not be reached before the request was sent."""
+    """The broker could not be reached, or cannot serve this yet; nothing happened."""
 
     code = "UNAVAILABLE"
     retriable = True
@@ -240,7 +248,7 @@ class ConnectionLost(IndefiniteError):
 
 
 class StorageFailed(IndefiniteError):
-    """A write or flush failed; the broker stops, because what is on disk is unknown."""
+    """A write or a flush failed. After a flush, or a write that cannot be undone, the broker ends."""
 
     code = "STORAGE_FAILED"
 

@@ -66,7 +66,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, for programs. Every code has one meaning for retries (see
-    docs/errors.md): an Error repeats it in `retriable` and `definite`, so that
+    tidelog/errors.py): an Error repeats it in `retriable` and `definite`, so that
     a client needs no table of its own.
     """
 
@@ -330,7 +330,7 @@ class Retention(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     age_ms: _builtins.int
-    """Since the append time of a batch. Milliseconds."""
+    """Since the append time of the last batch of a segment; segments go as a whole. Milliseconds."""
     bytes: _builtins.int
     messages: _builtins.int
     def __init__(

@@ -213,7 +213,7 @@ class PublishRecord(_message.Message):
     RECORD_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
-    """Stored as the header Nats-Msg-Id, and deduplicated within the stream's window."""
+    """Stored as the header Nats-Msg-Id, and deduplicated within the partition's window."""
     @_builtins.property
     def record(self) -> _common_pb2.Record: ...
     def __init__(
@@ -630,7 +630,7 @@ class InitProducerRequest(_message.Message):
 
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
-    """Present: the same producer again with a new epoch, which fences the old one."""
+    """Present: the same producer again with a new epoch, which fences the old one (later: now refused with INVALID_REQUEST)."""
     def __init__(
         self,
         *,

@@ -79,7 +79,7 @@ class LogServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Publish(self, request, context):
-        """Plain records, for clients that have no Arrow. All or nothing.
+        """Plain records, for clients that have no Arrow. All or nothing in each partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -37,7 +37,7 @@ class LogStub:
     refused with PRECEDING_FAILED until a request has `reset` set.
     """
     Publish: _grpc.UnaryUnaryMultiCallable[_log_pb2.PublishRequest, _log_pb2.PublishResponse]
-    """Plain records, for clients that have no Arrow. All or nothing."""
+    """Plain records, for clients that have no Arrow. All or nothing in each partition."""
     Fetch: _grpc.UnaryStreamMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
     Offsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.OffsetsRequest, _log_pb2.OffsetsResponse]
     InitProducer: _grpc.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]
@@ -54,7 +54,7 @@ class LogAsyncStub(LogStub):
     refused with PRECEDING_FAILED until a request has `reset` set.
     """
     Publish: _aio.UnaryUnaryMultiCallable[_log_pb2.PublishRequest, _log_pb2.PublishResponse]  # type: ignore[assignment]
-    """Plain records, for clients that have no Arrow. All or nothing."""
+    """Plain records, for clients that have no Arrow. All or nothing in each partition."""
     Fetch: _aio.UnaryStreamMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
     Offsets: _aio.UnaryUnaryMultiCallable[_log_pb2.OffsetsRequest, _log_pb2.OffsetsResponse]  # type: ignore[assignment]
     InitProducer: _aio.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class LogServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.PublishRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.PublishResponse, _abc.Awaitable[_log_pb2.PublishResponse]]:
-        """Plain records, for clients that have no Arrow. All or nothing."""
+        """Plain records, for clients that have no Arrow. All or nothing in each partition."""
 
     @_abc_1.abstractmethod
     def Fetch(

@@ -29,7 +29,7 @@ class ResolveRequest(_message.Message):
     pattern: _builtins.str
     """A regular expression (RE2 syntax) that must match whole names."""
     listener: _builtins.str
-    """Which of the brokers' listeners to answer with; empty: the one this call came in by."""
+    """Which of the brokers' listeners to answer with; empty: all of them."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Exact names. An unknown name is an entry in `missing`, not an error."""

@@ -41,6 +41,12 @@ CASES = [
     Case("a wrong partition to consume", ("consume", "STREAM", "-p", "7"), Exit.NOT_FOUND, "7"),
     Case("a wrong partition to produce to", ("produce", "STREAM", "x", "-p", "7"), Exit.NOT_FOUND, "7"),
     Case("a record that is too large", ("produce", "STREAM", "x" * 100_000), Exit.USAGE, "bytes"),
+    Case(
+        "a key beside columns",
+        ("produce", "STREAM", "--format", "arrow", "--key", "k"),
+        Exit.USAGE,
+        "--key",
+    ),
     Case("a broker that is down", ("stream", "list", "-s", "127.0.0.1:1"), Exit.UNAVAILABLE, "127.0.0.1:1"),
     Case("an address without sense", ("stream", "list", "-s", "no such host"), Exit.USAGE, "no such host"),
     Case("a stream name that cannot be", ("stream", "create", "no spaces"), Exit.USAGE, "no spaces"),

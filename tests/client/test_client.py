@@ -56,6 +56,15 @@ def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
         tidelog.connect(address)
 
 
+async def test_settings_that_are_said_twice_are_refused_and_none_is_ignored(log: Client) -> None:
+    with pytest.raises(errors.InvalidRequest, match="retry_timeout_s"):
+        tidelog.connect("localhost:9210", options=ClientOptions(), retry_timeout_s=1.0)
+    with pytest.raises(errors.InvalidRequest, match="linger_ms"):
+        log.producer("s", acks="leader", options=tidelog.ProducerOptions())
+    with pytest.raises(errors.InvalidRequest, match="follow"):
+        log.reader("s", follow=False, options=tidelog.ReaderOptions())
+
+
 async def test_creating_twice_is_success_and_bad_names_never_leave_the_client(
     log: Client, broker: FakeBroker
 ) -> None:

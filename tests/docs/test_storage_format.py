@@ -136,7 +136,7 @@ def test_the_limits_named_are_those_of_the_code() -> None:
     assert limits.BATCH_BYTES_HARD_MAX == 64 << 20
     assert "`batch_bytes_max` (1 MiB unless configured, never over 64 MiB)" in text
     assert BatchLimits().batch_decoded_bytes_max == 64 << 20
-    assert "`batch_decoded_bytes_max` (64 MiB unless configured)" in text
+    assert "`batch_decoded_bytes_max` (64 MiB)" in text
     assert message.METADATA_BYTES_MAX == 16 << 10
     assert "at most 16 KiB of metadata" in text
     assert f"at most {limits.RECORDS_PER_BATCH_MAX}" in section("Header")

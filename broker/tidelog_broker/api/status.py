@@ -67,7 +67,7 @@ def internal_error(error: BaseException) -> InternalError:
 
 
 class RichStatus(grpc.Status):
-    """What `context.abort_with_status` takes."""
+    """What gRPC sends as the end of a call that failed."""
 
     def __init__(self, status: status_pb2.Status) -> None:
         codes = {code.value[0]: code for code in grpc.StatusCode}

@@ -2,9 +2,9 @@
 
 Here belong the client protocol of NATS (parsing, headers, subjects), one connection that
 survives its servers, and the acknowledgements JetStream clients wait for. What a message
-becomes once it has arrived, which partition takes it and when it is safe to answer, is decided
-by ``tidelog_broker.runtime``; nothing here knows about logs, offsets on disk or replicas.
+becomes once it has arrived and when it is safe to answer is decided by ``tidelog_broker.runtime``;
+nothing here knows about logs, offsets on disk or replicas.
 
 ``parser``, ``headers``, ``subjects`` and ``jetstream`` are pure functions of bytes;
-``link`` and ``connection`` are the only modules that touch asyncio.
+the modules between ``link`` and ``connection`` are the connection; ``recorder`` joins it to the broker.
 """

@@ -3,7 +3,8 @@
 One connection for the broker, one subscription for each stream. All messages of one read
 become one append per partition; a message that cannot be stored is counted, answered
 with a JetStream error if it asked for an answer, and harms nothing else. When too much
-waits to be committed, reading pauses and the NATS server holds the rest.
+waits to be committed, reading pauses and the NATS server holds the rest, until it loses
+its patience and disconnects us.
 
 A stream with several partitions places a message by FNV-1a-32 of its subject modulo
 their number, so the messages of one subject stay in order.

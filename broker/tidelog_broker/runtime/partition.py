@@ -6,7 +6,7 @@ methods run on the event loop, except `write_round`, which runs in the one threa
 writes at that time.
 
 The order of things for an append: `submit` → queue → `write_round` → `written` →
-(flush) → `flushed` → high watermark → answer.
+(flush) → `advance` → high watermark → answer.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class PartitionLog:
         """Appends batches as the leader of `leader_epoch`; an outcome for each, in order.
 
         An outcome is where the batch (or, for a repeat, its first copy) stands, or the
-        definite error that refused it. Raises `StorageFailure` when a failed write could
+        error that refused it. Raises `StorageFailure` when a failed write could
         not be taken back: the log must not be used any more.
         """
         with self._writing:

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"snapshot-(\d{20})-(\d{20})")
-_MEND = "restore the directory from a backup, or start this broker on an empty one and let it be refilled"
+_MEND = "restore the data directory from a backup"
 
 
 class _Snapshots(NamedTuple):

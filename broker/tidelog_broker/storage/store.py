@@ -29,9 +29,6 @@ log = structlog.get_logger(__name__)
 
 QUARANTINE_PREFIX = ".quarantine-"
 
-SYNC_THREADS_MAX = 8
-"""Files synced at a time in one flush round."""
-
 
 class Wanted(NamedTuple):
     """A partition that the image places on this broker."""

@@ -214,9 +214,7 @@ def _shared_lock(path: str) -> Unlock:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report as JSON and, with ``--progress``, a line ``done total`` now and then to stderr."""
-    parser = argparse.ArgumentParser(
-        prog="tidelog-broker verify", description="Check a data directory offline."
-    )
+    parser = argparse.ArgumentParser(prog="tidelog verify", description="Check a data directory offline.")
     parser.add_argument("data_dir", help="a broker's data directory")
     parser.add_argument(
         "--progress", action="store_true", help="bytes read and bytes in all, to standard error"

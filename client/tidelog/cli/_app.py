@@ -18,7 +18,7 @@ from tidelog.cli._output import example
 
 app = typer.Typer(
     name="tidelog",
-    help="A replicated, durable log for NATS, with Arrow from producer to Spark.",
+    help="A durable log for NATS, with Arrow from producer to Spark.",
     epilog=example("tidelog dev"),
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -74,7 +74,7 @@ def produce(
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Write records to a stream; when it ends with code 0, all of them are committed.
+    """Write records to a stream; when it ends with code 0, all are committed (with acks none: accepted).
 
     The input is read as it comes, so `tail -f log | tidelog produce logs` works.
     """
@@ -85,6 +85,8 @@ def produce(
         fail("give values or --file, not both", Exit.USAGE)
     if values and format_ not in (Format.LINES, Format.JSON):
         fail(f"values on the command line are lines or json, not {format_}", Exit.USAGE)
+    if format_ in (Format.ARROW, Format.PARQUET) and (key is not None or header or subject is not None):
+        fail(f"--key, --header and --subject do not go with {format_}; its columns say them", Exit.USAGE)
     if key_separator is not None and format_ is not Format.LINES:
         fail("--key-separator goes with lines only", Exit.USAGE)
     if key_separator == "":

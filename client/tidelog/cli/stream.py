@@ -73,7 +73,9 @@ RETENTION_AGE: Any = typer.Option(
     None, "--retention-age", help="Forget records older than this (7d, 12h), or 'unlimited'. Default: 7d."
 )
 RETENTION_BYTES: Any = typer.Option(
-    None, "--retention-bytes", help="Keep at most this much per partition (10GiB), or 'unlimited'."
+    None,
+    "--retention-bytes",
+    help="Keep about this much per partition (10GiB), or 'unlimited'; whole segments go.",
 )
 RETENTION_MESSAGES: Any = typer.Option(
     None, "--retention-messages", help="Keep at most so many records per partition, or 'unlimited'."
@@ -84,7 +86,10 @@ SEGMENT_AGE: Any = typer.Option(
 )
 BATCH_BYTES: Any = typer.Option(None, "--batch-bytes-max", help="The largest record batch. Default: 1MiB.")
 NATS_ACK: Any = typer.Option(
-    None, "--nats-ack", help="Whether NATS messages with a reply subject are answered: always or never."
+    None,
+    "--nats-ack",
+    help="Whether NATS messages with a reply subject are answered: always, or never, as where others "
+    "answer them. Default: always.",
 )
 DEDUPE_WINDOW: Any = typer.Option(
     None, "--dedupe-window", help="How long message ids are remembered (2m); 0s: not at all."

@@ -48,7 +48,7 @@ class Retention:
     """When records may be forgotten; each bound is per partition, None: no bound."""
 
     age_ms: int | None = None
-    """Since the append time of a batch."""
+    """Since the append time of the last batch of a segment; segments go as a whole."""
     bytes: int | None = None
     """On disk."""
     messages: int | None = None

@@ -24,6 +24,8 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
+    """A broker, as the cluster's metadata knows it."""
+
     broker_id: int
     incarnation: bytes
     """UUID of one run of the broker process."""
@@ -37,6 +39,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
+    """A partition: who leads it, and who has it."""
+
     partition: int
     leader: int | None
     """None: no leader."""
@@ -49,6 +53,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
+    """A stream as it is set up now."""
+
     name: str
     stream_id: bytes
     config: StreamConfig
@@ -63,6 +69,8 @@ class StreamDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """A cluster and its brokers."""
+
     cluster_id: bytes
     metadata_version: int
     controller: int | None

@@ -25,7 +25,7 @@ class Record(NamedTuple):
     headers: Headers
     subject: str | None
     timestamp_us: int
-    """Microseconds since the Unix epoch, the producer's clock."""
+    """Microseconds since the Unix epoch, the producer's clock; of NATS messages, the broker's."""
     leader_epoch: int
     append_time_us: int
     """The leader's clock; never goes back within a partition."""
@@ -34,6 +34,7 @@ class Record(NamedTuple):
 
     @property
     def timestamp(self) -> datetime:
+        """`timestamp_us` as a datetime in UTC."""
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
     def header(self, name: str) -> bytes | None:
