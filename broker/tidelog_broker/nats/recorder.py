@@ -305,15 +305,14 @@ class Recorder:
         except NatsError as error:
             # The records are safe; their publishers will ask again.
             self._outcomes.labels("answer_lost").inc(len(frames))
-            self._note(partition, f"answers were lost: {error}", len(frames))
+            self._note(partition, str(error), len(frames), "answers to NATS publishers were lost")
 
-    def _note(self, partition: Partition, what: str, count: int) -> None:
-        left_out = self._log_limit.left_out(f"{partition.name}: {what.partition(':')[0]}")
+    def _note(
+        self, partition: Partition, reason: str, count: int, what: str = "NATS messages were not recorded"
+    ) -> None:
+        left_out = self._log_limit.left_out(f"{partition.name}: {what}: {reason.partition(':')[0]}")
         if left_out is not None:
-            log.warning(
-                "NATS messages were not recorded", stream=partition.name, reason=what, messages=count,
-                left_out_before=left_out,
-            )  # fmt: skip
+            log.warning(what, stream=partition.name, reason=reason, messages=count, left_out_before=left_out)
 
 
 class _Group(NamedTuple):
