@@ -58,6 +58,7 @@ class Service:
         """The addresses in use, with the ports that were bound."""
         self.serving = False
         """Everything is up."""
+        self._stopping = False
         self.http_port: int | None = None
         self._http: HttpDoor | None = None
         self._door: GrpcDoor | None = None
@@ -153,11 +154,15 @@ class Service:
             NatsSettings(servers=urls, name=self._settings.nats_name),
             random.Random(),
             on_connected=lambda server: log.info("connected to NATS", server=server),
-            on_disconnected=lambda reason: log.warning("disconnected from NATS", reason=reason),
+            on_disconnected=self._nats_lost,
         )
         self._recorder = Recorder(self.broker, self._connection)
         self.broker.listen(self._recorder)
         self._connection.start()
+
+    def _nats_lost(self, reason: str) -> None:
+        say = log.info if self._stopping else log.warning
+        say("disconnected from NATS", reason=reason)
 
     def _bind_http(self) -> None:
         """From here on it answers; `/readyz` says no until the broker serves."""
@@ -180,6 +185,7 @@ class Service:
     async def stop(self) -> None:
         """Takes in what was sent, commits it, leaves the clean-stop mark."""
         log.info("stopping")
+        self._stopping = True
         assert self._door is not None, "it was started"
         if not self.broker.failed.done():
             await self._door.set_serving(False)

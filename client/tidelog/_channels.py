@@ -220,6 +220,6 @@ async def _resolve(
 
 def _checked_address(address: str) -> str:
     host, colon, port = address.rpartition(":")
-    if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise InvalidRequest(f"{address!r} is not a broker's address; one looks like localhost:9210")
     return address

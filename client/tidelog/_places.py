@@ -21,6 +21,9 @@ from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
 from tidelog.model import Position, StreamDescription
 from tidelog_proto import log_pb2
 
+OFFSET_MAX = (1 << 63) - 1
+"""Offsets travel in 64 bits with a sign."""
+
 Start = Literal["earliest", "latest"] | int | Position | datetime
 """Where to begin: the log's start, its high watermark, an offset, a position, or the
 first record with that timestamp or a later one."""
@@ -141,20 +144,22 @@ class Places:
 def _known_position(start: Start) -> Position | None:
     """The position that needs no broker to be known."""
     if isinstance(start, Position):
-        return start
-    if isinstance(start, int) and not isinstance(start, bool):
-        if start < 0:
-            raise InvalidRequest(f"start is {start}; an offset is 0 or greater")
-        return Position(start)
-    return None
+        offset = start.offset
+    elif isinstance(start, int) and not isinstance(start, bool):
+        offset = start
+    else:
+        return None
+    if not 0 <= offset <= OFFSET_MAX:
+        raise InvalidRequest(f"start is {offset}; an offset lies in 0–{OFFSET_MAX}")
+    return start if isinstance(start, Position) else Position(offset)
 
 
 def _checked_end(end: object) -> int | None:
     if end is None:
         return None
-    if isinstance(end, int) and not isinstance(end, bool) and end >= 0:
+    if isinstance(end, int) and not isinstance(end, bool) and 0 <= end <= OFFSET_MAX:
         return end
-    raise InvalidRequest(f"end is {end!r}; it must be an offset (0 or greater) or 'latest'")
+    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}) or 'latest'")
 
 
 def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:

@@ -62,7 +62,8 @@ async def test_many_at_once_create_one_stream(api: Api) -> None:
 async def test_validate_only_checks_everything_and_makes_nothing(api: Api) -> None:
     request = _create("imagined")
     request.validate_only = True
-    assert (await api.admin.CreateStream(request)).created
+    answer = await api.admin.CreateStream(request)
+    assert (answer.created, answer.stream.name, len(answer.stream.partitions)) == (True, "imagined", 1)
     refused = await refusal(api.admin.DescribeStream(admin_pb2.DescribeStreamRequest(name="imagined")))
     assert refused.code == "STREAM_NOT_FOUND"
     bad = _create("imagined", partitions=0)

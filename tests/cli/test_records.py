@@ -236,3 +236,20 @@ def test_ctrl_c_while_waiting_for_input_ends_at_once(cluster: Any, stream: str, 
             assert b"Traceback" not in producer.stderr.read()
         finally:
             producer.kill()
+
+
+def test_a_file_without_values_is_refused_and_nothing_is_recorded(
+    tidelog: Any, stream: str, tmp_path: Path
+) -> None:
+    for columns, named in (({"Value": [b"a"]}, "Value"), ({"key": [b"a"]}, "value")):
+        pq.write_table(pa.table(columns), tmp_path / "wrong.parquet")
+        refused = tidelog("produce", stream, "--format", "parquet", "--file", tmp_path / "wrong.parquet")
+        assert (refused.code, named in refused.err) == (Exit.USAGE, True)
+    assert lines(tidelog("consume", stream)) == []
+
+
+def test_a_line_of_many_chunks_is_one_record(tidelog: Any, stream: str, tmp_path: Path) -> None:
+    tidelog("stream", "edit", stream, "--batch-bytes-max", "4MiB")
+    (tmp_path / "long").write_bytes(b"a\n" + b"x" * 3_000_000 + b"\nb")
+    assert tidelog("produce", stream, "--file", tmp_path / "long").code == 0
+    assert [len(line) for line in lines(tidelog("consume", stream))] == [1, 3_000_000, 1]

@@ -123,15 +123,15 @@ def test_a_roll_closes_the_segment_and_loses_nothing() -> None:
 def test_a_segment_is_old_by_its_first_batch() -> None:
     bench = Bench()
     bench.log.configure(LogConfig(segment_age_us=50))
-    assert not bench.log.is_old(T0 + 1000)
+    assert not bench.log.is_due(T0 + 1000)
     bench.append(item([b"x"]), now_us=T0)
     bench.append(item([b"x"]), now_us=T0 + 40)
     bench.stop()
     bench.reopen()
     bench.log.configure(LogConfig(segment_age_us=50))
 
-    assert not bench.log.is_old(T0 + 49)
-    assert bench.log.is_old(T0 + 50)
+    assert not bench.log.is_due(T0 + 49)
+    assert bench.log.is_due(T0 + 50)
 
 
 def test_offsets_that_a_segment_cannot_count_begin_a_new_one() -> None:
@@ -694,3 +694,11 @@ def test_a_flush_that_ran_while_a_batch_was_written_does_not_vouch_for_it() -> N
     bench.sync()
     bench.disk = bench.disk.crash()
     assert bench.reopen(same_boot=False).end_offset == 6
+
+
+def test_a_segment_that_is_larger_than_segments_are_by_now_is_due() -> None:
+    bench = Bench(segment_bytes=1 << 20)
+    bench.append(item([b"x" * 6000]), now_us=T0)
+    assert not bench.log.is_due(T0)
+    bench.log.configure(LogConfig(segment_bytes=4096))
+    assert bench.log.is_due(T0)

@@ -1,6 +1,7 @@
 """Waiting for a condition with a deadline, instead of sleeping for luck."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 POLL_SECONDS = 0.002
@@ -20,3 +21,11 @@ async def until_true(attempt: Callable[[], Awaitable[bool]], what: str, seconds:
     while not await attempt():
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds:g} s: {what}"
         await asyncio.sleep(10 * POLL_SECONDS)
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    """Like ``until``, where no event loop runs."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(10 * POLL_SECONDS)

@@ -6,10 +6,11 @@ from importlib.metadata import PackageNotFoundError, version
 from uuid import uuid4
 
 from tidelog import wire
-from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, Unavailable
 from tidelog.model import ClusterDescription, ReplicaDescription
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.runtime.broker import Broker
@@ -38,12 +39,13 @@ class AdminService:
             )
 
         if request.validate_only:
-            created = command(self._controller.image)
-            existing = self._controller.image.stream_named(request.name)
-            response = admin_pb2.CreateStreamResponse(created=created is not None)
-            if existing is not None:
-                response.stream.CopyFrom(wire.stream_to_proto(existing.describe()))
-            return response
+            image = self._controller.image
+            created = command(image)
+            after = image if created is None else apply(image, created, image.version + 1)
+            stream = after.streams[after.names[request.name]]
+            return admin_pb2.CreateStreamResponse(
+                stream=wire.stream_to_proto(stream.describe()), created=created is not None
+            )
         change = await self._controller.change(command)
         stream = await self._settled(change.image, request.name)
         return admin_pb2.CreateStreamResponse(
@@ -168,7 +170,7 @@ class AdminService:
             partition=number,
             broker_id=self._broker.broker_id,
             leader=False,
-            state="quarantined",
+            state=self._why_lost(stream.id, number),
             log_start_offset=0,
             high_watermark=0,
             log_end_offset=0,
@@ -176,6 +178,15 @@ class AdminService:
             bytes=0,
             segments=0,
         )
+
+    def _why_lost(self, stream_id: bytes, number: int) -> str:
+        try:
+            self._broker.leading(stream_id, number)
+        except Unavailable:
+            return "uncreated"
+        except TidelogError:
+            pass
+        return "quarantined"
 
     async def _settled(self, image: ClusterImage, name: str) -> StreamImage:
         """The stream, once the partitions on this broker are as the image says."""

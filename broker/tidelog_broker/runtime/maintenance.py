@@ -174,7 +174,7 @@ class Maintenance:
     async def sweep(self) -> None:
         """Rolls segments by age, forgets what retention lets go, removes deleted streams' files."""
         now_us = self._clock()
-        old = await self._in_thread(self._old_actives, list(self.partitions.values()), now_us)
+        old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
         for partition in old:
             if not partition.removed:
                 await self._rounds.exclusively(partition.log.roll)
@@ -191,8 +191,8 @@ class Maintenance:
                 raise
 
     @staticmethod
-    def _old_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
-        return [p for p in partitions if _or_warn(p, lambda p: p.log.is_old(now_us), False)]
+    def _due_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
+        return [p for p in partitions if _or_warn(p, lambda p: p.log.is_due(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
         now_us = self._clock()

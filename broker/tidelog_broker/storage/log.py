@@ -310,9 +310,11 @@ class PartitionLog:
 
     # --- rolling
 
-    def is_old(self, now_us: int) -> bool:
-        """Whether the active segment should be rolled for its age."""
+    def is_due(self, now_us: int) -> bool:
+        """Whether the active segment should be rolled: for its age, or because segments are to be smaller."""
         age, active = self.config.segment_age_us, self.active
+        if active.size >= self.config.segment_bytes:
+            return True
         if age is None or active.size == 0:
             return False
         active.load_times()

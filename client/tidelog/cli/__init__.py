@@ -7,6 +7,7 @@ processes of their own.
 
 - `stream` `produce` `consume` `cluster` `dump` `verify` `dev` `demo`  the commands
 - `_app`        the tree of commands, and what becomes of errors
+- `_process`    what a shell hands a program: arguments as bytes, open files, signals
 - `_values`     durations, sizes, moments, positions, as people write them
 - `_output`     tables and JSON
 - `_processes`  child processes that never outlive us
@@ -20,6 +21,8 @@ def main() -> None:
     """The console script ``tidelog``: runs one command and exits with its code."""
     import sys
 
-    from tidelog.cli._app import run
-
-    sys.exit(run(sys.argv[1:]))
+    try:
+        from tidelog.cli._process import run_process
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(run_process(sys.argv[1:]))

@@ -47,10 +47,15 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
 
 async def lines(fd: int) -> AsyncIterator[list[bytes]]:
     """The lines of a descriptor without their ends, as many at a time as have come."""
-    rest = b""
+    begun: list[bytes] = []
+    """The parts of a line whose end has not come yet."""
     async for chunk in chunks(fd):
-        *whole, rest = (rest + chunk).split(b"\n")
-        if whole:
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        if others:
+            whole = [b"".join(begun), *others[:-1]]
+            begun = [others[-1]]
             yield [line.removesuffix(b"\r") for line in whole]
+    rest = b"".join(begun)
     if rest:
         yield [rest.removesuffix(b"\r")]

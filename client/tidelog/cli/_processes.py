@@ -110,6 +110,13 @@ class Child:
     def running(self) -> bool:
         return self.process.poll() is None
 
+    def how_it_ended(self) -> str:
+        """For a sentence; it has ended."""
+        code = self.process.returncode
+        if code < 0:
+            return f"was killed ({signal.Signals(-code).name})"
+        return f"ended with code {code}: {self._why()}"
+
     def last_words(self) -> str:
         """The end of its log, on one line."""
         try:
@@ -123,7 +130,7 @@ class Child:
         deadline = time.monotonic() + seconds_max
         while not ready():
             if not self.running:
-                fail(f"the {self.name} ended with code {self.process.returncode}: {self._why()}")
+                fail(f"the {self.name} {self.how_it_ended()}")
             if time.monotonic() > deadline:
                 fail(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
             time.sleep(POLL_SECONDS)

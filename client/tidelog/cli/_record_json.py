@@ -75,6 +75,10 @@ def from_json(line: str) -> GivenRecord:
         raise InvalidRequest(
             f"a record has no field {unknown[0]!r}; it has key, value, headers, subject, timestamp"
         )
+    if "value" not in found and "value_base64" not in found:
+        raise InvalidRequest("the record has no value; null makes it a tombstone")
+    if "value" in found and "value_base64" in found:
+        raise InvalidRequest("the record has a value and a value_base64; give one")
     return GivenRecord(
         value=_bytes(found, "value"),
         key=_bytes(found, "key"),

@@ -14,6 +14,13 @@ from tidelog.cli._errors import Exit, fail
 
 UNLIMITED = "unlimited"
 
+OFFSET_MAX = (1 << 63) - 1
+DIGITS_MAX = 40
+"""More digits are not even looked at as a number."""
+
+_FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC)
+"""Near the first that Python has; earlier ones are moved there."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION_US = {
     "us": 1,
@@ -101,17 +108,23 @@ def point(text: str, option: str) -> Point:
     text = text.strip()
     if text in ("earliest", "latest"):
         return Point(name=text)
-    if text.isdecimal():
+    if text.isdecimal() and len(text) < DIGITS_MAX and int(text) <= OFFSET_MAX:
         return Point(offset=int(text))
+    if text.isdecimal():
+        fail(f"{option}: offsets end at {OFFSET_MAX}, {text:.40} lies beyond", Exit.USAGE)
     ago = duration_us(text.removeprefix("-"))
-    if ago is not None:
-        return Point(time=datetime.now(UTC) - timedelta(microseconds=ago))
     try:
+        if ago is not None:
+            return Point(time=max(datetime.now(UTC) - timedelta(microseconds=ago), _FIRST_MOMENT))
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.astimezone()
+    except OverflowError:
+        fail(f"{option}: {text!r} lies before all records", Exit.USAGE)
     except ValueError:
         fail(
             f"{option}: {text!r} is no position; write earliest, latest, an offset (1200), "
             "a time (2026-01-31T12:00:00Z) or how long ago (15m)",
             Exit.USAGE,
         )
-    return Point(time=moment if moment.tzinfo is not None else moment.astimezone())
+    return Point(time=max(moment, _FIRST_MOMENT))

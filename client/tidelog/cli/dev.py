@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import selectors
+import socket
 import sys
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def dev(
     """
     check_broker_installed()
     find_nats_server()
+    _check_host(host)
     folder = (data or default_folder()).expanduser().resolve()
     check_writable(folder)
     lock = _lock(folder)
@@ -78,10 +80,22 @@ def dev(
     if killed:
         fail(f"did not stop in time and was killed: {', '.join(killed)}; see the logs in {folder}")
     if ended is not None:
-        fail(
-            f"the {ended.name} ended with code {ended.process.returncode}: {ended.last_words()} ({ended.log})"
-        )
+        fail(f"the {ended.name} {ended.how_it_ended()}")
     screen.print("stopped; the data is kept in", str(folder))
+
+
+def _check_host(host: str) -> None:
+    """Clients are sent to this address, so it must be one, and this machine's."""
+    if host in ("", "0.0.0.0", "::"):
+        fail(
+            f"--host {host!r} is no address that a client could connect to; give one of this machine",
+            Exit.USAGE,
+        )
+    try:
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+    except OSError:
+        fail(f"--host {host}: this machine has no such IPv4 address", Exit.USAGE)
 
 
 def _serve(cluster: LocalCluster, screen: Console, output: Output) -> Child:

@@ -21,7 +21,7 @@ from tidelog.cli._errors import Exit, fail
 from tidelog.cli._input import chunks, lines
 from tidelog.cli._output import OUTPUT, Output, print_json
 from tidelog.cli._progress import Counter
-from tidelog.cli._record_json import GivenRecord, from_json
+from tidelog.cli._record_json import FIELDS, GivenRecord, from_json
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError
 from tidelog.model import Headers, Receipt
 
@@ -205,6 +205,7 @@ class _Work:
                 _parquet_batches(source) if self._format is Format.PARQUET else pa.ipc.open_stream(source)
             )
             for batch in batches:
+                _check_columns(batch.schema.names, file)
                 columns = [name for name in batch.schema.names if name in RECORD_COLUMNS]
                 self.records += batch.num_rows
                 self.bytes += batch.nbytes
@@ -249,6 +250,19 @@ class _Work:
     def _input_bytes(self, fd: int) -> int | None:
         size = os.fstat(fd).st_size
         return size or None
+
+
+def _check_columns(names: list[str], file: Path | None) -> None:
+    """Columns of where records came from (`consume --format parquet`) are passed over, others are not."""
+    where = file or "the input"
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown:
+        fail(
+            f"{where} has a column {unknown[0]!r}; those of a record are {', '.join(RECORD_COLUMNS)}",
+            Exit.USAGE,
+        )
+    if "value" not in names:
+        fail(f"{where} has no column 'value'", Exit.USAGE)
 
 
 async def _whole(fd: int) -> AsyncIterator[list[bytes]]:

@@ -142,6 +142,9 @@ def create(
             name, settings=settings, labels=_labels(label), validate_only=validate_only
         ),
     )
+    if validate_only and output is Output.TABLE:
+        console().print(f"{name} can be created like this; nothing was changed", markup=False)
+        return
     _show(stream, output)
 
 
@@ -196,7 +199,11 @@ def edit(
     nats_ack: NatsAck | None = _kept(NATS_ACK),
     dedupe_window: str | None = _kept(DEDUPE_WINDOW),
     expected_version: int | None = typer.Option(
-        None, "--expected-version", help="Refuse if the stream has changed since this version."
+        None,
+        "--expected-version",
+        min=0,
+        max=(1 << 63) - 1,
+        help="Refuse if the stream has changed since this version.",
     ),
     server: str = SERVER,
     output: Output = OUTPUT,
@@ -287,6 +294,8 @@ def _labels(given: Sequence[str] | None) -> dict[str, str]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             fail(f"--label: {item!r} is not NAME=VALUE", Exit.USAGE)
+        if name in found:
+            fail(f"--label: {name!r} is given twice", Exit.USAGE)
         found[name] = value
     return found
 

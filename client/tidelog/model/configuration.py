@@ -159,7 +159,7 @@ _BOUNDS: tuple[tuple[str, int, int, str], ...] = (
     ("min_insync_replicas", 1, 15, ""),
     ("segment_bytes", 4096, SEGMENT_BYTES_HARD_MAX, " bytes"),
     ("segment_age_ms", SECOND_MS, DURATION_MS_MAX, " ms"),
-    ("batch_bytes_max", 1024, BATCH_BYTES_HARD_MAX, " bytes"),
+    ("batch_bytes_max", 3072, BATCH_BYTES_HARD_MAX, " bytes"),
     ("timestamp_ahead_ms_max", 0, DURATION_MS_MAX, " ms"),
     ("dedupe_window_ms", 0, 7 * DAY_MS, " ms"),
     ("dedupe_count_max", 0, 10_000_000, ""),
