@@ -8,15 +8,15 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import structlog
-from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
-from tidelog_broker.config import Settings
+from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
 from tidelog_broker.errors import BrokerError
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
@@ -34,6 +34,13 @@ GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""As shells say it: 128 and the number of SIGINT."""
+
+EXIT_CODES = (
+    "Exit codes: 0 done, or stopped by SIGTERM or Ctrl-C while running; 1 failed; "
+    "2 wrong usage or settings; 130 interrupted by Ctrl-C before it was done."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,27 +49,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code: 0 done, 1 failed, 2 wrong usage. Reasons go to standard error, a sentence each."""
-    options = _parser().parse_args(arguments)
-    command = options.command
+    """The exit code, one of those above. Reasons go to standard error, a sentence each.
+
+    What nobody foresaw is raised: its trace is worth more than a sentence.
+    """
     try:
-        return int(command(options))
-    except ValidationError as error:
-        for problem in error.errors():
-            field = ".".join(str(part) for part in problem["loc"])
-            print(f"tidelog-broker: {field}: {problem['msg']}", file=sys.stderr)  # noqa: T201
+        options = _parser().parse_args(arguments)
+        return int(options.command(options))
+    except SettingsInvalid as error:
+        for problem in error.problems:
+            print(f"tidelog-broker: {problem}", file=sys.stderr)  # noqa: T201
         return EXIT_USAGE
-    except (BrokerError, OSError, ValueError) as error:
+    except (BrokerError, OSError) as error:
         print(f"tidelog-broker: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:  # run from its source folder, without having been installed
+        return "unknown"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidelog-broker",
         description="A Tidelog broker. First `format` a data directory, then `run` on it.",
-        epilog="Example: tidelog-broker format --data-dir ./data && tidelog-broker run --data-dir ./data",
+        epilog="Example: tidelog-broker format --data-dir ./data && tidelog-broker run --data-dir ./data. "
+        + EXIT_CODES,
     )
+    parser.add_argument("--version", action="version", version=f"tidelog-broker {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     runs = commands.add_parser(
@@ -95,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Example: tidelog-broker format --data-dir ./data",
     )
     formats.add_argument("--data-dir", type=Path, required=True, help="folder to format; it is created")
-    formats.add_argument("--broker-id", type=int, default=0, help="number of this broker. Default: 0.")
+    formats.add_argument("--broker-id", default="0", help="number of this broker. Default: 0.")
     formats.set_defaults(command=_format)
 
     recovers = commands.add_parser(
@@ -103,26 +122,28 @@ def _parser() -> argparse.ArgumentParser:
         help="make a data directory usable after a failed flush",
         description="After a failed flush nobody knows what the disk holds. This reads everything past the "
         "recovery points, writes it into new files, flushes them and takes the FAILED mark away. Run it when "
-        "the disk is sound.",
+        "the disk is sound. Where there is no mark it changes nothing, unless it is forced: the failing disk "
+        "may not have taken the mark.",
         epilog="Example: tidelog-broker recover --data-dir ./data",
     )
     recovers.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")
+    recovers.add_argument("--force", action="store_true", help="even where there is no FAILED mark")
     recovers.set_defaults(command=_recover)
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    poll_in_place()
-    import uvloop
-
-    from tidelog_broker.service import serve
-
     given = {
         name.removeprefix("setting_"): value
         for name, value in vars(options).items()
         if name.startswith("setting_") and value is not None
     }
     settings = Settings.load(options.config, **given)
+    poll_in_place()
+    import uvloop
+
+    from tidelog_broker.service import serve
+
     configure_logging(settings)
     keep_large_blocks()
     return uvloop.run(serve(settings))
@@ -133,24 +154,36 @@ def _format(options: argparse.Namespace) -> int:
     from tidelog_broker.runtime.controller import format_solo
     from tidelog_broker.storage.files import OsFiles
 
+    broker_id = parse_broker_id(options.broker_id)
     cluster_id = uuid4().bytes
     format_solo(
         OsFiles(),
         str(options.data_dir.resolve()),
         cluster_id=cluster_id,
-        broker_id=options.broker_id,
+        broker_id=broker_id,
         directory_id=uuid4().bytes,
     )
-    print(f"formatted {options.data_dir} for broker {options.broker_id} of cluster {id_text(cluster_id)}")  # noqa: T201
+    print(f"formatted {options.data_dir} for broker {broker_id} of cluster {id_text(cluster_id)}")  # noqa: T201
     return 0
 
 
 def _recover(options: argparse.Namespace) -> int:
+    from tidelog_broker.storage.data_directory import DataDirectory
     from tidelog_broker.storage.files import OsFiles
     from tidelog_broker.storage.rewrite import recover_data_directory
 
+    files, path = OsFiles(), str(options.data_dir.resolve())
+    directory = DataDirectory.open_to_recover(files, path)
+    try:
+        marked = directory.failure() is not None
+    finally:
+        directory.close()
+    if not marked and not options.force:
+        nothing = "has no FAILED mark: there is nothing to recover; --force does it all the same"
+        print(f"{options.data_dir} {nothing}")  # noqa: T201
+        return 0
     configure_logging(None)
-    for line in recover_data_directory(OsFiles(), str(options.data_dir.resolve())):
+    for line in recover_data_directory(files, path):
         print(line)  # noqa: T201
     return 0
 

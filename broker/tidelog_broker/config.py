@@ -6,18 +6,42 @@ One validated object; every field has a unit in its name or its sentence, and a 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, Field
+import yaml
+from annotated_types import Ge, Le
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
+    SettingsError,
 )
 
+from tidelog_broker.errors import BrokerError
+from tidelog_broker.nats.errors import ServerAddressInvalid
+from tidelog_broker.nats.settings import parse_server
+
 MIB = 1 << 20
+
+BROKER_ID_MAX = 0xFFFFFFFF
+"""The files and the protocol have 32 bits for the number of a broker."""
+
+SHOWN_CHARACTERS_MAX = 100
+"""How much of a wrong value stands in the sentence about it."""
+
+
+class SettingsInvalid(BrokerError):
+    """Settings that cannot be used; a sentence for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems))
 
 
 def parse_listen(spec: str) -> tuple[str, str, int, str, int | None]:
@@ -60,7 +84,8 @@ def _host_port(address: str, spec: str) -> tuple[str, int | None]:
         raise ValueError(f"{spec!r} names no host; 127.0.0.1 listens on this machine only, 0.0.0.0 on all")
     if not port:
         return host, None
-    if not port.isdigit() or int(port) > 65535:
+    # ASCII and short: int() refuses other digits, and thousands of them.
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise ValueError(f"{spec!r}: {port!r} is no port; it is a number up to 65535")
     return host, int(port)
 
@@ -80,6 +105,23 @@ def _checked_address(address: str) -> str:
     return address
 
 
+def _checked_nats(servers: str) -> str:
+    for address in servers.split(","):
+        if address.strip():
+            try:
+                parse_server(address.strip())
+            except ServerAddressInvalid as error:
+                raise ValueError(str(error)) from None
+    return servers
+
+
+def parse_broker_id(text: str) -> int:
+    """The number of a broker as somebody wrote it; raises `SettingsInvalid`."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= BROKER_ID_MAX):
+        raise SettingsInvalid([_wrong("broker_id", text)])
+    return int(text)
+
+
 class Settings(BaseSettings):
     """See the module."""
 
@@ -89,7 +131,7 @@ class Settings(BaseSettings):
     broker_id: int | None = Field(
         default=None,
         ge=0,
-        le=0x7FFFFFFF,
+        le=BROKER_ID_MAX,
         description="Refuse a data directory of another broker; absent: take what is there.",
     )
     listeners: Annotated[list[str], AfterValidator(_checked)] = Field(
@@ -101,7 +143,7 @@ class Settings(BaseSettings):
         description="host:port of /metrics, /healthz, /readyz and /debug/state; empty: none.",
     )
     rack: str = Field(default="", description="Where this broker stands; replicas are spread over racks.")
-    nats: str = Field(
+    nats: Annotated[str, AfterValidator(_checked_nats)] = Field(
         default="",
         description="URLs of NATS servers, comma-separated; empty: streams with a subject record nothing.",
     )
@@ -143,13 +185,14 @@ class Settings(BaseSettings):
         default=10_000, ge=1, description="Calls served at a time; others are refused."
     )
     log_json: bool = Field(default=False, description="Write log lines as JSON (for pods).")
-    log_level: str = Field(
-        default="info", pattern="^(debug|info|warning|error)$", description="debug, info, warning or error."
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error."
     )
 
     @classmethod
     def load(cls, config_file: Path | None = None, **flags: Any) -> Settings:
-        """Settings from all sources; raises pydantic's ValidationError."""
+        """Settings from all sources; raises `SettingsInvalid`."""
+        from_file = _read_file(config_file) if config_file is not None else {}
 
         class FromFile(cls):  # type: ignore[valid-type,misc]
             @classmethod
@@ -161,10 +204,94 @@ class Settings(BaseSettings):
                 dotenv_settings: PydanticBaseSettingsSource,
                 file_secret_settings: PydanticBaseSettingsSource,
             ) -> tuple[PydanticBaseSettingsSource, ...]:
-                sources: tuple[PydanticBaseSettingsSource, ...] = (init_settings, env_settings)
-                if config_file is not None:
-                    sources += (YamlConfigSettingsSource(settings_cls, yaml_file=config_file),)
-                return sources
+                return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=from_file)
 
         given = {name: value for name, value in flags.items() if value is not None}
-        return Settings.model_validate(FromFile(**given).model_dump())
+        try:
+            return Settings.model_validate(FromFile(**given).model_dump())
+        except ValidationError as error:
+            # Not chained: what pydantic says may hold the credentials of NATS servers.
+            raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
+        except SettingsError:
+            # Listeners are the only setting whose text in the environment has a form of its own.
+            name = "TIDELOG_LISTENERS"
+            text = next((value for key, value in os.environ.items() if key.upper() == name), "")
+            raise SettingsInvalid(
+                [f"{name} is {_shown(text)}; write a JSON list, such as '[\"internal=127.0.0.1:9210\"]'"]
+            ) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file, not checked yet."""
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise SettingsInvalid(
+            [f"cannot read the settings file {path}: {error.strerror or error}; name a YAML file"]
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise SettingsInvalid([f"the settings file {path} is no YAML: {where}{error.problem}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Bytes that are no text, dates that are none, brackets without end.
+        reason = str(error).partition("\n")[0]
+        raise SettingsInvalid([f"the settings file {path} is no YAML that can be read: {reason}"]) from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        # Not shown: it may hold the credentials of NATS servers.
+        kind = "a list" if isinstance(content, list) else "a single value"
+        raise SettingsInvalid(
+            [f"the settings file {path} holds {kind}; write a setting a line, such as data_dir: /data"]
+        )
+    unknown = [name for name in content if str(name).lower() not in Settings.model_fields]
+    if unknown:
+        raise SettingsInvalid([f"in the settings file {path}: {_unknown(name)}" for name in unknown])
+    return content
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    """What pydantic found wrong: the setting, its value, and what would be right."""
+    name = str(problem["loc"][0])
+    if problem["type"] == "missing":
+        return f"{name} is missing; give --{name.replace('_', '-')}"
+    if problem["type"] == "extra_forbidden":
+        return _unknown(name)
+    if problem["type"] == "value_error":
+        # From the checks above, which say all of it.
+        return f"{name}: {problem['ctx']['error']}"
+    return _wrong(name, problem["input"])
+
+
+def _unknown(name: object) -> str:
+    return f"there is no setting {_shown(name)}; `tidelog-broker run --help` lists them"
+
+
+def _wrong(name: str, value: object) -> str:
+    # The addresses of NATS servers may hold credentials.
+    shown = "of another kind" if name == "nats" else _shown(value)
+    return f"{name} is {shown}; write {_right(name)}"
+
+
+def _right(name: str) -> str:
+    field = Settings.model_fields[name]
+    if get_origin(field.annotation) is Literal:
+        *others, last = get_args(field.annotation)
+        return f"{', '.join(others)} or {last}"
+    if field.annotation is bool:
+        return "true or false"
+    if field.annotation is str:
+        return "text"
+    if field.annotation is Path:
+        return "the path of a folder"
+    if field.annotation == list[str]:
+        return "a list of addresses, each as name=host:port"
+    low = next(bound.ge for bound in field.metadata if isinstance(bound, Ge))
+    high = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
+    return f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"

@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 LIST_PAGE_SIZE: Final = 500
 
+LOST_STATES: Final = ("quarantined", "uncreated")
+"""States of a replica without a usable log: it can be neither written nor read."""
+
 
 class Admin:
     """The administrative half of a client."""

@@ -419,7 +419,7 @@ class ReplicaDescription(_message.Message):
     broker_id: _builtins.int
     leader: _builtins.bool
     state: _builtins.str
-    """online, damaged, quarantined"""
+    """online, damaged, quarantined, uncreated (its folder could not be made yet)"""
     log_start_offset: _builtins.int
     high_watermark: _builtins.int
     log_end_offset: _builtins.int

@@ -164,6 +164,8 @@ async def test_no_room_for_one_write_is_answered_and_forgotten(data: Path) -> No
         assert code_of(error) == "DISK_FULL"
         late = await api.create()
         assert (await refusal(api.publish(late, b"x"))).code == "UNAVAILABLE"
+        replicas = await api.admin.DescribeReplicas(admin_pb2.DescribeReplicasRequest(name=late.name))
+        assert [replica.state for replica in replicas.replicas] == ["uncreated"]
         files.faults.full = False
         assert (await api.publish(stream, b"after"))[0].offset == 1
         assert await api.values(stream) == [b"before", b"after"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -39,7 +40,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     folder = tmp_path_factory.mktemp("stopped")
     with BrokerProcess(folder) as broker:
         server = ("--server", broker.address)
-        call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "3KiB"])
+        call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "4KiB"])
         for number in range(BATCHES):
             call(
                 [
@@ -256,6 +257,60 @@ def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: St
 
     assert code == Exit.OK, report
     assert any("cut" in note["what"] for note in report["notes"])
+
+
+def test_the_folder_of_a_development_cluster_is_told_apart_from_the_data_directory_in_it(
+    offline: Any, stopped: Stopped, tmp_path: Path
+) -> None:
+    outer = tmp_path / "dev"
+    outer.mkdir()
+    stopped.data.rename(outer / "broker")
+
+    answer = offline("verify", outer)
+
+    assert answer.code == Exit.NOT_FOUND
+    assert f"{outer} is not a data directory itself, but {outer / 'broker'} is" in answer.err
+    assert offline("verify", outer / "broker").code == Exit.OK
+
+
+def test_a_folder_that_holds_no_data_directory_is_not_found(offline: Any, tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+
+    answer = offline("verify", tmp_path)
+
+    assert answer.code == Exit.NOT_FOUND
+    assert f"{tmp_path} is not a data directory" in answer.err
+    assert "format" not in answer.err
+
+
+def test_a_data_directory_in_use_is_refused(offline: Any, stopped: Stopped) -> None:
+    with (stopped.data / "lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+        answer = offline("verify", stopped.data)
+
+    assert answer.code == Exit.ENVIRONMENT
+    assert "in use" in answer.err
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    offline: Any, clean: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(clean.data)
+
+    answer = offline("verify", "")
+
+    assert answer.code == Exit.USAGE
+    assert "empty" in answer.err
+
+
+def test_indexes_that_are_gone_are_nothing_to_report(offline: Any, stopped: Stopped) -> None:
+    for path in [*stopped.partition.glob("*.index"), *stopped.partition.glob("*.timeindex")]:
+        path.unlink()
+
+    code, report = verified(offline, stopped)
+
+    assert (code, report["notes"]) == (Exit.OK, [])
 
 
 def test_the_broker_package_must_be_there_and_the_sentence_says_how(

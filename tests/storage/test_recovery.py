@@ -331,6 +331,44 @@ def test_a_deleted_stream_is_out_of_the_way_at_once_and_its_name_is_free() -> No
     assert bench.store.checkpoints.recovery_point(KEY) is None
 
 
+def test_a_deleted_stream_takes_the_checkpoints_of_its_lost_partitions_with_it() -> None:
+    bench = crashed()
+    bench.disk.remove(f"{bench.folder}/leader-epochs")
+    assert bench.open().lost
+    assert bench.store.checkpoints.recovery_point(KEY) is not None
+
+    bench.store.delete_stream("orders", STREAM_ID, [])
+    bench.store.close_clean([])
+
+    assert LogStore(bench.disk, ROOT).checkpoints.recovery_point(KEY) is None
+
+
+def test_a_start_forgets_the_checkpoints_of_a_deletion_that_a_crash_cut_short() -> None:
+    bench = crashed()
+    bench.store.delete_stream("orders", STREAM_ID, [])
+    store = LogStore(bench.disk, ROOT)
+    assert store.checkpoints.recovery_point(KEY) is not None
+    store.open_all([], same_boot=True)
+
+    assert LogStore(bench.disk, ROOT).checkpoints.recovery_point(KEY) is None
+
+
+def test_a_start_keeps_the_checkpoints_of_what_is_wanted_or_there() -> None:
+    stray = crashed()
+    LogStore(stray.disk, ROOT).open_all([], same_boot=True)
+    assert LogStore(stray.disk, ROOT).checkpoints.recovery_point(KEY) is not None
+
+    set_aside = crashed()
+    set_aside.disk.rename(set_aside.folder, f"{set_aside.folder[:-1]}.quarantine-0")
+    LogStore(set_aside.disk, ROOT).open_all([], same_boot=True)
+    assert LogStore(set_aside.disk, ROOT).checkpoints.recovery_point(KEY) is not None
+
+    gone = crashed()
+    gone.disk.remove_tree(gone.folder.rpartition("/")[0])
+    assert gone.open().lost
+    assert gone.open().lost, "what is lost stays so at every start"
+
+
 def test_a_log_of_a_thousand_batches_is_the_same_after_each_kind_of_start() -> None:
     bench = Bench(segment_bytes=30_000)
     for number in range(1000):

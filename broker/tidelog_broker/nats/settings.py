@@ -86,15 +86,30 @@ def parse_server(address: str) -> Server:
     """Parse one address. Raises ServerAddressInvalid with a sentence that has no credentials in it."""
     try:
         parts = urlsplit(address if "://" in address else f"nats://{address}")
-        host, port = parts.hostname, parts.port
     except ValueError:
-        raise ServerAddressInvalid("a NATS server's address has a wrong host or port") from None
+        raise ServerAddressInvalid(
+            "the host in a NATS server's address is none; an IPv6 address stands in brackets, "
+            "as in nats://[::1]:4222"
+        ) from None
     if parts.scheme not in ("nats", "tls"):
         raise ServerAddressInvalid(
             f"a NATS server's address begins with nats:// or tls://, not {parts.scheme}://"
         )
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        # What looks like the host is part of the password.
+        raise ServerAddressInvalid(
+            "the credentials in a NATS server's address hold '/', '?' or '#'; write %2F, %3F or %23"
+        )
+    host = parts.hostname
     if not host:
         raise ServerAddressInvalid("a NATS server's address lacks the host, as in nats://127.0.0.1:4222")
+    try:
+        port = parts.port
+    except ValueError:
+        # Not shown: where an @ is missing, it is the password.
+        raise ServerAddressInvalid(
+            f"the port of NATS server {host} is none; it is a number up to 65535, as in nats://{host}:4222"
+        ) from None
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ServerAddressInvalid(f"the address of NATS server {host} ends after the port")
     user = unquote(parts.username) if parts.username is not None else None

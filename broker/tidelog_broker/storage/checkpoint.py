@@ -97,10 +97,15 @@ class Checkpoints:
     def put_log_start_offset(self, partition: Partition, offset: int) -> None:
         self._put("log-start-offsets", partition, (offset, 0, 0))
 
-    def remove(self, partition: Partition) -> None:
+    def remove_stream(self, stream_id: bytes) -> None:
         for kind, table in self._tables.items():
-            if table.pop(partition, None) is not None:
+            for partition in [partition for partition in table if partition[0] == stream_id]:
+                del table[partition]
                 self._changed.add(kind)
+
+    def streams(self) -> set[bytes]:
+        """Ids of the streams of which anything is saved."""
+        return {stream_id for table in self._tables.values() for stream_id, _ in table}
 
     def _put(self, kind: str, partition: Partition, values: tuple[int, int, int]) -> None:
         table = self._tables[kind]

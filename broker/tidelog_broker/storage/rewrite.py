@@ -47,7 +47,7 @@ def recover_data_directory(files: Files, path: str) -> Iterator[str]:
             yield _recover_partition(opened, checkpoints, folder)
         checkpoints.save()
         directory.clear_failed()
-        yield "the FAILED mark is gone; the broker can start"
+        yield "the directory is mended; the broker can start"
     finally:
         directory.close()
 

@@ -104,6 +104,7 @@ class LogStore:
         found = list(opening(lambda want: self._open_or_set_aside(want, ends, same_boot), entries))
         logs = {(one.stream_id, one.partition): one for one in found if isinstance(one, PartitionLog)}
         lost = [one for one in found if isinstance(one, Lost)]
+        self._forget_deleted({want.stream_id for want in entries})
         self._save_recovered(logs)
         foreign = {self._folder_of(one.wanted) for one in lost if one.stray}
         claimed = {self._folder_of(want) for want in entries} - foreign
@@ -123,6 +124,16 @@ class LogStore:
             return Lost(want, f"quarantined: {reason}")
         except Stray as reason:
             return Lost(want, f"the folder belongs to another partition: {reason}", stray=True)
+
+    def _forget_deleted(self, wanted: set[bytes]) -> None:
+        """Drops what is saved of streams that are gone: a crash may have come before it was saved so.
+
+        A stray keeps its recovery point, for whoever puts it back (2b, 2d).
+        """
+        present = {name.rpartition("~")[2] for name in self.files.files.list(self._streams)}
+        for stream_id in self.checkpoints.streams() - wanted:
+            if id_digits(stream_id) not in present:
+                self.checkpoints.remove_stream(stream_id)
 
     def _save_recovered(self, logs: dict[Partition, PartitionLog]) -> None:
         """What recovery made durable stays so for the next one, whatever boot that is of."""
@@ -238,8 +249,9 @@ class LogStore:
         """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if none was there."""
         for one in logs:
             one.close()
-            with self._save_lock:
-                self.checkpoints.remove((one.stream_id, one.partition))
+        with self._save_lock:
+            # Those of its partitions, too, that were lost and have no log.
+            self.checkpoints.remove_stream(stream_id)
         folder = f"{self._streams}/{stream_folder(name, stream_id)}"
         if not self.files.files.exists(folder):
             return None
@@ -321,4 +333,8 @@ class LogStore:
 
 def stream_folder(name: str, stream_id: bytes) -> str:
     """The folder of a stream: its name for people, eight hex digits of its id for uniqueness."""
-    return f"{name}~{stream_id.hex()[:8]}"
+    return f"{name}~{id_digits(stream_id)}"
+
+
+def id_digits(stream_id: bytes) -> str:
+    return stream_id.hex()[:8]

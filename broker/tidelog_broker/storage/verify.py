@@ -28,9 +28,15 @@ from tidelog_broker.storage.verify_metadata import verify_metadata
 EXIT_CLEAN = 0
 EXIT_PROBLEMS = 1
 EXIT_UNREADABLE = 3
-"""There is no data directory here, or a broker uses it."""
+"""It cannot be read, or a broker uses it."""
+EXIT_NOT_FOUND = 4
+"""There is no data directory here."""
 
 PROGRESS_SECONDS = 0.2
+
+
+class NoDataDirectory(DataDirectoryError):
+    """The folder is not a data directory; whoever checks one has no use for a new one."""
 
 
 class ReadOnlyFiles(OsFiles):
@@ -100,14 +106,25 @@ def verify_data_directory(
 ) -> Report:
     """Checks everything below `path`; `progress` gets bytes read and bytes in all.
 
-    Raises `DataDirectoryError` if it is no data directory or a broker uses it, and OSError.
+    Raises `NoDataDirectory` if it is none, `DataDirectoryError` if a broker uses it, and OSError.
     """
     files = files or ReadOnlyFiles()
+    if not files.exists(f"{path}/meta.json"):
+        raise NoDataDirectory(_what_it_is(files, path))
     directory = DataDirectory.open_to_recover(files, path, lock=_shared_lock)
     try:
         return _verify(files, directory, progress or (lambda done, total: None))
     finally:
         directory.close()
+
+
+def _what_it_is(files: Files, path: str) -> str:
+    """People give the folder of `tidelog dev`, which holds the data directory and more."""
+    if files.exists(f"{path}/broker/meta.json"):
+        return f"{path} is not a data directory itself, but {path}/broker is"
+    if files.exists(f"{path}/raft") or files.exists(f"{path}/streams"):
+        return f"{path} is not a data directory: it has no meta.json; restore it from a backup"
+    return f"{path} is not a data directory: it has no meta.json"
 
 
 def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int], None]) -> Report:
@@ -232,6 +249,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         report = verify_data_directory(os.path.abspath(options.data_dir), progress=progress)
+    except NoDataDirectory as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_NOT_FOUND
     except (BrokerError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_UNREADABLE

@@ -7,9 +7,11 @@ from typing import Any
 import typer
 
 import tidelog
+from tidelog.admin import LOST_STATES
 from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._output import OUTPUT, Output, console, example, facts, print_json, table
 from tidelog.cli._values import show_bytes
+from tidelog.errors import TidelogError
 from tidelog.model import BrokerDescription, ClusterDescription, ReplicaDescription, id_text
 
 EXAMPLES = {
@@ -56,22 +58,22 @@ def replicas(
 ) -> None:
     """Show every copy of every partition: offsets, sizes, state."""
 
-    async def ask(client: tidelog.Client) -> list[ReplicaDescription]:
+    async def ask(client: tidelog.Client) -> list[tuple[ReplicaDescription, str]]:
         if stream:
             await client.describe_stream(stream)
-        return list(await client.describe_replicas(stream))
+        found = await client.describe_replicas(stream)
+        return [(r, await _why_quarantined(client, r) if output is Output.JSON else "") for r in found]
 
     found = connected(server, ask)
     if output is Output.JSON:
-        print_json([_replica_json(replica) for replica in found])
+        print_json([_replica_json(replica, reason) for replica, reason in found])
         return
     rows = [
         (
-            f"{r.name}/{r.partition}", r.broker_id, "leader" if r.leader else "follower", _state(r),
-            r.log_start_offset, r.high_watermark, r.log_end_offset, r.durable_offset,
-            show_bytes(r.bytes), r.segments,
+            f"{r.name}/{r.partition}", r.broker_id, _role(r), _state(r),
+            *((None,) * 6 if r.state in LOST_STATES else _extent(r)),
         )
-        for r in found
+        for r, _ in found
     ]  # fmt: skip
     columns = (
         "partition",
@@ -90,6 +92,30 @@ def replicas(
 
 def _addresses(broker: BrokerDescription) -> str:
     return ", ".join(f"{listener.name}={listener.target}" for listener in broker.listeners)
+
+
+async def _why_quarantined(client: tidelog.Client, replica: ReplicaDescription) -> str:
+    """The description has no room for it, but whoever wants the offsets is told."""
+    if replica.state != "quarantined":
+        return ""
+    try:
+        await client.offsets(replica.name, [replica.partition])
+    except TidelogError as error:
+        return error.message
+    return ""
+
+
+def _role(replica: ReplicaDescription) -> str:
+    if replica.state in LOST_STATES:
+        return "lost"
+    return "leader" if replica.leader else "follower"
+
+
+def _extent(r: ReplicaDescription) -> tuple[object, ...]:
+    return (
+        r.log_start_offset, r.high_watermark, r.log_end_offset, r.durable_offset, show_bytes(r.bytes),
+        r.segments,
+    )  # fmt: skip
 
 
 def _state(replica: ReplicaDescription) -> str:
@@ -119,14 +145,16 @@ def _cluster_json(cluster: ClusterDescription) -> dict[str, Any]:
     }
 
 
-def _replica_json(replica: ReplicaDescription) -> dict[str, Any]:
+def _replica_json(replica: ReplicaDescription, reason: str) -> dict[str, Any]:
     return {
         "stream": replica.name,
         "stream_id": id_text(replica.stream_id),
         "partition": replica.partition,
         "broker_id": replica.broker_id,
+        "role": _role(replica),
         "leader": replica.leader,
         "state": replica.state,
+        "reason": reason or None,
         "suspect": replica.suspect,
         "log_start_offset": replica.log_start_offset,
         "high_watermark": replica.high_watermark,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import typer
 
 import tidelog
+from tidelog.admin import LOST_STATES
 from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._output import OUTPUT, Output, console, example, facts, print_json, table
@@ -174,13 +176,21 @@ def list_(
 def describe(name: str = NAME, server: str = SERVER, output: Output = OUTPUT) -> None:
     """Show a stream: settings, partitions, leaders, offsets."""
 
-    async def ask(client: tidelog.Client) -> tuple[StreamDescription, dict[int, tuple[int, int]]]:
+    async def ask(
+        client: tidelog.Client,
+    ) -> tuple[StreamDescription, dict[int, tuple[int, int]], dict[int, str]]:
         stream = await client.describe_stream(name)
-        led = [partition.partition for partition in stream.partitions if partition.leader is not None]
-        return stream, await client.offsets(name, led)
+        states = {replica.partition: replica.state for replica in await client.describe_replicas(name)}
+        # One that is lost has no offsets, and its refusal must not hide those of the others.
+        led = [
+            p.partition
+            for p in stream.partitions
+            if p.leader is not None and states.get(p.partition) not in LOST_STATES
+        ]
+        return stream, await client.offsets(name, led), states
 
-    stream, offsets = connected(server, ask)
-    _show(stream, output, offsets)
+    stream, offsets, states = connected(server, ask)
+    _show(stream, output, offsets, states)
 
 
 @app.command(epilog=example(EXAMPLES["edit"]))
@@ -304,10 +314,13 @@ def _labels(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _show(
-    stream: StreamDescription, output: Output, offsets: dict[int, tuple[int, int]] | None = None
+    stream: StreamDescription,
+    output: Output,
+    offsets: dict[int, tuple[int, int]] | None = None,
+    states: Mapping[int, str] = MappingProxyType({}),
 ) -> None:
     if output is Output.JSON:
-        print_json(_json(stream, offsets))
+        print_json(_json(stream, offsets, states))
         return
     config = stream.config
     screen = console()
@@ -343,11 +356,16 @@ def _show(
         for p in stream.partitions
     ]  # fmt: skip
     if offsets is not None:
-        columns += ["start", "end", "records"]
+        columns += ["state", "start", "end", "records"]
         for row, partition in zip(rows, stream.partitions, strict=True):
             start, end = offsets.get(partition.partition, (None, None))
-            row += [start, end, None if start is None or end is None else end - start]
+            count = None if start is None or end is None else end - start
+            row += [_state(states.get(partition.partition)), start, end, count]
     screen.print(table(columns, rows, right=("start", "end", "records")))
+
+
+def _state(state: str | None) -> str | None:
+    return f"lost, {state}" if state in LOST_STATES else state
 
 
 def _retention_text(retention: Retention) -> str:
@@ -361,7 +379,11 @@ def _retention_text(retention: Retention) -> str:
     return ", ".join(parts) or UNLIMITED
 
 
-def _json(stream: StreamDescription, offsets: dict[int, tuple[int, int]] | None = None) -> dict[str, Any]:
+def _json(
+    stream: StreamDescription,
+    offsets: dict[int, tuple[int, int]] | None = None,
+    states: Mapping[int, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     config = stream.config
     settings: dict[str, Any] = {name: getattr(config, name) for name in StreamConfig.__dataclass_fields__}
     settings["retention"] = {name: getattr(config.retention, name) for name in Retention.__dataclass_fields__}
@@ -373,6 +395,8 @@ def _json(stream: StreamDescription, offsets: dict[int, tuple[int, int]] | None 
         }  # fmt: skip
         if offsets is not None and p.partition in offsets:
             found["log_start_offset"], found["high_watermark"] = offsets[p.partition]
+        if p.partition in states:
+            found["state"] = states[p.partition]
         partitions.append(found)
     return {
         "name": stream.name,

@@ -22,23 +22,30 @@ EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
 CHECKER = "tidelog_broker.storage.verify"
 """The broker's module that does the work, in a process of its own."""
 
+_CODES = {3: Exit.ENVIRONMENT, 4: Exit.NOT_FOUND}
+"""By what that process ends with."""
+
 
 def verify(
-    data_dir: Path = typer.Argument(
+    data_dir: str = typer.Argument(
         help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
     ),
     output: Output = OUTPUT,
 ) -> None:
     """Check a data directory while no broker uses it; nothing is changed.
 
-    Every batch's checksums, offsets without gaps, epochs, identities, indexes, checkpoints and
-    the metadata log. Ends with code 1 if there are problems. Notes are what the next start mends
-    by itself.
+    Every batch's checksums, offsets without gaps, epochs, identities, checkpoints and the metadata
+    log, and that indexes name batches. Ends with code 1 if there are problems. Notes are what the
+    next start mends by itself.
     """
     check_broker_installed()
-    if not data_dir.is_dir():
-        fail(f"there is no folder {data_dir}", Exit.NOT_FOUND)
-    report = _run(data_dir)
+    if not data_dir:
+        # As a Path it would be the current folder.
+        fail("the path of the data directory is empty", Exit.USAGE)
+    folder = Path(data_dir)
+    if not folder.is_dir():
+        fail(f"there is no folder {folder}", Exit.NOT_FOUND)
+    report = _run(folder)
     if output is Output.JSON:
         print_json(report)
     else:
@@ -75,7 +82,7 @@ def _run(data_dir: Path) -> dict[str, Any]:
         process.stdout.close()
         process.stderr.close()
     if process.returncode not in (0, 1) or not text:
-        fail(_reason(said), Exit.ENVIRONMENT if process.returncode == 3 else Exit.FAILED)
+        fail(_reason(said), _CODES.get(process.returncode, Exit.FAILED))
     report: dict[str, Any] = json.loads(text)
     return report
 

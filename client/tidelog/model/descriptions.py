@@ -92,7 +92,7 @@ class ReplicaDescription:
     broker_id: int
     leader: bool
     state: str
-    """online, damaged or quarantined."""
+    """online, damaged, quarantined, or uncreated (its folder could not be made yet)."""
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
