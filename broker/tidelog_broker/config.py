@@ -233,8 +233,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise SettingsInvalid([f"the settings file {path} is no YAML: {where}{error.problem}"]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Bytes that are no text, dates that are none, brackets without end.
+    except (yaml.YAMLError, ValueError) as error:
+        # Bytes that are no text, dates that are none.
         reason = str(error).partition("\n")[0]
         raise SettingsInvalid([f"the settings file {path} is no YAML that can be read: {reason}"]) from None
     if content is None:

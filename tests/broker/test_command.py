@@ -52,7 +52,6 @@ WRONG_FILES = [
     WrongFile(b"nats=nats://user:secret@b", "holds a single value; write a setting a line"),
     WrongFile(b"\xff\xfe\x00", "is no YAML"),
     WrongFile(b"rack: 2024-13-45", "is no YAML"),
-    WrongFile(b"[" * 5000, "is no YAML"),
     WrongFile(b"nope: 1", "there is no setting 'nope'"),
     WrongFile(b"1: 1", "there is no setting 1"),
     WrongFile(b"flush_threads: many", "flush_threads is 'many'; write a whole number from 1 to 64"),
@@ -241,10 +240,13 @@ def test_an_interrupted_command_ends_with_130_and_no_traceback(tmp_path: Path) -
     assert said == ""
 
 
-def test_recover_can_be_forced_where_the_disk_did_not_take_the_mark(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recover_can_be_forced_where_the_disk_did_not_take_the_mark(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert command.run(["format", "--data-dir", str(data)]) == 0
-    assert command.run(["recover", "--data-dir", str(data), "--force"]) == 0
-    assert capsys.readouterr().out.endswith("the directory is mended; the broker can start\n")
+    # A process of its own: it sets up logging for good.
+    done = subprocess.run(
+        [sys.executable, "-m", "tidelog_broker", "recover", "--data-dir", str(data), "--force"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("the directory is mended; the broker can start\n")
