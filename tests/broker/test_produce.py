@@ -161,10 +161,10 @@ async def test_batches_that_break_the_format_are_refused_and_the_call_goes_on(ap
 async def test_a_batch_over_the_streams_limit_is_refused_and_one_of_64_mib_passes_where_allowed(
     api: Api,
 ) -> None:
-    small = await api.create(batch_bytes_max=2048)
+    small = await api.create(batch_bytes_max=3072)
     error = (await api.produce().produce(small, batch(bytes(4000)))).error
     assert code_of(error) == "BATCH_TOO_LARGE"
-    assert error.details.get("batch_bytes_max", "2048") == "2048"
+    assert error.details.get("batch_bytes_max", "3072") == "3072"
     large = await api.create(batch_bytes_max=64 << 20)
     response = await api.produce().produce(large, batch(bytes(60 << 20)))
     assert response.HasField("receipt"), response.error

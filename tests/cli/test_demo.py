@@ -14,7 +14,8 @@ from typing import IO
 import pytest
 
 from cli.conftest import COMMAND
-from cli.test_dev import children_of_folder, until
+from cli.test_dev import children_of_folder
+from support.waiting import wait_until
 from tidelog.cli._demo_stream import run_async
 from tidelog.cli._errors import Exit
 from tidelog.cli._host_metrics import Sampler, host_token
@@ -93,7 +94,7 @@ def test_ctrl_c_leaves_nothing_at_any_step(moment: str, folder: Path, demos: lis
 
     assert demo.process.returncode == Exit.INTERRUPTED, err
     assert "Traceback" not in err
-    until(lambda: not demo.left(), "everything is gone")
+    wait_until(lambda: not demo.left(), "everything is gone")
 
 
 def test_a_second_ctrl_c_does_not_keep_it_from_cleaning_up(folder: Path, demos: list[Demo]) -> None:
@@ -107,7 +108,7 @@ def test_a_second_ctrl_c_does_not_keep_it_from_cleaning_up(folder: Path, demos: 
     demo.process.communicate(timeout=60)
 
     assert demo.process.returncode == Exit.INTERRUPTED
-    until(lambda: not demo.left(), "everything is gone")
+    wait_until(lambda: not demo.left(), "everything is gone")
 
 
 def test_a_nats_server_that_does_not_start_fails_the_demo_and_leaves_nothing(
