@@ -5,6 +5,7 @@ freezes and restarts its server, and lets it choose its own port.
 """
 
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -103,6 +104,9 @@ class NatsServer:
         """Send the process a signal, such as SIGSTOP, SIGCONT or SIGUSR2 (lame duck mode)."""
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            # Its threads stop one by one; from here on none runs.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def restart(self) -> None:
         """Stop and start on the same port."""
