@@ -218,8 +218,13 @@ async def _resolve(
     return await broker.metadata.Resolve(request, timeout=timeout_s)
 
 
+def _is_port(text: str) -> bool:
+    # ASCII and short: int() refuses other digits, and thousands of them.
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 1 << 16
+
+
 def _checked_address(address: str) -> str:
     host, colon, port = address.rpartition(":")
-    if not host or "/" in host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
+    if not host or "/" in host or not colon or not _is_port(port):
         raise InvalidRequest(f"{address!r} is not a broker's address; one looks like localhost:9210")
     return address

@@ -18,11 +18,8 @@ from tidelog._retry import retrying
 from tidelog._status import error_from_message
 from tidelog._timestamps import as_us
 from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
-from tidelog.model import Position, StreamDescription
+from tidelog.model import OFFSET_MAX, Position, StreamDescription
 from tidelog_proto import log_pb2
-
-OFFSET_MAX = (1 << 63) - 1
-"""Offsets travel in 64 bits with a sign."""
 
 Start = Literal["earliest", "latest"] | int | Position | datetime
 """Where to begin: the log's start, its high watermark, an offset, a position, or the

@@ -51,7 +51,17 @@ async def test_a_broker_that_starts_late_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost", "http://localhost:9210", "localhost:x", ":9210", "localhost:99999", ""]
+    "address",
+    [
+        "localhost",
+        "http://localhost:9210",
+        "localhost:x",
+        ":9210",
+        "localhost:99999",
+        "localhost:²",
+        "localhost:" + "9" * 5000,
+        "",
+    ],
 )
 def test_a_wrong_address_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(errors.InvalidRequest, match="localhost:9210"):

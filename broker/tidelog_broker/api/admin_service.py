@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from uuid import uuid4
 
 from tidelog import wire
-from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, Unavailable
+from tidelog.errors import InvalidRequest, StreamNotFound
 from tidelog.model import ClusterDescription, ReplicaDescription
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata import decide
@@ -170,7 +170,7 @@ class AdminService:
             partition=number,
             broker_id=self._broker.broker_id,
             leader=False,
-            state=self._why_lost(stream.id, number),
+            state="uncreated" if (stream.id, number) in self._broker.uncreated else "quarantined",
             log_start_offset=0,
             high_watermark=0,
             log_end_offset=0,
@@ -178,15 +178,6 @@ class AdminService:
             bytes=0,
             segments=0,
         )
-
-    def _why_lost(self, stream_id: bytes, number: int) -> str:
-        try:
-            self._broker.leading(stream_id, number)
-        except Unavailable:
-            return "uncreated"
-        except TidelogError:
-            pass
-        return "quarantined"
 
     async def _settled(self, image: ClusterImage, name: str) -> StreamImage:
         """The stream, once the partitions on this broker are as the image says."""

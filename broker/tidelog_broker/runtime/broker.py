@@ -86,6 +86,8 @@ class Broker:
         """Those that are served here, by (stream id, partition)."""
         self.lost = self._hosted.lost
         """Those without a usable log, and why."""
+        self.uncreated = self._hosted.uncreated
+        """Those of the lost whose folder could not be made yet."""
         self._store = store
         self._threads = threads = Threads(
             flush_threads=limits.flush_threads, catch_up_threads=limits.catch_up_threads

@@ -7,7 +7,7 @@ processes of their own.
 
 - `stream` `produce` `consume` `cluster` `dump` `verify` `dev` `demo`  the commands
 - `_app`        the tree of commands, and what becomes of errors
-- `_process`    what a shell hands a program: arguments as bytes, open files, signals
+- `_shell`      what a shell hands a program: arguments as bytes, open files, signals
 - `_values`     durations, sizes, moments, positions, as people write them
 - `_output`     tables and JSON
 - `_processes`  child processes that never outlive us
@@ -22,7 +22,7 @@ def main() -> None:
     import sys
 
     try:
-        from tidelog.cli._process import run_process
+        from tidelog.cli._shell import run_process
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(run_process(sys.argv[1:]))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tidelog.cli._errors import Exit, fail
+from tidelog.model import OFFSET_MAX
 
 UNLIMITED = "unlimited"
 
-OFFSET_MAX = (1 << 63) - 1
-DIGITS_MAX = 40
-"""More digits are not even looked at as a number."""
+CHARACTERS_MAX = 60
+"""A longer text is no number of anything; Python would refuse to convert it."""
 
 _FIRST_MOMENT = datetime(1, 1, 2, tzinfo=UTC)
 """Near the first that Python has; earlier ones are moved there."""
@@ -41,6 +41,8 @@ _SIZE_BYTES = {
 
 def duration_us(text: str) -> int | None:
     """Microseconds in ``1h30m``, ``7d``, ``500ms``; None: it is no duration."""
+    if len(text) > CHARACTERS_MAX:
+        return None
     total, at = 0.0, 0
     for part in _DURATION.finditer(text):
         if part.start() != at:
@@ -60,7 +62,7 @@ def duration_ms(text: str, option: str) -> int:
 
 def size_bytes(text: str, option: str) -> int:
     """Bytes for an option: ``512MiB``, ``1GB``, ``4096``; ends the command if it is none."""
-    found = _SIZE.fullmatch(text.strip())
+    found = _SIZE.fullmatch(text.strip()) if len(text) <= CHARACTERS_MAX else None
     unit = found[2].lower() if found is not None else ""
     if found is None or unit not in _SIZE_BYTES:
         fail(f"{option}: {text!r} is no size; write it like 512MiB, 1GB or 4096", Exit.USAGE)
@@ -108,7 +110,7 @@ def point(text: str, option: str) -> Point:
     text = text.strip()
     if text in ("earliest", "latest"):
         return Point(name=text)
-    if text.isdecimal() and len(text) < DIGITS_MAX and int(text) <= OFFSET_MAX:
+    if text.isdecimal() and len(text) <= CHARACTERS_MAX and int(text) <= OFFSET_MAX:
         return Point(offset=int(text))
     if text.isdecimal():
         fail(f"{option}: offsets end at {OFFSET_MAX}, {text:.40} lies beyond", Exit.USAGE)

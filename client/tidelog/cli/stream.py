@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -15,24 +14,24 @@ import tidelog
 from tidelog.admin import LOST_STATES
 from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._errors import Exit, fail
-from tidelog.cli._output import OUTPUT, Output, console, example, facts, print_json, table
+from tidelog.cli._output import OUTPUT, Output, console, example, print_json, table
+from tidelog.cli._stream_output import as_json, retention_text, show
 from tidelog.cli._values import (
     UNLIMITED,
     duration_ms,
-    show_bytes,
-    show_duration_ms,
-    show_time_us,
     size_bytes,
 )
 from tidelog.model import (
     Durability,
     NatsAck,
-    Retention,
     StreamConfig,
     StreamDescription,
     StreamSettings,
     id_text,
 )
+
+VERSION_MAX = (1 << 63) - 1
+"""They travel in 64 bits."""
 
 EXAMPLES = {
     "create": "tidelog stream create orders --subject 'orders.>' --partitions 1 --retention-age 30d",
@@ -147,7 +146,7 @@ def create(
     if validate_only and output is Output.TABLE:
         console().print(f"{name} can be created like this; nothing was changed", markup=False)
         return
-    _show(stream, output)
+    show(stream, output)
 
 
 @app.command("list", epilog=example(EXAMPLES["list"]))
@@ -159,12 +158,12 @@ def list_(
     """List streams."""
     found = connected(server, lambda client: client.list_streams(pattern))
     if output is Output.JSON:
-        print_json([_json(stream) for stream in found])
+        print_json([as_json(stream) for stream in found])
         return
     rows = [
         (
             stream.name, stream.config.subject, len(stream.partitions), stream.config.replication_factor,
-            stream.config.durability, _retention_text(stream.config.retention),
+            stream.config.durability, retention_text(stream.config.retention),
         )
         for stream in found
     ]  # fmt: skip
@@ -190,7 +189,7 @@ def describe(name: str = NAME, server: str = SERVER, output: Output = OUTPUT) ->
         return stream, await client.offsets(name, led), states
 
     stream, offsets, states = connected(server, ask)
-    _show(stream, output, offsets, states)
+    show(stream, output, offsets, states)
 
 
 @app.command(epilog=example(EXAMPLES["edit"]))
@@ -212,7 +211,7 @@ def edit(
         None,
         "--expected-version",
         min=0,
-        max=(1 << 63) - 1,
+        max=VERSION_MAX,
         help="Refuse if the stream has changed since this version.",
     ),
     server: str = SERVER,
@@ -241,7 +240,7 @@ def edit(
             version = present.version if version is None else version
         return await client.alter_stream(name, settings=changed, expected_version=version)
 
-    _show(connected(server, change), output)
+    show(connected(server, change), output)
 
 
 @app.command(epilog=example(EXAMPLES["delete"]))
@@ -308,102 +307,3 @@ def _labels(given: Sequence[str] | None) -> dict[str, str]:
             fail(f"--label: {name!r} is given twice", Exit.USAGE)
         found[name] = value
     return found
-
-
-# --- what is shown
-
-
-def _show(
-    stream: StreamDescription,
-    output: Output,
-    offsets: dict[int, tuple[int, int]] | None = None,
-    states: Mapping[int, str] = MappingProxyType({}),
-) -> None:
-    if output is Output.JSON:
-        print_json(_json(stream, offsets, states))
-        return
-    config = stream.config
-    screen = console()
-    screen.print(
-        facts(
-            [
-                ("name", stream.name),
-                ("id", id_text(stream.stream_id)),
-                ("version", stream.version),
-                ("created", show_time_us(stream.created_us)),
-                ("subject", config.subject or "none"),
-                ("copies", f"{config.replication_factor} (at least {config.min_insync_effective} in sync)"),
-                ("durability", config.durability),
-                ("retention", _retention_text(config.retention)),
-                (
-                    "segments",
-                    f"{show_bytes(config.segment_bytes)}, {show_duration_ms(config.segment_age_ms)}",
-                ),
-                ("batch", f"at most {show_bytes(config.batch_bytes_max)}"),
-                ("NATS answers", config.nats_ack),
-                ("dedupe", f"{show_duration_ms(config.dedupe_window_ms)}, {config.dedupe_count_max} ids"),
-                *((f"label {name}", value) for name, value in stream.labels.items()),
-            ]
-        )
-    )
-    screen.print()
-    columns = ["partition", "leader", "epoch", "replicas", "in sync"]
-    rows: list[list[object]] = [
-        [
-            p.partition, "none" if p.leader is None else p.leader, p.leader_epoch,
-            ", ".join(map(str, p.replicas)), ", ".join(map(str, p.isr)),
-        ]
-        for p in stream.partitions
-    ]  # fmt: skip
-    if offsets is not None:
-        columns += ["state", "start", "end", "records"]
-        for row, partition in zip(rows, stream.partitions, strict=True):
-            start, end = offsets.get(partition.partition, (None, None))
-            count = None if start is None or end is None else end - start
-            row += [_state(states.get(partition.partition)), start, end, count]
-    screen.print(table(columns, rows, right=("start", "end", "records")))
-
-
-def _state(state: str | None) -> str | None:
-    return f"lost, {state}" if state in LOST_STATES else state
-
-
-def _retention_text(retention: Retention) -> str:
-    parts = []
-    if retention.age_ms is not None:
-        parts.append(show_duration_ms(retention.age_ms))
-    if retention.bytes is not None:
-        parts.append(show_bytes(retention.bytes))
-    if retention.messages is not None:
-        parts.append(f"{retention.messages} records")
-    return ", ".join(parts) or UNLIMITED
-
-
-def _json(
-    stream: StreamDescription,
-    offsets: dict[int, tuple[int, int]] | None = None,
-    states: Mapping[int, str] = MappingProxyType({}),
-) -> dict[str, Any]:
-    config = stream.config
-    settings: dict[str, Any] = {name: getattr(config, name) for name in StreamConfig.__dataclass_fields__}
-    settings["retention"] = {name: getattr(config.retention, name) for name in Retention.__dataclass_fields__}
-    partitions: list[dict[str, Any]] = []
-    for p in stream.partitions:
-        found: dict[str, Any] = {
-            "partition": p.partition, "leader": p.leader, "leader_epoch": p.leader_epoch,
-            "partition_epoch": p.partition_epoch, "replicas": list(p.replicas), "isr": list(p.isr),
-        }  # fmt: skip
-        if offsets is not None and p.partition in offsets:
-            found["log_start_offset"], found["high_watermark"] = offsets[p.partition]
-        if p.partition in states:
-            found["state"] = states[p.partition]
-        partitions.append(found)
-    return {
-        "name": stream.name,
-        "stream_id": id_text(stream.stream_id),
-        "version": stream.version,
-        "created": show_time_us(stream.created_us),
-        "labels": dict(stream.labels),
-        "config": settings,
-        "partitions": partitions,
-    }

@@ -30,10 +30,11 @@ from tidelog.model.descriptions import (
 )
 from tidelog.model.identifiers import id_bytes, id_text
 from tidelog.model.names import validate_labels, validate_stream_name, validate_subject_pattern
-from tidelog.model.record import Headers, Position, Receipt, Record
+from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
 
 __all__ = [
     "DAY_MS",
+    "OFFSET_MAX",
     "BrokerDescription",
     "ClusterDescription",
     "Durability",

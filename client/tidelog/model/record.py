@@ -65,6 +65,10 @@ class Receipt(NamedTuple):
         return f"<Receipt partition={self.partition} offset={offsets} epoch={self.leader_epoch}{again}>"
 
 
+OFFSET_MAX = (1 << 63) - 1
+"""Offsets travel in 64 bits with a sign."""
+
+
 class Position(NamedTuple):
     """Where a reader stands (R13)."""
 
