@@ -61,6 +61,13 @@ CASES = [
         Exit.USAGE,
         "3072",
     ),
+    Case(
+        "a size of too many digits",
+        ("stream", "edit", "STREAM", "--segment-bytes", "9" * 400),
+        Exit.USAGE,
+        "99",
+    ),
+    Case("an age of too many digits", ("consume", "STREAM", "--from", "9" * 400 + "d"), Exit.USAGE, "99"),
     Case("a host that is none", ("dev", "--host", "0.0.0.0"), Exit.USAGE, "0.0.0.0"),
     Case("a host elsewhere", ("dev", "--host", "192.0.2.7"), Exit.USAGE, "192.0.2.7"),
     Case("a broker that is down", ("stream", "list", "-s", "127.0.0.1:1"), Exit.UNAVAILABLE, "127.0.0.1:1"),
