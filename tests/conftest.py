@@ -19,9 +19,11 @@ settings.load_profile("tidelog")
 # for whoever asks first; nobody would close it. Once told that there is none, asyncio makes none.
 asyncio.set_event_loop(None)
 
-# A script that runs the tests in its background has them ignore Ctrl-C, and so has every program they start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A script that runs the tests in its background, or nohup, has them ignore signals, and so has every program
+# they start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # Spark's processes live for seconds: compiling their code well costs more than it saves. What Spark reads
 # from the environment reaches those of the demo and of jobs too.
