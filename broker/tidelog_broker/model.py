@@ -13,6 +13,12 @@ import msgspec
 
 from tidelog_broker.errors import DataDirectoryError
 
+PAYLOAD_BYTES_MAX = 64 << 20
+"""Of one entry. A longer payload is refused before it is written, and not believed when it is read."""
+
+DIRECTORY_ID_BYTES = 16
+"""A UUID."""
+
 
 class EntryType(IntEnum):
     """What an entry's payload is; the numbers are a file format."""
@@ -35,21 +41,22 @@ class Entry(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+class Voter(msgspec.Struct, frozen=True):
+    """A broker together with its disk: with another disk it is another voter (M2)."""
+
+    broker_id: int
+    directory_id: bytes
+    """`DIRECTORY_ID_BYTES`."""
+
+
 class HardState(NamedTuple):
     """What a voter must not forget (Raft, figure 2)."""
 
     term: int = 0
-    vote: int | None = None
-    """The broker that got this one's vote in `term`; None: nobody."""
+    vote: Voter | None = None
+    """Who got this one's vote in `term`; None: nobody."""
     commit: int = 0
     """Everything up to this index is committed; may lag behind the truth."""
-
-
-class Voter(msgspec.Struct, frozen=True):
-    """A broker together with its disk: with another disk it is another voter."""
-
-    broker_id: int
-    directory_id: bytes
 
 
 class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,9 @@ from tidelog_broker.storage.raft_recovery import open_raft_log
 from tidelog_broker.storage.reserve import Reserve
 
 RAFT = "/data/raft"
-VOTERS = Configuration((Voter(0, b"d" * 16),))
+ME = Voter(0, b"d" * 16)
+OTHER = Voter(3, b"e" * 16)
+VOTERS = Configuration((ME,))
 SEGMENT_BYTES = 1000
 
 
@@ -21,7 +23,7 @@ def new_disk() -> FakeDisk:
     disk = FakeDisk()
     disk.make_dir("/data")
     disk.sync_dir("/")
-    create_raft_log(disk, RAFT, HardState(term=1, vote=0), [entry(1)])
+    create_raft_log(disk, RAFT, HardState(term=1, vote=ME), [entry(1)])
     return disk
 
 

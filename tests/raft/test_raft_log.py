@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from raft.samples import RAFT, VOTERS, append, content, entry, names, new_disk, open_log
+from raft.samples import ME, OTHER, RAFT, VOTERS, append, content, entry, names, new_disk, open_log
 from simulator.disk import FakeDisk
 from tidelog_broker.errors import DataDirectoryError, StorageFailure
 from tidelog_broker.model import HardState
@@ -21,7 +21,7 @@ def test_what_was_synced_is_there_after_a_crash() -> None:
 
     assert content(log) == [entry(1), entry(2), entry(3)]
     assert (log.first_index, log.last_index, log.durable_index) == (1, 3, 3)
-    assert log.hard_state == HardState(term=1, vote=0)
+    assert log.hard_state == HardState(term=1, vote=ME)
 
 
 def test_what_was_only_appended_is_not_yet_durable() -> None:
@@ -80,7 +80,7 @@ def test_the_vote_survives_a_crash() -> None:
     disk = new_disk()
     log = open_log(disk)
 
-    log.save_hard_state(HardState(term=7, vote=3, commit=1))
+    log.save_hard_state(HardState(term=7, vote=OTHER, commit=1))
     log.save_hard_state(HardState(term=8, vote=None, commit=1))
 
     assert open_log(disk.crash()).hard_state == HardState(term=8, vote=None, commit=1)
@@ -253,7 +253,7 @@ def test_a_log_that_ends_before_the_saved_commit_is_damaged_even_at_an_entrys_en
     disk = new_disk()
     log = open_log(disk)
     append(log, 2, 3)
-    log.save_hard_state(HardState(term=1, vote=0, commit=3))
+    log.save_hard_state(HardState(term=1, vote=ME, commit=3))
     torn(disk, 64)
 
     with pytest.raises(DataDirectoryError, match="ends at entry 2, though entry 3 was committed"):
@@ -264,7 +264,7 @@ def test_an_invalid_entry_that_was_committed_is_damage() -> None:
     disk = new_disk()
     log = open_log(disk)
     append(log, 2)
-    log.save_hard_state(HardState(term=1, vote=0, commit=2))
+    log.save_hard_state(HardState(term=1, vote=ME, commit=2))
     torn(disk, 5)
 
     with pytest.raises(DataDirectoryError, match="everything up to entry 2 was committed"):
@@ -359,7 +359,7 @@ def test_the_reserve_keeps_the_log_alive_on_a_full_disk() -> None:
 
     for index in range(2, 30):
         append(log, index)
-    log.save_hard_state(HardState(term=2, vote=0, commit=29))
+    log.save_hard_state(HardState(term=2, vote=ME, commit=29))
     log.save_snapshot(VOTERS, 29, b"image")
 
     assert disk.file_size("/data/reserve") == 0

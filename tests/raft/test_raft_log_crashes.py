@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from raft.samples import VOTERS, content, entry, new_disk, open_log
+from raft.samples import ME, OTHER, VOTERS, content, entry, new_disk, open_log
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Entry, HardState
@@ -59,7 +59,7 @@ def live(log: RaftLog, truth: Truth, rng: random.Random, steps: int) -> None:
                 truth.durable = log.last_index
             case "vote":
                 term += 1
-                state = HardState(term, rng.choice((None, 0, 2)), log.hard_state.commit)
+                state = HardState(term, rng.choice((None, ME, OTHER)), log.hard_state.commit)
                 truth.hard_states.append(state)
                 log.save_hard_state(state)
                 truth.hard_states = [state]
@@ -78,7 +78,7 @@ def live(log: RaftLog, truth: Truth, rng: random.Random, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_crash_before_any_operation_loses_nothing_durable_and_invents_nothing(seed: int) -> None:
     disk = new_disk()
-    truth = Truth(written=[entry(1)], hard_states=[HardState(term=1, vote=0)])
+    truth = Truth(written=[entry(1)], hard_states=[HardState(term=1, vote=ME)])
     log = open_log(disk)
     luck = random.Random(seed)
     crashes = 0
@@ -108,7 +108,7 @@ def test_a_crash_before_any_operation_loses_nothing_durable_and_invents_nothing(
 def test_recovery_that_is_cut_off_can_be_repeated(seed: int) -> None:
     rng = random.Random(seed)
     disk = new_disk()
-    truth = Truth(written=[entry(1)], hard_states=[HardState(term=1, vote=0)])
+    truth = Truth(written=[entry(1)], hard_states=[HardState(term=1, vote=ME)])
     log = open_log(disk)
     live(log, truth, rng, steps=30)
     group = [entry(index, 99, 3000) for index in range(log.last_index + 1, log.last_index + 6)]
@@ -164,7 +164,7 @@ def test_a_log_that_was_never_made_whole_is_not_opened() -> None:
         disk.sync_dir("/")
         disk.crash_at = disk.operations + number
         try:
-            create_raft_log(disk, "/data/raft", HardState(1, 0), [entry(1)])
+            create_raft_log(disk, "/data/raft", HardState(1, ME), [entry(1)])
         except CrashPoint:
             after = disk.crash(random.Random(number))
             try:

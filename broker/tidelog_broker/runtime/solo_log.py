@@ -41,12 +41,13 @@ def format_solo(files: Files, path: str, *, cluster_id: bytes, broker_id: int, d
 
     Raises `DataDirectoryError` if it is one already or cannot be written.
     """
-    voters = Configuration(voters=(Voter(broker_id, directory_id),))
+    me = Voter(broker_id, directory_id)
+    voters = Configuration(voters=(me,))
     entries = [
         Entry(1, FIRST_TERM, EntryType.CONFIGURATION, voters.encode()),
         Entry(2, FIRST_TERM, EntryType.COMMAND, encode_command(FormatCluster(cluster_id))),
     ]
-    state = HardState(term=FIRST_TERM, vote=broker_id, commit=len(entries))
+    state = HardState(term=FIRST_TERM, vote=me, commit=len(entries))
     DataDirectory.format(
         files,
         path,

@@ -6,8 +6,9 @@ Entry: magic ``TLE1``, payload length (u32), CRC-32C of all but itself (u32), ty
 is what tells a torn tail from rot: an invalid entry that a later one calls durable was
 whole once.
 
-Hard state: magic ``TLH1``, flags (u32; bit 0: there is a vote), term (u64), commit
-(u64), vote (u32), CRC-32C of all before (u32).
+Hard state: magic ``TLH1``, flags (u32; bit 0: there is a vote; bit 1: its directory
+follows), term (u64), commit (u64), the vote's broker (u32), its directory id (16 bytes, if
+bit 1 is set), CRC-32C of all before (u32). The first version wrote no directory.
 
 Snapshot: magic ``TLS1``, length of the configuration (u32), index (u64), term (u64),
 length of the image (u64), configuration, image, CRC-32C of all before (u32).
@@ -19,18 +20,28 @@ import struct
 from typing import NamedTuple
 
 from tidelog.records.checksum import crc32c
-from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot
+from tidelog_broker.model import (
+    DIRECTORY_ID_BYTES,
+    PAYLOAD_BYTES_MAX,
+    Configuration,
+    Entry,
+    EntryType,
+    HardState,
+    Snapshot,
+    Voter,
+)
 
 ENTRY_MAGIC = b"TLE1"
 ENTRY_ALIGNMENT = 8
-PAYLOAD_BYTES_MAX = 64 << 20
-"""A longer payload is refused before it is written, and not believed when it is read."""
+UNKNOWN_DIRECTORY = b""
+"""Of a vote that was written without one."""
 
 _ENTRY = struct.Struct("<4sIIB3xQQQ")
 _HARD_STATE = struct.Struct("<4sIQQI")
 _SNAPSHOT = struct.Struct("<4sIQQQ")
 _CRC = struct.Struct("<I")
 _HAS_VOTE = 1
+_HAS_DIRECTORY = 2
 _TYPES = {int(kind): kind for kind in EntryType}
 
 
@@ -91,17 +102,25 @@ def find_entries(data: bytes, position: int) -> list[Frame]:
 
 
 def pack_hard_state(state: HardState) -> bytes:
-    flags = 0 if state.vote is None else _HAS_VOTE
-    head = _HARD_STATE.pack(b"TLH1", flags, state.term, state.commit, state.vote or 0)
+    flags, broker_id, directory_id = 0, 0, UNKNOWN_DIRECTORY
+    if state.vote is not None:
+        flags, broker_id, directory_id = _HAS_VOTE, state.vote.broker_id, state.vote.directory_id
+    if directory_id != UNKNOWN_DIRECTORY:
+        assert len(directory_id) == DIRECTORY_ID_BYTES, state
+        flags |= _HAS_DIRECTORY
+    head = _HARD_STATE.pack(b"TLH1", flags, state.term, state.commit, broker_id) + directory_id
     return head + _CRC.pack(crc32c(head))
 
 
 def unpack_hard_state(data: bytes) -> HardState | None:
-    """None: the bytes are not what `pack_hard_state` made."""
-    if len(data) != _HARD_STATE.size + _CRC.size or not _checked(data):
+    """None: the bytes are not what `pack_hard_state` makes or the first version made."""
+    if len(data) < _HARD_STATE.size + _CRC.size or not _checked(data):
         return None
-    magic, flags, term, commit, vote = _HARD_STATE.unpack_from(data)
-    return HardState(term, vote if flags & _HAS_VOTE else None, commit) if magic == b"TLH1" else None
+    magic, flags, term, commit, broker_id = _HARD_STATE.unpack_from(data)
+    directory_id = data[_HARD_STATE.size : -_CRC.size]
+    if magic != b"TLH1" or len(directory_id) != (DIRECTORY_ID_BYTES if flags & _HAS_DIRECTORY else 0):
+        return None
+    return HardState(term, Voter(broker_id, directory_id) if flags & _HAS_VOTE else None, commit)
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:

@@ -4,76 +4,32 @@
 - ``hard-state`` term, vote and commit, replaced atomically
 - ``snapshot-<index>-<term>``  images; the newest two are kept, and the entries behind the
   older of them, so that one damaged snapshot is not the end
+- ``install-<index>-<term>``  an image that is taking the place of the log: `raft_install`
 
 Bytes: `raft_format`. What a start makes of a torn or damaged log: `raft_recovery`. The
-files are synced by their own descriptors and never wait for records. Blocking, and for
-one caller at a time.
+files are synced by their own descriptors and never wait for records. Blocking. One thread
+at a time changes the log; others may read it meanwhile, so that a node need not wait for
+its disk to answer a peer.
 """
 
 from __future__ import annotations
 
-from array import array
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.model import Configuration, Entry, HardState, Snapshot
+from tidelog_broker.model import PAYLOAD_BYTES_MAX, Configuration, Entry, HardState, Snapshot
 from tidelog_broker.storage.files import File, Files, replace_file, write_all
-from tidelog_broker.storage.raft_format import (
-    PAYLOAD_BYTES_MAX,
-    pack_entry,
-    pack_hard_state,
-    pack_snapshot,
-    unpack_entry,
-)
+from tidelog_broker.storage.raft_format import pack_entry, pack_hard_state, pack_snapshot, unpack_entry
+from tidelog_broker.storage.raft_install import abandon_install, finish_install
+from tidelog_broker.storage.raft_segment import RaftSegment, install_path, segment_path, snapshot_path
 from tidelog_broker.storage.reserve import Reserve
 
 SEGMENT_BYTES = 4 << 20
 """A segment is closed when it has grown past this."""
 
 SNAPSHOTS_KEPT = 2
-
-
-class RaftSegment:
-    """Where the entries of one file lie."""
-
-    __slots__ = ("base", "path", "positions", "size", "terms")
-
-    def __init__(self, folder: str, base: int) -> None:
-        self.base = base
-        """Index of its first entry, there or not."""
-        self.path = segment_path(folder, base)
-        self.size = 0
-        self.positions = array("Q")
-        self.terms = array("Q")
-
-    @property
-    def next_index(self) -> int:
-        return self.base + len(self.positions)
-
-    def add(self, entry: Entry, position: int, end: int) -> None:
-        self.positions.append(position)
-        self.terms.append(entry.term)
-        self.size = end
-
-    def cut(self, index: int) -> None:
-        """Forgets the entries from `index` on."""
-        count = index - self.base
-        self.size = self.positions[count] if count < len(self.positions) else self.size
-        del self.positions[count:]
-        del self.terms[count:]
-
-    def position(self, index: int) -> int:
-        count = index - self.base
-        return self.positions[count] if count < len(self.positions) else self.size
-
-
-def segment_path(folder: str, base: int) -> str:
-    return f"{folder}/{base:020d}.log"
-
-
-def snapshot_path(folder: str, index: int, term: int) -> str:
-    return f"{folder}/snapshot-{index:020d}-{term:020d}"
 
 
 class RaftLog:
@@ -88,6 +44,7 @@ class RaftLog:
         segments: list[RaftSegment],
         snapshots: list[tuple[int, int]],
         snapshot: Snapshot | None,
+        configurations: Sequence[tuple[int, Configuration]],
         reserve: Reserve,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
@@ -101,9 +58,13 @@ class RaftLog:
         self._active: File = files.open(segments[-1].path)
         self._folder_dirty = False
         self._failed = False
+        self._lock = threading.Lock()
+        """Over where the entries lie; never held while the disk flushes."""
         self.hard_state = hard_state
         self.snapshot = snapshot
         """The newest whole one; None: none was taken yet."""
+        self.configurations = tuple(configurations)
+        """As found when it was opened, with indexes: the snapshot's, and each in the entries behind it."""
         self.last_index = segments[-1].next_index - 1
         self.durable_index = self.last_index
         """Everything up to here is on disk."""
@@ -128,18 +89,22 @@ class RaftLog:
         """The term of the entry at `index`; None: it is not there, or compacted away."""
         if index == 0:
             return 0
-        if self.first_index <= index <= self.last_index:
-            segment = self._segment_of(index)
-            return segment.terms[index - segment.base]
-        return next((term for at, term in self._snapshots if at == index), None)
+        with self._lock:
+            if self.first_index <= index <= self.last_index:
+                segment = self._segment_of(index)
+                return segment.terms[index - segment.base]
+            return next((term for at, term in self._snapshots if at == index), None)
 
     def entries(self, first: int, end: int, bytes_max: int = PAYLOAD_BYTES_MAX) -> list[Entry]:
         """The entries from `first` up to, without, `end`; fewer if they exceed `bytes_max`, at least one.
 
-        Raises `StorageFailure` if one of them is damaged.
+        None if they are compacted away. Raises `StorageFailure` if one of them is damaged.
         """
-        assert self.first_index <= first, (first, self)
-        assert end <= self.last_index + 1, (end, self)
+        with self._lock:
+            assert end <= self.last_index + 1, (end, self)
+            return self._entries(first, end, bytes_max) if first >= self.first_index else []
+
+    def _entries(self, first: int, end: int, bytes_max: int) -> list[Entry]:
         found: list[Entry] = []
         room = bytes_max
         while first < end:
@@ -157,6 +122,27 @@ class RaftLog:
                 break
         return found
 
+    def save(self, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None) -> None:
+        """All that a node wants kept before it speaks, durable when it returns, and in this order.
+
+        `snapshot` takes the place of the whole log. `entries` replace what differs from them
+        and all behind that; what is here already is not touched, because it may have been
+        acknowledged. Raises OSError, and then nothing is lost but what was to be replaced,
+        and the same call may be repeated; raises `StorageFailure`.
+        """
+        self._alive()
+        if snapshot is not None:
+            self._install(snapshot)
+        known = 0
+        while known < len(entries) and self.term(entries[known].index) == entries[known].term:
+            known += 1
+        if known < len(entries):
+            self.truncate_suffix(entries[known].index)
+            self.append(entries[known:])
+        self.sync()
+        if hard_state is not None:
+            self.save_hard_state(hard_state)
+
     def append(self, entries: Sequence[Entry]) -> None:
         """Writes entries behind the last one; they count when `sync` returns.
 
@@ -173,9 +159,10 @@ class RaftLog:
             self._reserve.run(self._roll)
         self._reserve.run(lambda: self._write(buffers))
         segment = self._segments[-1]
-        for entry, buffer in zip(entries, buffers, strict=True):
-            segment.add(entry, segment.size, segment.size + len(buffer))
-        self.last_index = entries[-1].index
+        with self._lock:
+            for entry, buffer in zip(entries, buffers, strict=True):
+                segment.add(entry, segment.size, segment.size + len(buffer))
+            self.last_index = entries[-1].index
 
     def sync(self) -> None:
         """Makes everything that was appended durable; raises `StorageFailure`, and is not tried again."""
@@ -203,7 +190,6 @@ class RaftLog:
         if first > self.last_index:
             return
         self._durably(lambda: self._truncate(first))
-        self.last_index = first - 1
         self.durable_index = first - 1
 
     def save_snapshot(self, configuration: Configuration, index: int, data: bytes) -> None:
@@ -218,8 +204,9 @@ class RaftLog:
         snapshot = Snapshot(index, term, configuration, data)
         path, packed = snapshot_path(self._folder, index, term), pack_snapshot(snapshot)
         self._reserve.run(lambda: replace_file(self._files, path, packed))
-        self._snapshots.append((index, term))
-        self.snapshot = snapshot
+        with self._lock:
+            self._snapshots.append((index, term))
+            self.snapshot = snapshot
         self._compact()
 
     def close(self) -> None:
@@ -231,12 +218,39 @@ class RaftLog:
         oldest = self._snapshots[-SNAPSHOTS_KEPT][0]
         # Oldest first, and each on disk before the next, so that a crash leaves no hole.
         while len(self._segments) > 1 and self._segments[1].base <= oldest + 1:
-            self._files.remove(self._segments[0].path)
+            with self._lock:
+                self._files.remove(self._segments[0].path)
+                del self._segments[0]
             self._files.sync_dir(self._folder)
-            del self._segments[0]
         while len(self._snapshots) > SNAPSHOTS_KEPT:
             self._files.remove(snapshot_path(self._folder, *self._snapshots[0]))
-            del self._snapshots[0]
+            with self._lock:
+                del self._snapshots[0]
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """A leader's image in place of the log; see `raft_install`."""
+        if snapshot.index == self.snapshot_index:
+            # A call that is repeated.
+            return
+        assert snapshot.index > max(self.snapshot_index, self.hard_state.commit), (snapshot.index, self)
+        place = (self._folder, snapshot.index, snapshot.term)
+        path, packed = install_path(*place), pack_snapshot(snapshot)
+        try:
+            self._reserve.run(lambda: replace_file(self._files, path, packed))
+        except OSError:
+            self._durably(lambda: abandon_install(self._files, *place))
+            raise
+        self._active.close()
+        self._durably(lambda: finish_install(self._files, *place))
+        segment = RaftSegment(self._folder, snapshot.index + 1)
+        self._active = self._files.open(segment.path)
+        with self._lock:
+            self._segments = [segment]
+            self._snapshots = [(snapshot.index, snapshot.term)]
+            self.snapshot = snapshot
+            self.last_index = snapshot.index
+        self.durable_index = snapshot.index
+        self._folder_dirty = False
 
     def _roll(self) -> None:
         """Closes the active segment, which is never synced again, and begins the next."""
@@ -246,7 +260,8 @@ class RaftLog:
         file = self._files.open(segment.path, create=True)
         self._active.close()
         self._active = file
-        self._segments.append(segment)
+        with self._lock:
+            self._segments.append(segment)
         self._folder_dirty = True
 
     def _write(self, buffers: Sequence[bytes]) -> None:
@@ -266,13 +281,16 @@ class RaftLog:
         # Newest first, and each on disk before the next, so that a crash leaves no hole.
         while len(self._segments) > 1 and self._segments[-1].base >= first:
             self._active.close()
-            self._files.remove(self._segments[-1].path)
+            with self._lock:
+                self.last_index = self._segments[-1].base - 1
+                self._files.remove(self._segments[-1].path)
+                del self._segments[-1]
             self._files.sync_dir(self._folder)
-            del self._segments[-1]
             self._active = self._files.open(self._segments[-1].path)
-        segment = self._segments[-1]
-        segment.cut(first)
-        self._cut_back(segment.size)
+        with self._lock:
+            self._segments[-1].cut(first)
+            self.last_index = first - 1
+        self._cut_back(self._segments[-1].size)
         self._folder_dirty = False
 
     def _segment_of(self, index: int) -> RaftSegment:

@@ -12,15 +12,16 @@ What is cut off is kept in a ``.cut-…`` file, never overwritten.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
 
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.model import HardState, Snapshot
+from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
 from tidelog_broker.storage.files import Files, read_file, write_all
 from tidelog_broker.storage.raft_format import (
+    UNKNOWN_DIRECTORY,
     Frame,
     cut_short,
     find_entries,
@@ -28,13 +29,20 @@ from tidelog_broker.storage.raft_format import (
     unpack_hard_state,
     unpack_snapshot,
 )
-from tidelog_broker.storage.raft_log import SEGMENT_BYTES, RaftLog, RaftSegment, segment_path, snapshot_path
+from tidelog_broker.storage.raft_install import finish_install
+from tidelog_broker.storage.raft_log import SEGMENT_BYTES, RaftLog
+from tidelog_broker.storage.raft_segment import (
+    INSTALL_NAME,
+    SEGMENT_NAME,
+    SNAPSHOT_NAME,
+    RaftSegment,
+    segment_path,
+    snapshot_path,
+)
 from tidelog_broker.storage.reserve import Reserve
 
 log = structlog.get_logger(__name__)
 
-_SEGMENT = re.compile(r"(\d{20})\.log")
-_SNAPSHOT = re.compile(r"snapshot-(\d{20})-(\d{20})")
 _MEND = "restore the data directory from a backup"
 
 
@@ -53,33 +61,39 @@ def open_raft_log(
     is damaged or was never made.
     """
     hard_state = _hard_state(files, folder)
-    names = files.list(folder)
     # What the last run put here may be only page cache and unsynced names.
     files.sync_dir(folder)
+    _finish_installs(files, folder)
+    names = files.list(folder)
     snapshots = _load_snapshots(files, folder, names)
-    bases = sorted(int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name)))
+    bases = sorted(int(found[1]) for name in names if (found := SEGMENT_NAME.fullmatch(name)))
     if not bases:
         raise _damaged(f"{folder} holds no segment of the metadata log")
     segments: list[RaftSegment] = []
+    changes: list[Entry] = []
     term = 0
     for base in bases:
         expected = segments[-1].next_index if segments else base
         if base != expected:
             raise _damaged(f"{segment_path(folder, base)} begins where entry {expected} should stand")
         last = base == bases[-1]
-        segment, term = _recover_segment(files, folder, base, term, hard_state.commit, same_boot, last)
+        segment, term = _recover_segment(
+            files, folder, base, term, hard_state.commit, same_boot, last, changes
+        )
         segments.append(segment)
     _check_whole(folder, hard_state, segments, snapshots)
+    configurations = _configurations(snapshots.newest, changes)
     for name in names:
         if name.endswith(".tmp"):
             files.remove(f"{folder}/{name}")
     return RaftLog(
         files,
         folder,
-        hard_state=hard_state,
+        hard_state=_with_directory(hard_state, configurations),
         segments=segments,
         snapshots=snapshots.whole,
         snapshot=snapshots.newest,
+        configurations=configurations,
         reserve=reserve,
         segment_bytes=segment_bytes,
     )
@@ -95,11 +109,46 @@ def _hard_state(files: Files, folder: str) -> HardState:
     return state
 
 
+def _finish_installs(files: Files, folder: str) -> None:
+    """A leader's image that was taking the place of the log when the last run ended (`raft_install`)."""
+    for name in files.list(folder):
+        found = INSTALL_NAME.fullmatch(name)
+        if found is None:
+            continue
+        index, term = int(found[1]), int(found[2])
+        snapshot = unpack_snapshot(read_file(files, f"{folder}/{name}"))
+        if snapshot is None or (snapshot.index, snapshot.term) != (index, term):
+            raise _damaged(f"{folder}/{name}, which was taking the place of the log, fails its checksum")
+        finish_install(files, folder, index, term)
+
+
+def _configurations(snapshot: Snapshot | None, changes: Sequence[Entry]) -> list[tuple[int, Configuration]]:
+    """Who votes, with the index from which on: by the newest snapshot and the entries behind it."""
+    begun = 0 if snapshot is None else snapshot.index
+    found = [] if snapshot is None else [(snapshot.index, snapshot.configuration)]
+    later = [entry for entry in changes if entry.index > begun]
+    return [*found, *((entry.index, Configuration.decode(entry.payload)) for entry in later)]
+
+
+def _with_directory(state: HardState, configurations: Sequence[tuple[int, Configuration]]) -> HardState:
+    """The first version wrote of a vote only the broker; the newest list of voters says on which disk it is.
+
+    One that is not listed any more stays without: nobody else gets a vote in that term.
+    """
+    if state.vote is None or state.vote.directory_id != UNKNOWN_DIRECTORY or not configurations:
+        return state
+    _, newest = configurations[-1]
+    known: dict[int, Voter] = {voter.broker_id: voter for voter in newest.voters}
+    return state._replace(vote=known.get(state.vote.broker_id, state.vote))
+
+
 def _load_snapshots(files: Files, folder: str, names: list[str]) -> _Snapshots:
     """The snapshots that are whole; a damaged one is reported and left where it is."""
     newest: Snapshot | None = None
     whole: list[tuple[int, int]] = []
-    places = sorted((int(found[1]), int(found[2])) for name in names if (found := _SNAPSHOT.fullmatch(name)))
+    places = sorted(
+        (int(found[1]), int(found[2])) for name in names if (found := SNAPSHOT_NAME.fullmatch(name))
+    )
     for index, term in places:
         path = snapshot_path(folder, index, term)
         snapshot = unpack_snapshot(read_file(files, path))
@@ -112,9 +161,19 @@ def _load_snapshots(files: Files, folder: str, names: list[str]) -> _Snapshots:
 
 
 def _recover_segment(
-    files: Files, folder: str, base: int, term: int, commit: int, same_boot: bool, last: bool
+    files: Files,
+    folder: str,
+    base: int,
+    term: int,
+    commit: int,
+    same_boot: bool,
+    last: bool,
+    changes: list[Entry],
 ) -> tuple[RaftSegment, int]:
-    """The segment's valid entries, on disk; what is torn behind them is cut. With the last term."""
+    """The segment's valid entries, on disk; what is torn behind them is cut. With the last term.
+
+    Changes of the voters are added to `changes`.
+    """
     segment = RaftSegment(folder, base)
     file = files.open(segment.path)
     try:
@@ -133,6 +192,8 @@ def _recover_segment(
             break
         term = frame.entry.term
         segment.add(frame.entry, frame.position, frame.end)
+        if frame.entry.type is EntryType.CONFIGURATION:
+            changes.append(frame.entry)
     return segment, term
 
 

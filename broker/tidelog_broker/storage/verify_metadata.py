@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from tidelog_broker.storage.files import Files, read_file
 from tidelog_broker.storage.raft_format import (
     cut_short,
@@ -12,10 +10,8 @@ from tidelog_broker.storage.raft_format import (
     unpack_hard_state,
     unpack_snapshot,
 )
+from tidelog_broker.storage.raft_segment import INSTALL_NAME, SEGMENT_NAME, SNAPSHOT_NAME
 from tidelog_broker.storage.verify_log import Findings
-
-_SEGMENT = re.compile(r"(\d{20})\.log")
-_SNAPSHOT = re.compile(r"snapshot-(\d{20})-(\d{20})")
 
 
 def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
@@ -25,8 +21,10 @@ def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
         return 0
     names = files.list(folder)
     commit = _check_hard_state(files, folder, findings)
+    if _being_replaced(files, folder, names, findings):
+        return 0
     covered = _check_snapshots(files, folder, names, findings)
-    bases = sorted(int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name)))
+    bases = sorted(int(found[1]) for name in names if (found := SEGMENT_NAME.fullmatch(name)))
     if not bases:
         findings.problem(folder, "the metadata log has no segment")
         return 0
@@ -50,6 +48,18 @@ def verify_metadata(files: Files, folder: str, findings: Findings) -> int:
     return entries
 
 
+def _being_replaced(files: Files, folder: str, names: list[str], findings: Findings) -> bool:
+    """Whether a leader's image was taking the place of the log, which then counts for nothing."""
+    found = [name for name in names if INSTALL_NAME.fullmatch(name)]
+    for name in found:
+        path = f"{folder}/{name}"
+        if unpack_snapshot(read_file(files, path)) is None:
+            findings.problem(path, "the snapshot that was taking the place of the log fails its checksum")
+        else:
+            findings.note(path, "a snapshot is taking the place of the log; the next start finishes that")
+    return bool(found)
+
+
 def _check_hard_state(files: Files, folder: str, findings: Findings) -> int:
     """The commit index; 0 if it is not to be had."""
     path = f"{folder}/hard-state"
@@ -66,7 +76,7 @@ def _check_snapshots(files: Files, folder: str, names: list[str], findings: Find
     """The index of the newest whole snapshot; 0: there is none."""
     newest = 0
     for name in sorted(names):
-        found = _SNAPSHOT.fullmatch(name)
+        found = SNAPSHOT_NAME.fullmatch(name)
         if found is None:
             continue
         snapshot = unpack_snapshot(read_file(files, f"{folder}/{name}"))
