@@ -19,7 +19,7 @@ from tidelog.errors import (
 from tidelog.model import Durability, Retention, StreamConfig, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
-from tidelog_broker.core.metadata.commands import CreateStream, NewPartition
+from tidelog_broker.core.metadata.commands import ChangeBroker, CreateStream, NewPartition
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 
 
@@ -66,6 +66,36 @@ def test_new_streams_go_where_little_is() -> None:
 
     assert command is not None
     assert sorted(partition.leader for partition in command.partitions) == [0, 1, 1, 1]
+
+
+def test_new_partitions_go_to_brokers_that_are_there_and_welcome_them() -> None:
+    flags = [ChangeBroker(0, fenced=True), ChangeBroker(1, stopping=True), ChangeBroker(2, cordoned=True)]
+    image = applied(quorum_cluster(5), flags)
+
+    command = create(image, "orders", StreamSettings(replication_factor=2, partitions=4))
+
+    assert command is not None
+    assert all(set(partition.replicas) == {3, 4} for partition in command.partitions)
+    assert all(partition.leader_epoch == 1 for partition in command.partitions)
+
+
+def test_a_broker_that_is_away_for_a_moment_does_not_make_streams_with_fewer_copies() -> None:
+    image = applied(quorum_cluster(3), [ChangeBroker(1, fenced=True)])
+
+    with pytest.raises(Unavailable, match=r"3 copies need as many brokers, and \[1\] of those"):
+        create(image, "orders")
+    with pytest.raises(InvalidRequest, match="only 2 brokers are there"):
+        create(image, "orders", StreamSettings(replication_factor=4))
+    assert create(image, "orders", StreamSettings(replication_factor=2)) is not None
+
+
+def test_a_cordoned_broker_does_not_count_for_the_copies_of_a_new_stream() -> None:
+    image = applied(quorum_cluster(3), [ChangeBroker(1, cordoned=True)])
+
+    command = create(image, "orders")
+
+    assert command is not None
+    assert command.config.replication_factor == 2
 
 
 def test_creating_again_with_the_same_given_settings_is_success() -> None:

@@ -12,17 +12,22 @@ from tidelog.model import StreamConfig
 from tidelog_broker.core.metadata.commands import (
     AllocateProducerIds,
     AlterStream,
+    ChangeBroker,
     ChangePartitions,
     Command,
     DeleteStream,
     FormatCluster,
     NewPartition,
     PartitionChange,
+    ReplicaName,
+    ReplicasLost,
+    Suspect,
+    UnregisterBroker,
     decode_command,
     encode_command,
 )
 from tidelog_broker.core.metadata.delta import ImageDelta, delta_between
-from tidelog_broker.core.metadata.image import ClusterImage, LastKnown
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
 from tidelog_broker.errors import DataDirectoryError
 
@@ -36,10 +41,21 @@ EVERY_COMMAND: list[Command] = [
     ChangePartitions(
         (
             PartitionChange(identifier(1), 0, leader=None),
-            PartitionChange(identifier(1), 1, leader=2, unclean=True, isr=(2,), eligible=(0,)),
-            PartitionChange(identifier(2), 0, replicas=(1, 2), last_known=(LastKnown(1, 2, 3),)),
+            PartitionChange(identifier(1), 1, leader=2, unclean=True, isr=(2,)),
+            PartitionChange(identifier(2), 0, replicas=(1, 2, 0), adding=(1,), removing=(0,)),
         )
     ),
+    msgspec.structs.replace(
+        registered(2),
+        starts=7,
+        suspects=(Suspect(identifier(1), 0, 3, 44),),
+        lost=(ReplicaName(identifier(1), 1),),
+        changes=(PartitionChange(identifier(1), 0, leader=1),),
+    ),
+    ChangeBroker(1, identifier(5), fenced=True, changes=(PartitionChange(identifier(1), 0, leader=2),)),
+    ChangeBroker(1, stopping=False, cordoned=True),
+    UnregisterBroker(1, (PartitionChange(identifier(1), 0, leader=2),)),
+    ReplicasLost(1, identifier(5), (ReplicaName(identifier(1), 0),)),
 ]
 
 
@@ -83,6 +99,9 @@ def a_busy_image() -> ClusterImage:
             AllocateProducerIds(0, 1000),
             registered(1, 2),
             DeleteStream(identifier(7)),
+            ChangeBroker(2, fenced=True, cordoned=True),
+            ChangePartitions((PartitionChange(identifier(3), 0, replicas=(2, 1, 0), adding=(2,)),)),
+            msgspec.structs.replace(registered(0, 2), suspects=(Suspect(identifier(9), 0, 1, 7),), starts=2),
         ],
     )
 
@@ -101,6 +120,12 @@ def test_the_same_image_gives_the_same_bytes_whatever_its_history() -> None:
     behind = msgspec.structs.replace(behind, streams=behind.streams.set(identifier(2), stream))
 
     assert encode_image(behind) == encode_image(one)
+
+
+def test_a_broker_that_is_as_it_should_be_is_written_as_before_there_were_flags() -> None:
+    fields = msgspec.msgpack.decode(encode_image(solo_cluster()))["brokers"][0]
+
+    assert set(fields) == {"id", "incarnation", "directory_id", "listeners", "solo_epoch"}
 
 
 def test_a_snapshot_of_another_format_is_refused() -> None:

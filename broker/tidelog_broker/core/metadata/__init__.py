@@ -6,9 +6,23 @@ command).
 
 - `image`      the value: brokers, streams, partitions, producer-id blocks
 - `commands`   what an entry of the log can say, and its bytes
-- `apply`      image and command to the next image; refuses nothing
-- `decide`     image and request to commands, or a typed error; refuses everything that is wrong
-- `delta`      what differs between two images
-- `snapshot`   an image as bytes
-- `persistent` a map whose old versions stay valid
+- `snapshot`, `delta`, `persistent`  an image as bytes, what differs between two, the map under both
+
+From an entry to the next image; nothing is refused:
+
+- `apply`      image and command to the next image
+- `membership` what a broker's coming and going does to its replicas (R10)
+- `partition_change` one change at one partition
+- `eligibility` who is sure to hold everything committed (R6)
+
+From a request, or from nothing, to an entry; everything that is wrong is refused here:
+
+- `decide`       streams and producer ids
+- `registration` a broker says who it is, loses logs, or is gone for good (R10)
+- `elections`    who leads (R6)
+- `isr_changes`  who is in sync, as its leader proposes (R4)
+- `reassignment` replicas move
+- `liveness`, `reports`  who is alive, by heartbeats (M3) and by what others say (R14)
+- `upkeep`       what the controller does unasked
+- `quorum_plan`  who votes on the log itself (M1, M2)
 """

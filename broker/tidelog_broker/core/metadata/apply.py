@@ -1,21 +1,22 @@
 """Image and command to the next image: pure, cheap, and never a refusal (M4).
 
-What is wrong is refused before it is proposed, in `decide`. What stands in the log has
+What is wrong is refused before it is proposed, in `decide` and its neighbours. What stands in the log has
 happened; a command that no longer fits (its stream is gone) changes nothing, on every
 broker alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import assert_never
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, assert_never
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
+from tidelog_broker.core.metadata import eligibility, membership
 from tidelog_broker.core.metadata.commands import (
     AllocateProducerIds,
     AlterStream,
+    ChangeBroker,
     ChangePartitions,
     Command,
     CreateStream,
@@ -24,14 +25,16 @@ from tidelog_broker.core.metadata.commands import (
     NewPartition,
     PartitionChange,
     RegisterBroker,
+    ReplicasLost,
+    UnregisterBroker,
 )
 from tidelog_broker.core.metadata.image import (
-    BrokerImage,
     ClusterImage,
     PartitionImage,
     Share,
     StreamImage,
 )
+from tidelog_broker.core.metadata.partition_change import after_change
 
 
 def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
@@ -41,6 +44,12 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
             after = _format_cluster(image, command)
         case RegisterBroker():
             after = _register_broker(image, command)
+        case ChangeBroker():
+            after = _change_broker(image, command)
+        case UnregisterBroker():
+            after = _unregister_broker(image, command)
+        case ReplicasLost():
+            after = _replicas_lost(image, command)
         case CreateStream():
             after = _create_stream(image, command, index)
         case AlterStream():
@@ -50,7 +59,7 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
         case AllocateProducerIds():
             after = replace(image, next_producer_id=image.next_producer_id + command.count)
         case ChangePartitions():
-            after = _change_partitions(image, command)
+            after = _change_partitions(image, command.changes)
         case _:
             assert_never(command)
     return replace(after, version=index)
@@ -58,10 +67,10 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
 
 def share_of(streams: Iterable[StreamImage]) -> dict[int, Share]:
     """Replicas and leaders by broker, counted."""
-    shares: dict[int, Share] = {}
+    counts: Counts = {}
     for stream in streams:
-        _count(shares, stream.partitions, 1)
-    return dict(sorted(shares.items()))
+        _count(counts, stream.partitions, 1)
+    return _shares(counts)
 
 
 def _format_cluster(image: ClusterImage, command: FormatCluster) -> ClusterImage:
@@ -71,70 +80,29 @@ def _format_cluster(image: ClusterImage, command: FormatCluster) -> ClusterImage
 
 
 def _register_broker(image: ClusterImage, command: RegisterBroker) -> ClusterImage:
-    old = image.brokers.get(command.broker_id)
-    broker = BrokerImage(
-        id=command.broker_id,
-        incarnation=command.incarnation,
-        directory_id=command.directory_id,
-        listeners=command.listeners,
-        rack=command.rack,
-        solo_epoch=command.solo_epoch,
-    )
-    if old is not None and old.incarnation == command.incarnation:
-        broker = replace(broker, state=old.state)
-    brokers = dict(sorted({**image.brokers, broker.id: broker}.items()))
+    brokers, changed = membership.register(image, command)
     after = replace(image, brokers=brokers)
-    if old is None or old.incarnation != command.incarnation:
-        new_disk = old is not None and old.directory_id != command.directory_id
-        after = _each_partition(after, lambda stream, part: _restarted(stream, part, broker, new_disk))
-    return after
+    return _change_partitions(_put_all(after, changed), command.changes)
 
 
-def _restarted(
-    stream: StreamImage, partition: PartitionImage, broker: BrokerImage, new_disk: bool
-) -> PartitionImage:
-    """R10: a new incarnation leads nothing of before; R6: a new disk holds nothing of before."""
-    if broker.id not in partition.replicas:
-        return partition
-    after = partition
-    if after.leader == broker.id:
-        after = replace(after, leader=None)
-    if new_disk:
-        after = replace(
-            after,
-            isr=_without(after.isr, broker.id),
-            eligible=_without(after.eligible, broker.id),
-            last_known=tuple(known for known in after.last_known if known.broker != broker.id),
-        )
-    clean = broker.id in after.isr or broker.id in after.eligible
-    if broker.solo_epoch and after.leader is None and clean:
-        after = _elect(stream, after, broker.id, broker.solo_epoch)
-    if after == partition:
-        return partition
-    return replace(after, partition_epoch=partition.partition_epoch + 1)
+def _change_broker(image: ClusterImage, command: ChangeBroker) -> ClusterImage:
+    done = membership.change(image, command)
+    if done is None:
+        return image
+    brokers, changed = done
+    return _change_partitions(_put_all(replace(image, brokers=brokers), changed), command.changes)
 
 
-def _elect(
-    stream: StreamImage, partition: PartitionImage, leader: int, epoch_min: int, *, unclean: bool = False
-) -> PartitionImage:
-    """`leader` begins an epoch that is newer than any before it, at least `epoch_min`."""
-    isr = partition.isr if leader in partition.isr else (*partition.isr, leader)
-    return replace(
-        partition,
-        leader=leader,
-        leader_epoch=max(epoch_min, partition.leader_epoch + 1),
-        unclean=unclean,
-        isr=isr,
-        eligible=_still_eligible(stream, isr, partition.eligible),
-        last_known=(),
-    )
+def _unregister_broker(image: ClusterImage, command: UnregisterBroker) -> ClusterImage:
+    if command.broker_id not in image.brokers:
+        return image
+    brokers, changed = membership.unregister(image, command)
+    return _change_partitions(_put_all(replace(image, brokers=brokers), changed), command.changes)
 
 
-def _still_eligible(stream: StreamImage, isr: Sequence[int], eligible: Sequence[int]) -> tuple[int, ...]:
-    """R6: eligibility ends when the ISR is back at its minimum."""
-    if len(isr) >= stream.config.min_insync_effective:
-        return ()
-    return tuple(broker for broker in eligible if broker not in isr)
+def _replicas_lost(image: ClusterImage, command: ReplicasLost) -> ClusterImage:
+    changed = membership.lose(image, command)
+    return image if changed is None else _change_partitions(_put_all(image, changed), command.changes)
 
 
 def _create_stream(image: ClusterImage, command: CreateStream, index: int) -> ClusterImage:
@@ -159,10 +127,7 @@ def _alter_stream(image: ClusterImage, command: AlterStream, index: int) -> Clus
     if stream is None:
         return image
     after = replace(stream, config=command.config, version=index)
-    partitions = tuple(
-        replace(part, eligible=_still_eligible(after, part.isr, part.eligible)) if part.eligible else part
-        for part in stream.partitions
-    )
+    partitions = tuple(eligibility.reconfigured(after, partition) for partition in stream.partitions)
     return _put(image, replace(after, partitions=(*partitions, *_begin(command.new_partitions))))
 
 
@@ -182,100 +147,87 @@ def _delete_stream(image: ClusterImage, command: DeleteStream) -> ClusterImage:
     stream = image.streams.find(command.stream_id)
     if stream is None:
         return image
-    shares = dict(image.shares)
-    _count(shares, stream.partitions, -1)
+    counts = _counts(image.shares)
+    _count(counts, stream.partitions, -1)
     return replace(
         image,
         streams=image.streams.remove(stream.id),
         names=image.names.remove(stream.name),
-        shares=shares,
+        shares=_shares(counts),
         partition_count=image.partition_count - len(stream.partitions),
     )
 
 
-def _change_partitions(image: ClusterImage, command: ChangePartitions) -> ClusterImage:
-    changed: dict[bytes, list[PartitionImage]] = {}
-    for change in command.changes:
+def _change_partitions(image: ClusterImage, changes: Sequence[PartitionChange]) -> ClusterImage:
+    touched: dict[bytes, list[PartitionImage]] = {}
+    for change in changes:
         stream = image.streams.find(change.stream_id)
-        if stream is None or change.partition >= len(stream.partitions):
+        if stream is None or not 0 <= change.partition < len(stream.partitions):
             continue
-        partitions = changed.setdefault(stream.id, list(stream.partitions))
-        partitions[change.partition] = _changed(stream, partitions[change.partition], change)
+        partitions = touched.setdefault(stream.id, list(stream.partitions))
+        partitions[change.partition] = after_change(stream, partitions[change.partition], change)
     return _put_all(
         image,
         {
             stream_id: replace(image.streams[stream_id], partitions=tuple(partitions))
-            for stream_id, partitions in changed.items()
+            for stream_id, partitions in touched.items()
         },
     )
 
 
-def _changed(stream: StreamImage, partition: PartitionImage, change: PartitionChange) -> PartitionImage:
-    after = partition
-    if change.replicas is not UNSET:
-        after = replace(after, replicas=change.replicas)
-    if change.isr is not UNSET:
-        after = replace(after, isr=change.isr)
-    if change.eligible is not UNSET:
-        after = replace(after, eligible=change.eligible)
-    if change.last_known is not UNSET:
-        after = replace(after, last_known=change.last_known)
-    if change.leader is None:
-        after = replace(after, leader=None)
-    elif change.leader is not UNSET:
-        after = _elect(stream, after, change.leader, 1, unclean=change.unclean)
-    eligible = _still_eligible(stream, after.isr, after.eligible)
-    return replace(after, eligible=eligible, partition_epoch=partition.partition_epoch + 1)
-
-
-def _each_partition(
-    image: ClusterImage, change: Callable[[StreamImage, PartitionImage], PartitionImage]
-) -> ClusterImage:
-    changed: dict[bytes, StreamImage] = {}
-    for stream_id, stream in image.streams.items():
-        partitions = tuple(change(stream, partition) for partition in stream.partitions)
-        if any(new is not old for new, old in zip(partitions, stream.partitions, strict=True)):
-            changed[stream_id] = replace(stream, partitions=partitions)
-    return _put_all(image, changed)
-
-
 def _put_all(image: ClusterImage, changed: dict[bytes, StreamImage]) -> ClusterImage:
-    """With streams that are there already, changed; counts them anew if they are many."""
-    streams = image.streams.update(changed)
-    if len(changed) > len(image.streams) // 2:
-        shares = share_of(streams.values())
-    else:
-        shares = dict(image.shares)
-        for stream_id, stream in changed.items():
-            _count(shares, image.streams[stream_id].partitions, -1)
-            _count(shares, stream.partitions, 1)
-    return replace(image, streams=streams, shares=shares)
+    """With streams that are there already, changed; only what is another object is counted anew."""
+    if not changed:
+        return image
+    counts = _counts(image.shares)
+    for stream_id, stream in changed.items():
+        for old, new in zip(image.streams[stream_id].partitions, stream.partitions, strict=True):
+            if old is not new:
+                _recount(counts, old, new)
+    return replace(image, streams=image.streams.update(changed), shares=_shares(counts))
 
 
 def _put(image: ClusterImage, stream: StreamImage) -> ClusterImage:
     """With one stream, new or changed."""
     old = image.streams.find(stream.id)
-    shares = dict(image.shares)
+    counts = _counts(image.shares)
     if old is not None:
-        _count(shares, old.partitions, -1)
-    _count(shares, stream.partitions, 1)
+        _count(counts, old.partitions, -1)
+    _count(counts, stream.partitions, 1)
     return replace(
         image,
         streams=image.streams.set(stream.id, stream),
-        shares=shares,
+        shares=_shares(counts),
         partition_count=image.partition_count + len(stream.partitions) - (len(old.partitions) if old else 0),
     )
 
 
-def _count(shares: dict[int, Share], partitions: Sequence[PartitionImage], sign: int) -> None:
+Counts: TypeAlias = dict[int, list[int]]
+"""`Share`s in the making, by broker: lists, because most entries change many of few brokers."""
+
+
+def _counts(shares: dict[int, Share]) -> Counts:
+    return {broker: list(share) for broker, share in shares.items()}
+
+
+def _shares(counts: Counts) -> dict[int, Share]:
+    return {broker: Share(*count) for broker, count in sorted(counts.items()) if count[0]}
+
+
+def _count(counts: Counts, partitions: Iterable[PartitionImage], sign: int) -> None:
     for partition in partitions:
         for broker in partition.replicas:
-            share = shares.get(broker, Share())
-            leads = sign if broker == partition.leader else 0
-            shares[broker] = Share(share.replicas + sign, share.leaders + leads)
-            if not shares[broker].replicas:
-                del shares[broker]
+            counts.setdefault(broker, [0, 0])[0] += sign
+        if partition.leader is not None:
+            counts.setdefault(partition.leader, [0, 0])[1] += sign
 
 
-def _without(brokers: tuple[int, ...], broker: int) -> tuple[int, ...]:
-    return tuple(other for other in brokers if other != broker)
+def _recount(counts: Counts, old: PartitionImage, new: PartitionImage) -> None:
+    if old.replicas is not new.replicas:
+        _count(counts, (old,), -1)
+        _count(counts, (new,), 1)
+    elif old.leader != new.leader:
+        if old.leader is not None:
+            counts[old.leader][1] -= 1
+        if new.leader is not None:
+            counts[new.leader][1] += 1

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tidelog.model import Listener, StreamConfig
-from tidelog_broker.core.metadata.image import LastKnown
 from tidelog_broker.errors import DataDirectoryError
 
 FEATURE_LEVEL = 1
@@ -28,6 +27,43 @@ class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format
     feature_level: int = FEATURE_LEVEL
 
 
+class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What becomes of one partition; fields that are not set stay as they are.
+
+    Who is eligible or last known is nobody's to say: it follows from the rest (R6). A
+    change that sets nothing still takes the partition epoch forward, and so makes every
+    proposal void that is on its way (`isr_changes`).
+    """
+
+    stream_id: bytes
+    partition: int
+    replicas: tuple[int, ...] | UnsetType = UNSET
+    adding: tuple[int, ...] | UnsetType = UNSET
+    removing: tuple[int, ...] | UnsetType = UNSET
+    isr: tuple[int, ...] | UnsetType = UNSET
+    leader: int | UnsetType | None = UNSET
+    """A broker: it is elected, in a new epoch, after `isr` is what this says. None: nobody leads."""
+    unclean: bool = False
+    """Of an election: the new leader may lack committed records."""
+
+
+class ReplicaName(msgspec.Struct, frozen=True):
+    """One partition, of which a broker speaks as of its replica."""
+
+    stream_id: bytes
+    partition: int
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """A replica that may lack what it acknowledged, and what it has (R6)."""
+
+    stream_id: bytes
+    partition: int
+    leader_epoch: int
+    """Of its last record."""
+    log_end_offset: int
+
+
 class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="register"):
     """A process of a broker has started (R10); with the same incarnation: its facts changed."""
 
@@ -39,6 +75,46 @@ class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="regis
     solo_epoch: int = 0
     """Not 0: a cluster without a quorum. It leads, from this entry on and in this epoch,
     what it is in sync for."""
+    starts: int = 0
+    """The broker's own count of its starts on this disk; 0: it did not say."""
+    suspects: tuple[Suspect, ...] = ()
+    """Those of its replicas that leave ISR and eligible and are last known (R6)."""
+    lost: tuple[ReplicaName, ...] = ()
+    """Those that have no usable log: as with a new disk, for these partitions only."""
+    changes: tuple[PartitionChange, ...] = ()
+    """Elections decided on the image after the effects of the registration."""
+
+
+class ChangeBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="broker"):
+    """Fences, stops or cordons a broker, or ends that; ignored if another incarnation is registered."""
+
+    broker_id: int
+    incarnation: bytes = b""
+    """The one that is meant; empty: whichever is registered."""
+    fenced: bool | UnsetType = UNSET
+    """True: it leaves every ISR and leadership in this entry (R14, R6)."""
+    stopping: bool | UnsetType = UNSET
+    cordoned: bool | UnsetType = UNSET
+    changes: tuple[PartitionChange, ...] = ()
+    """Decided on the image after that."""
+
+
+class UnregisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="unregister"):
+    """A broker is gone for good: out of ISR, eligible and last known, and of the image (R6)."""
+
+    broker_id: int
+    changes: tuple[PartitionChange, ...] = ()
+    """Decided on the image after that."""
+
+
+class ReplicasLost(msgspec.Struct, frozen=True, omit_defaults=True, tag="lost"):
+    """A running broker had to set logs aside (DESIGN 4.2c); ignored if another incarnation is registered."""
+
+    broker_id: int
+    incarnation: bytes
+    partitions: tuple[ReplicaName, ...]
+    changes: tuple[PartitionChange, ...] = ()
+    """Decided on the image after that."""
 
 
 class NewPartition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,21 +156,6 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, omit_defaults=True, tag="
     count: int
 
 
-class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of one partition; fields that are not set stay as they are."""
-
-    stream_id: bytes
-    partition: int
-    replicas: tuple[int, ...] | UnsetType = UNSET
-    isr: tuple[int, ...] | UnsetType = UNSET
-    eligible: tuple[int, ...] | UnsetType = UNSET
-    last_known: tuple[LastKnown, ...] | UnsetType = UNSET
-    leader: int | UnsetType | None = UNSET
-    """A broker: it is elected, in a new epoch. None: nobody leads."""
-    unclean: bool = False
-    """Of an election: the new leader may lack committed records."""
-
-
 class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
     """Elections and changes of ISRs and replicas; one entry for thousands (M4)."""
 
@@ -104,6 +165,9 @@ class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="par
 Command: TypeAlias = (
     FormatCluster
     | RegisterBroker
+    | ChangeBroker
+    | UnregisterBroker
+    | ReplicasLost
     | CreateStream
     | AlterStream
     | DeleteStream

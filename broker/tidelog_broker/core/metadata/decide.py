@@ -29,7 +29,7 @@ from tidelog_broker.core.metadata.commands import (
     DeleteStream,
     NewPartition,
 )
-from tidelog_broker.core.metadata.image import BrokerState, ClusterImage, Share, StreamImage
+from tidelog_broker.core.metadata.image import ClusterImage, Share, StreamImage
 
 REPLICAS_PER_BROKER_MAX = 50_000
 """On average over the cluster; more partitions are refused."""
@@ -62,7 +62,8 @@ def create_stream(
         _same_or_refuse(existing, settings, labels or {})
         return None
     brokers = _loads(image)
-    config = settings.for_new_stream(len(brokers))
+    # A broker that is away for a moment must not make streams with fewer copies.
+    config = settings.for_new_stream(sum(not broker.cordoned for broker in image.brokers.values()))
     return CreateStream(
         stream_id=stream_id,
         name=name,
@@ -179,7 +180,7 @@ def _loads(image: ClusterImage) -> list[BrokerLoad]:
     """The brokers that may get new replicas."""
     loads = []
     for broker in image.brokers.values():
-        if broker.state is BrokerState.ACTIVE:
+        if broker.welcome:
             share = image.shares.get(broker.id, Share())
             loads.append(BrokerLoad(broker.id, broker.rack, share.replicas, share.leaders))
     if not loads:
@@ -190,6 +191,13 @@ def _loads(image: ClusterImage) -> list[BrokerLoad]:
 def _place(
     image: ClusterImage, brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int
 ) -> tuple[NewPartition, ...]:
+    away = [broker.id for broker in image.brokers.values() if not broker.cordoned and not broker.welcome]
+    if len(brokers) < replication_factor <= len(brokers) + len(away):
+        raise Unavailable(
+            f"{replication_factor} copies need as many brokers, and {away} of those that could hold one "
+            "are not there now; try again, or ask for fewer copies",
+            retry_after_ms=1000,
+        )
     placed = place(brokers, partitions, replication_factor)
     carried = sum(broker.replicas for broker in brokers)
     if carried + partitions * replication_factor > REPLICAS_PER_BROKER_MAX * len(brokers):

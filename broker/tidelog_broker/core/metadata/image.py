@@ -23,13 +23,12 @@ from tidelog_broker.core.metadata.persistent import PersistentMap
 
 
 class BrokerState(StrEnum):
-    ACTIVE = "active"
-    STOPPING = "stopping"
-    """On its way out: hands leadership over, joins no ISR."""
-    CORDONED = "cordoned"
-    """Gets no new replicas or leaders, stays in its ISRs."""
+    """What is shown of a broker that may be several of these at once: the weightiest."""
+
     FENCED = "fenced"
-    """Lost its session: in no ISR, leads nothing."""
+    STOPPING = "stopping"
+    CORDONED = "cordoned"
+    ACTIVE = "active"
 
 
 class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,10 +38,35 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
     directory_id: bytes
     listeners: tuple[Listener, ...] = ()
     rack: str = ""
-    state: BrokerState = BrokerState.ACTIVE
     solo_epoch: int = 0
     """The leader epoch of what it leads while it is a cluster without a quorum (R10): its
     start counter. 0: a quorum gives the epochs."""
+    starts: int = 0
+    """How often its process had started on this disk, by its own count; 0: it did not say."""
+    fenced: bool = False
+    """Lost its session: in no ISR, leads nothing."""
+    stopping: bool = False
+    """On its way out: hands leadership over, joins no ISR."""
+    cordoned: bool = False
+    """Gets no new replicas and, where another can lead, no leadership; stays in its ISRs."""
+
+    @property
+    def state(self) -> BrokerState:
+        if self.fenced:
+            return BrokerState.FENCED
+        if self.stopping:
+            return BrokerState.STOPPING
+        return BrokerState.CORDONED if self.cordoned else BrokerState.ACTIVE
+
+    @property
+    def welcome(self) -> bool:
+        """It may get new replicas, and leaders are better there than elsewhere."""
+        return not (self.fenced or self.stopping or self.cordoned)
+
+    @property
+    def may_join(self) -> bool:
+        """It may be taken into an ISR (R4)."""
+        return not (self.fenced or self.stopping)
 
     def describe(self) -> BrokerDescription:
         return BrokerDescription(
@@ -66,18 +90,43 @@ class LastKnown(msgspec.Struct, frozen=True):
 
 class PartitionImage(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: tuple[int, ...]
-    """Broker ids, the preferred leader first."""
+    """Broker ids, the preferred leader first. While a reassignment is on its way: those of the
+    target in its order, then those that are to leave."""
     isr: tuple[int, ...]
     leader: int | None = None
     leader_epoch: int = 0
     """Grows with each election; 0: never had a leader."""
-    unclean: bool = False
-    """This epoch began with a leader that may lack committed records."""
+    unclean_epoch: int = 0
+    """The newest that began with a leader that may lack committed records; 0: none did. Kept, so
+    that followers may truncate what was committed whoever leads by then (R1)."""
     partition_epoch: int = 0
     """Grows with each change of leader, ISR or replicas: the token of their compare-and-set."""
     eligible: tuple[int, ...] = ()
     """Not in the ISR, yet sure to hold everything committed (R6)."""
     last_known: tuple[LastKnown, ...] = ()
+    adding: tuple[int, ...] = ()
+    """Of `replicas`: those that a reassignment brings; it ends when all are in the ISR (KIP-455)."""
+    removing: tuple[int, ...] = ()
+    """Of `replicas`: those that leave when the reassignment ends."""
+
+    @property
+    def unclean(self) -> bool:
+        """The epoch of now began with a leader that may lack committed records."""
+        return self.unclean_epoch > 0 and self.unclean_epoch == self.leader_epoch
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once a reassignment has ended."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas from before a reassignment, if it is cancelled."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):

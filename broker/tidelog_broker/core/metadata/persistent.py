@@ -12,7 +12,7 @@ every process.
 from __future__ import annotations
 
 import zlib
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, TypeVar
 
 K = TypeVar("K", bound=bytes | str)
@@ -59,6 +59,9 @@ class PersistentMap(Mapping[K, V]):
 
     def items(self) -> ItemsView[K, V]:
         return _Items(self)
+
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
 
     def __repr__(self) -> str:
         return f"<PersistentMap of {self._count}>"
@@ -121,3 +124,13 @@ class _Items(ItemsView[K, V]):
     def __iter__(self) -> Iterator[tuple[K, V]]:
         for bucket in self._mapping._buckets:
             yield from bucket.items()
+
+
+class _Values(ValuesView[V]):
+    """`values` by bucket, likewise."""
+
+    _mapping: PersistentMap[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        for bucket in self._mapping._buckets:
+            yield from bucket.values()

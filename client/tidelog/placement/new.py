@@ -1,31 +1,12 @@
-"""Which brokers hold which partitions, and who should lead them: a pure decision.
-
-Used by brokers when streams are created or grow, and by whoever plans moves. In order
-of weight: the replicas of a partition lie in as many racks as there are, and evenly
-among them; every broker carries a like number of replicas; every broker leads a like
-number of partitions. What decides between equals is bytes, then the broker's id, so the
-same question always gets the same answer.
-"""
+"""Replicas and preferred leaders of partitions that are about to be made; `moves` is for those that are."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tidelog.errors import InvalidRequest
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerLoad:
-    """A broker that may get replicas, and what it carries already."""
-
-    broker_id: int
-    rack: str = ""
-    """Brokers of one rack fail together; empty is a rack like any other."""
-    replicas: int = 0
-    leaders: int = 0
-    bytes: int = 0
+from tidelog.placement.loads import BrokerLoad
 
 
 def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int) -> list[tuple[int, ...]]:

@@ -1,0 +1,175 @@
+"""R6: who leads a partition that has nobody, and how leadership moves while all is well.
+
+Decisions: each looks at an image and says which changes belong into the next entry. What
+an election does to ISR and eligible is `eligibility`'s.
+
+In order of preference: members of the ISR before eligible ones, brokers that are neither
+stopping nor cordoned before those that are, then the order of the replicas, the preferred
+leader first. An eligible member comes last because taking it truncates what the members
+of the ISR have beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound
+from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+
+CHANGES_MAX = 50_000
+"""Partitions in one entry. At some 60 bytes each that is 3 MB, far below what an entry may
+hold, and ten times the 5,000 leaders that one broker of a large cluster loses at once (M4)."""
+
+PartitionKey = tuple[bytes, int]
+"""Stream id and partition."""
+
+
+def candidates(image: ClusterImage, partition: PartitionImage, *, without: Collection[int] = ()) -> list[int]:
+    """Who may be elected without losing anything and is there, the best first."""
+    ranked = []
+    for clean, members in ((0, partition.isr), (1, partition.eligible)):
+        for member in members:
+            broker = image.brokers.get(member)
+            if broker is not None and not broker.fenced and member not in without:
+                ranked.append((clean, not broker.welcome, _place_of(partition, member), member))
+    ranked.sort()
+    return [member for *_, member in ranked]
+
+
+def elect(
+    image: ClusterImage,
+    partitions: Iterable[PartitionKey] | None = None,
+    *,
+    changes_max: int = CHANGES_MAX,
+) -> tuple[PartitionChange, ...]:
+    """A leader for each partition that has none and can get one; None: of all there are."""
+    changes: list[PartitionChange] = []
+    for stream, number, partition in _selected(image, partitions):
+        if partition.leader is None:
+            change = _election(image, stream, number, partition)
+            if change is not None:
+                changes.append(change)
+                if len(changes) >= changes_max:
+                    break
+    return tuple(changes)
+
+
+def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: int) -> ChangePartitions:
+    """`broker` leads with whatever it holds, by command only.
+
+    Raises `InvalidRequest` while somebody is there who has everything, or if `broker` cannot
+    lead; `StreamNotFound`, `PartitionNotFound`.
+    """
+    stream, partition = existing_partition(image, stream_id, number)
+    clean = candidates(image, partition)
+    if clean:
+        raise InvalidRequest(
+            f"broker {clean[0]} holds everything that was committed to {stream.name}/{number} and can lead; "
+            "an unclean election would lose records for nothing",
+            field="broker",
+        )
+    there = image.brokers.get(broker)
+    if broker not in partition.replicas or there is None or there.fenced:
+        raise InvalidRequest(
+            f"broker {broker} cannot lead {stream.name}/{number}: it has to be one of its replicas "
+            f"{list(partition.replicas)}, registered and not fenced",
+            field="broker",
+        )
+    return ChangePartitions((PartitionChange(stream_id, number, leader=broker, unclean=True),))
+
+
+def preferred(image: ClusterImage, changes_max: int = CHANGES_MAX) -> tuple[PartitionChange, ...]:
+    """Leadership back to the preferred leaders that are in sync and welcome it."""
+    changes: list[PartitionChange] = []
+    for stream, number, partition in _selected(image, None):
+        first = partition.replicas[0]
+        if partition.leader in (None, first) or first not in partition.isr:
+            continue
+        broker = image.brokers.get(first)
+        if broker is not None and broker.welcome:
+            changes.append(PartitionChange(stream.id, number, leader=first))
+            if len(changes) >= changes_max:
+                break
+    return tuple(changes)
+
+
+def hand_over(
+    image: ClusterImage, broker: int, changes_max: int = CHANGES_MAX
+) -> tuple[PartitionChange, ...]:
+    """Every leadership of `broker` to another member of the ISR that is not stopping; the ISR stays.
+
+    Not to an eligible member: nothing forces the change, and it would truncate.
+    """
+    changes: list[PartitionChange] = []
+    for stream, number, partition in _selected(image, None):
+        if partition.leader == broker:
+            heir = successor(image, partition)
+            if heir is not None:
+                changes.append(PartitionChange(stream.id, number, leader=heir))
+                if len(changes) >= changes_max:
+                    break
+    return tuple(changes)
+
+
+def successor(image: ClusterImage, partition: PartitionImage) -> int | None:
+    """Who takes over from a leader that is there and steps back; None: nobody better is in sync."""
+    for member in candidates(
+        image, partition, without=(partition.leader,) if partition.leader is not None else ()
+    ):
+        if member in partition.isr and not image.brokers[member].stopping:
+            return member
+    return None
+
+
+def existing_partition(
+    image: ClusterImage, stream_id: bytes, number: int
+) -> tuple[StreamImage, PartitionImage]:
+    """Raises `StreamNotFound`, `PartitionNotFound`."""
+    stream = image.streams.find(stream_id)
+    if stream is None:
+        raise StreamNotFound(f"there is no stream with the id {stream_id.hex()}")
+    if not 0 <= number < len(stream.partitions):
+        raise PartitionNotFound(
+            f"stream {stream.name!r} has the partitions 0 to {len(stream.partitions) - 1}, not {number}"
+        )
+    return stream, stream.partitions[number]
+
+
+def _election(
+    image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage
+) -> PartitionChange | None:
+    clean = candidates(image, partition)
+    if clean:
+        return PartitionChange(stream.id, number, leader=clean[0])
+    if partition.isr or partition.eligible or not partition.last_known:
+        # Somebody who has everything is awaited, or nobody said what it holds.
+        return None
+    best = max(
+        partition.last_known,
+        key=lambda known: (known.leader_epoch, known.log_end_offset, -_place_of(partition, known.broker)),
+    )
+    broker = image.brokers.get(best.broker)
+    if broker is None or broker.fenced:
+        # A lesser one would lose more; `elect_unclean` and unregistering the best are for people.
+        return None
+    return PartitionChange(stream.id, number, leader=best.broker, unclean=True)
+
+
+def _place_of(partition: PartitionImage, broker: int) -> int:
+    replicas = partition.replicas
+    return replicas.index(broker) if broker in replicas else len(replicas)
+
+
+def _selected(
+    image: ClusterImage, partitions: Iterable[PartitionKey] | None
+) -> Iterator[tuple[StreamImage, int, PartitionImage]]:
+    if partitions is None:
+        for stream in image.streams.values():
+            for number, partition in enumerate(stream.partitions):
+                yield stream, number, partition
+        return
+    for stream_id, number in partitions:
+        found, partition_image = image.streams.find(stream_id), image.partition(stream_id, number)
+        if found is not None and partition_image is not None:
+            yield found, number, partition_image

@@ -1,0 +1,54 @@
+"""One `PartitionChange` at one partition: what `apply` does for each change of an entry.
+
+Decisions use it, too, to see what comes of the changes that they have made so far. Who is
+eligible afterwards is `eligibility`'s; this puts its steps in their order: replicas, ISR,
+leader.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tidelog_broker.core.metadata import eligibility
+from tidelog_broker.core.metadata.commands import PartitionChange
+from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
+
+
+def after_change(stream: StreamImage, partition: PartitionImage, change: PartitionChange) -> PartitionImage:
+    """`partition` after `change`; as it was, if the change does not fit it.
+
+    A change is decided on the image that it is applied to, so one that does not fit is a
+    bug elsewhere. It must not break what every broker relies on, nor end them all at once.
+    """
+    after = partition
+    if change.replicas is not UNSET or change.adding is not UNSET or change.removing is not UNSET:
+        after = replace(
+            after,
+            replicas=after.replicas if change.replicas is UNSET else change.replicas,
+            adding=after.adding if change.adding is UNSET else change.adding,
+            removing=after.removing if change.removing is UNSET else change.removing,
+        )
+    if change.isr is not UNSET and change.isr != after.isr:
+        after = eligibility.with_isr(stream, after, change.isr)
+    if change.leader is None:
+        after = replace(after, leader=None)
+    elif change.leader is not UNSET:
+        clean = change.leader in after.isr or change.leader in after.eligible
+        if not clean and not change.unclean:
+            return partition
+        after = eligibility.elected(stream, after, change.leader, unclean=change.unclean)
+    if after.replicas is not partition.replicas:
+        after = _only_replicas(after)
+    if not set(after.isr) <= set(after.replicas):
+        return partition
+    return replace(after, partition_epoch=partition.partition_epoch + 1)
+
+
+def _only_replicas(partition: PartitionImage) -> PartitionImage:
+    """Whoever holds no replica any more awaits nothing."""
+    return replace(
+        partition,
+        eligible=tuple(broker for broker in partition.eligible if broker in partition.replicas),
+        last_known=tuple(known for known in partition.last_known if known.broker in partition.replicas),
+    )

@@ -1,0 +1,213 @@
+"""Replicas move: to other brokers, away from a broker that is emptied, or back (KIP-455).
+
+A reassignment names the replicas that shall be. Until it ends the partition has those and
+the ones that are to leave, `PartitionImage.adding` and `removing` say which. The new ones
+follow and join the ISR like any follower (R4); when all have joined, one entry ends it: the
+others leave ISR and replicas. Nothing here may take an ISR below its minimum, for a
+broker that holds no replica any more cannot be eligible (R6).
+
+Where to is `tidelog.placement`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from tidelog.errors import InvalidRequest, Unavailable
+from tidelog.placement import BrokerLoad
+from tidelog.placement import drain as drained
+from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange
+from tidelog_broker.core.metadata.elections import candidates, existing_partition
+from tidelog_broker.core.metadata.eligibility import is_below_minimum
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
+
+MOVES_MAX = 10_000
+"""Partitions that one entry begins to move; a drain of more is asked for again."""
+
+
+def reassign(
+    image: ClusterImage, stream_id: bytes, targets: Mapping[int, Sequence[int]]
+) -> ChangePartitions | None:
+    """The replicas of each partition shall be those, the preferred leader first; None: they are.
+
+    Takes the place of a reassignment that is on its way. Raises `InvalidRequest`,
+    `Unavailable`, `StreamNotFound`, `PartitionNotFound`.
+    """
+    changes = []
+    for number, target in sorted(targets.items()):
+        stream, partition = existing_partition(image, stream_id, number)
+        _check(image, stream, number, partition, tuple(target))
+        change = _towards(image, stream, number, partition, tuple(target))
+        if change is not None:
+            changes.append(change)
+    return ChangePartitions(tuple(changes)) if changes else None
+
+
+def cancel(image: ClusterImage, stream_id: bytes, partitions: Iterable[int]) -> ChangePartitions | None:
+    """Back to the replicas from before; None: nothing is on its way.
+
+    Raises `Unavailable` if that would take away copies that the partition cannot do
+    without now; `StreamNotFound`, `PartitionNotFound`.
+    """
+    changes = []
+    for number in sorted(set(partitions)):
+        stream, partition = existing_partition(image, stream_id, number)
+        change = (
+            _towards(image, stream, number, partition, partition.origin) if partition.reassigning else None
+        )
+        if change is not None:
+            changes.append(change)
+    return ChangePartitions(tuple(changes)) if changes else None
+
+
+def cordon(image: ClusterImage, broker: int, cordoned: bool) -> ChangeBroker | None:
+    """It gets no new replicas, or may again; None: it is so. Raises `InvalidRequest`."""
+    found = _registered(image, broker)
+    return None if found.cordoned == cordoned else ChangeBroker(broker, cordoned=cordoned)
+
+
+def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> ChangeBroker | None:
+    """Cordons `broker` and begins to move away what it holds; None: nothing is left to begin.
+
+    Raises `InvalidRequest` if there are too few other brokers that may get replicas now.
+    """
+    found = _registered(image, broker)
+    held = [
+        (stream, number, partition)
+        for stream in image.streams.values()
+        for number, partition in enumerate(stream.partitions)
+        if broker in partition.target
+    ][:moves_max]
+    if not held:
+        return None if found.cordoned else ChangeBroker(broker, cordoned=True)
+    targets = drained(
+        _loads(image, without=broker),
+        [partition.target for _, _, partition in held],
+        broker,
+        racks={other.id: other.rack for other in image.brokers.values()},
+    )
+    changes = []
+    for (stream, number, partition), target in zip(held, targets, strict=True):
+        _check(image, stream, number, partition, target)
+        change = _towards(image, stream, number, partition, target)
+        if change is not None:
+            changes.append(change)
+    return ChangeBroker(broker, cordoned=True, changes=tuple(changes))
+
+
+def finished(
+    image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage
+) -> PartitionChange | None:
+    """What ends the reassignment of a partition; None: there is none, or it is not there yet.
+
+    Not before every new replica is in the ISR, and not if the ISR would be below its
+    minimum without those that leave.
+    """
+    if not partition.reassigning or any(broker not in partition.isr for broker in partition.adding):
+        return None
+    target = partition.target
+    isr = tuple(broker for broker in partition.isr if broker in target)
+    if is_below_minimum(stream, isr):
+        return None
+    leader: int | UnsetType | None = UNSET
+    if partition.leader is not None and partition.leader not in isr:
+        leader = _heir(image, partition, isr)
+        if leader is None:
+            return None
+    return PartitionChange(
+        stream.id,
+        number,
+        replicas=target,
+        adding=(),
+        removing=(),
+        isr=UNSET if isr == partition.isr else isr,
+        leader=leader,
+    )
+
+
+def _towards(
+    image: ClusterImage,
+    stream: StreamImage,
+    number: int,
+    partition: PartitionImage,
+    target: tuple[int, ...],
+) -> PartitionChange | None:
+    """From wherever the partition is on its way to `target`. Raises `Unavailable`."""
+    origin = partition.origin
+    adding = tuple(broker for broker in target if broker not in origin)
+    removing = tuple(broker for broker in origin if broker not in target)
+    replicas = (*target, *removing)
+    if (replicas, adding, removing) == (partition.replicas, partition.adding, partition.removing):
+        return None
+    isr = tuple(broker for broker in partition.isr if broker in replicas)
+    dropped = [broker for broker in (*partition.isr, *partition.eligible) if broker not in replicas]
+    leader: int | UnsetType | None = UNSET
+    if partition.leader is not None and partition.leader not in isr:
+        leader = _heir(image, partition, isr)
+    if dropped and (is_below_minimum(stream, isr) or leader is None):
+        raise Unavailable(
+            f"{stream.name}/{number} needs its copies on {sorted(dropped)} now: without them fewer than "
+            f"{stream.config.min_insync_effective} would be in sync; wait until others have caught up",
+            retry_after_ms=1000,
+        )
+    return PartitionChange(
+        stream.id,
+        number,
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+        isr=UNSET if isr == partition.isr else isr,
+        leader=leader,
+    )
+
+
+def _heir(image: ClusterImage, partition: PartitionImage, isr: tuple[int, ...]) -> int | None:
+    return next((broker for broker in candidates(image, partition) if broker in isr), None)
+
+
+def _check(
+    image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage, target: tuple[int, ...]
+) -> None:
+    where = f"{stream.name}/{number}"
+    copies = stream.config.replication_factor
+    if len(set(target)) != len(target) or len(target) != copies:
+        raise InvalidRequest(
+            f"the replicas of {where} have to be {copies} different brokers, not {list(target)}",
+            field="replicas",
+        )
+    for broker in target:
+        found = _registered(image, broker)
+        if broker in partition.origin:
+            continue
+        if found.cordoned:
+            raise InvalidRequest(
+                f"broker {broker} is cordoned and gets no new replicas; uncordon it, or choose another",
+                field="replicas",
+            )
+        if not found.may_join:
+            raise Unavailable(
+                f"broker {broker} is {found.state.value}; it can take a replica of {where} when it is back",
+                retry_after_ms=1000,
+            )
+
+
+def _registered(image: ClusterImage, broker: int) -> BrokerImage:
+    found = image.brokers.get(broker)
+    if found is None:
+        raise InvalidRequest(
+            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
+        )
+    return found
+
+
+def _loads(image: ClusterImage, *, without: int) -> list[BrokerLoad]:
+    return [
+        _load(image, broker) for broker in image.brokers.values() if broker.welcome and broker.id != without
+    ]
+
+
+def _load(image: ClusterImage, broker: BrokerImage) -> BrokerLoad:
+    share = image.shares.get(broker.id, Share())
+    return BrokerLoad(broker.id, broker.rack, share.replicas, share.leaders)

@@ -1,0 +1,156 @@
+"""A broker says who it is and what it has, and the controller writes it down, or refuses (R10, M1).
+
+One entry holds the registration, what follows from it for the replicas there (R6) and the
+elections that become possible or necessary by it.
+
+Which of two runs of a broker is the newer one cannot be told from their incarnations, and
+the network may deliver a registration late. On the same disk the broker's own count of its
+starts tells, and a late one is refused. Without that (another disk) the late one wins until
+the run that is alive hears of it, at its next heartbeat, and registers again: that costs
+leaderships, and never a record, because whatever runs last is what the image ends with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidelog.errors import InvalidRequest, Unavailable, UnsupportedVersion, VersionConflict
+from tidelog.model import Listener, id_text
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import (
+    FEATURE_LEVEL,
+    RegisterBroker,
+    ReplicaName,
+    ReplicasLost,
+    Suspect,
+    UnregisterBroker,
+)
+from tidelog_broker.core.metadata.elections import elect
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
+from tidelog_broker.core.metadata.liveness import Sessions
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself when its process has started."""
+
+    cluster_id: bytes
+    broker_id: int
+    incarnation: bytes
+    directory_id: bytes
+    listeners: tuple[Listener, ...] = ()
+    rack: str = ""
+    starts: int = 0
+    """How often it has started on this disk, kept there; 0: not known."""
+    feature_level_min: int = 1
+    """The oldest that its software can live with."""
+    feature_level_max: int = FEATURE_LEVEL
+    """The newest that it understands."""
+    suspects: tuple[Suspect, ...] = ()
+    lost: tuple[ReplicaName, ...] = ()
+
+
+def register(
+    image: ClusterImage, registration: Registration, sessions: Sessions, now_ms: int
+) -> RegisterBroker | None:
+    """The entry; None: this run stands in the image with the same facts, and is not fenced.
+
+    Raises `InvalidRequest` (another cluster's broker, a disk that is another broker's),
+    `UnsupportedVersion`, `VersionConflict` (a run that is over), `Unavailable` while another
+    broker of this id is alive.
+    """
+    _check_cluster(image, registration)
+    known = image.brokers.get(registration.broker_id)
+    if known is not None:
+        _check_run(known, registration, sessions, now_ms)
+    command = RegisterBroker(
+        broker_id=registration.broker_id,
+        incarnation=registration.incarnation,
+        directory_id=registration.directory_id,
+        listeners=registration.listeners,
+        rack=registration.rack,
+        starts=registration.starts,
+        suspects=registration.suspects,
+        lost=registration.lost,
+    )
+    if known is not None and known.incarnation == command.incarnation and not known.fenced:
+        same = (known.directory_id, known.listeners, known.rack, known.starts) == (
+            command.directory_id,
+            command.listeners,
+            command.rack,
+            command.starts,
+        )
+        if same:
+            return None
+    return replace(command, changes=elect(apply(image, command, image.version + 1)))
+
+
+def unregister(image: ClusterImage, broker: int, sessions: Sessions, now_ms: int) -> UnregisterBroker:
+    """`broker` is gone for good, by command. Raises `InvalidRequest`.
+
+    Refused while it is alive and holds replicas: those would be given up for nothing.
+    """
+    known = image.brokers.get(broker)
+    if known is None:
+        raise InvalidRequest(
+            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
+        )
+    share = image.shares.get(broker)
+    if share is not None and not known.fenced and sessions.is_alive(known, now_ms):
+        raise InvalidRequest(
+            f"broker {broker} is alive and holds {share.replicas} replicas; drain it or stop it first",
+            field="broker",
+        )
+    command = UnregisterBroker(broker)
+    return replace(command, changes=elect(apply(image, command, image.version + 1)))
+
+
+def lose(
+    image: ClusterImage, broker: int, incarnation: bytes, partitions: tuple[ReplicaName, ...]
+) -> ReplicasLost:
+    """A run of a broker had to set logs aside. Raises `VersionConflict` if that run is over."""
+    known = image.brokers.get(broker)
+    if known is None or known.incarnation != incarnation:
+        raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
+    command = ReplicasLost(broker, incarnation, partitions)
+    concerned = [(one.stream_id, one.partition) for one in partitions]
+    return replace(command, changes=elect(apply(image, command, image.version + 1), concerned))
+
+
+def _check_cluster(image: ClusterImage, registration: Registration) -> None:
+    if registration.cluster_id != image.cluster_id:
+        raise InvalidRequest(
+            f"broker {registration.broker_id} belongs to the cluster {id_text(registration.cluster_id)}, "
+            f"this is {id_text(image.cluster_id)}; it was given a wrong address or data directory",
+            field="cluster_id",
+        )
+    if not registration.feature_level_min <= image.feature_level <= registration.feature_level_max:
+        what = "a later" if image.feature_level > registration.feature_level_max else "an earlier"
+        raise UnsupportedVersion(
+            f"the cluster is at feature level {image.feature_level} and broker {registration.broker_id} "
+            f"knows {registration.feature_level_min} to {registration.feature_level_max}; "
+            f"run {what} version of tidelog-broker",
+        )
+    for other in image.brokers.values():
+        if other.directory_id == registration.directory_id and other.id != registration.broker_id:
+            raise InvalidRequest(
+                f"the data directory {id_text(registration.directory_id)} is broker {other.id}'s; "
+                f"broker {registration.broker_id} needs one of its own",
+                field="directory_id",
+            )
+
+
+def _check_run(known: BrokerImage, registration: Registration, sessions: Sessions, now_ms: int) -> None:
+    if known.directory_id != registration.directory_id:
+        if not known.fenced and sessions.is_alive(known, now_ms):
+            raise Unavailable(
+                f"a broker {known.id} with another data directory is alive; if it was replaced, try again "
+                "once its session has ended, else give one of the two another id",
+                retry_after_ms=sessions.session_ms,
+            )
+    elif known.incarnation != registration.incarnation and 0 < registration.starts < known.starts:
+        raise VersionConflict(
+            f"broker {known.id} has started {known.starts} times on this disk; "
+            f"this is its start number {registration.starts}, which is over"
+        )

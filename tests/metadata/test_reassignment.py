@@ -1,0 +1,185 @@
+"""Replicas move, and never so that a partition has fewer complete copies than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from metadata.samples import applied, created, identifier, quorum_cluster, registered
+from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, Unavailable
+from tidelog_broker.core.metadata import reassignment
+from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
+
+S = identifier(1)
+
+
+def cluster(*commands: Command, brokers: int = 5) -> ClusterImage:
+    return applied(quorum_cluster(brokers), [created(1, replicas=(0, 1, 2)), *commands])
+
+
+def moved(image: ClusterImage, *target: int) -> ClusterImage:
+    command = reassignment.reassign(image, S, {0: target})
+    return applied(image, [command] if command else [])
+
+
+def joined(image: ClusterImage, *isr: int) -> ClusterImage:
+    return applied(image, [ChangePartitions((PartitionChange(S, 0, isr=isr),))])
+
+
+def finished(image: ClusterImage) -> ClusterImage:
+    stream = image.streams[S]
+    change = reassignment.finished(image, stream, 0, stream.partitions[0])
+    return applied(image, [ChangePartitions((change,))] if change else [])
+
+
+def the_partition(image: ClusterImage) -> PartitionImage:
+    return image.streams[S].partitions[0]
+
+
+def test_the_new_replicas_are_added_and_the_old_ones_stay_until_the_new_ones_are_in_sync() -> None:
+    image = moved(cluster(), 3, 1, 4)
+
+    begun = the_partition(image)
+    assert (begun.replicas, begun.adding, begun.removing) == ((3, 1, 4, 0, 2), (3, 4), (0, 2))
+    assert (begun.isr, begun.leader) == ((0, 1, 2), 0)
+    assert the_partition(finished(joined(image, 0, 1, 2, 3))).reassigning
+    ended = the_partition(finished(joined(image, 0, 1, 2, 3, 4)))
+    assert (ended.replicas, set(ended.isr), ended.leader) == ((3, 1, 4), {3, 1, 4}, 3)
+    assert not ended.reassigning
+
+
+def test_another_order_of_the_same_replicas_is_another_preferred_leader_at_once() -> None:
+    after = the_partition(moved(cluster(), 2, 0, 1))
+
+    assert (after.replicas, after.reassigning, after.leader) == ((2, 0, 1), False, 0)
+
+
+def test_what_is_so_already_needs_no_entry() -> None:
+    assert reassignment.reassign(cluster(), S, {0: (0, 1, 2)}) is None
+    assert reassignment.cancel(cluster(), S, [0]) is None
+
+
+def test_a_cancelled_reassignment_leaves_no_trace() -> None:
+    image = joined(moved(cluster(), 3, 1, 2), 0, 1, 2, 3)
+    command = reassignment.cancel(image, S, [0])
+    assert command is not None
+
+    after = the_partition(applied(image, [command]))
+
+    assert (set(after.replicas), after.isr, after.reassigning) == ({0, 1, 2}, (0, 1, 2), False)
+
+
+def test_a_cancelled_reassignment_whose_new_replica_leads_elects_an_old_one() -> None:
+    image = joined(moved(cluster(), 3, 1, 2), 0, 1, 2, 3)
+    image = applied(image, [ChangePartitions((PartitionChange(S, 0, leader=3),))])
+    command = reassignment.cancel(image, S, [0])
+    assert command is not None
+
+    after = the_partition(applied(image, [command]))
+
+    assert (after.leader, after.isr) == (1, (0, 1, 2))
+
+
+@pytest.mark.parametrize("isr", [(3, 0), (3,)])
+def test_copies_that_are_needed_now_are_not_given_up(isr: Sequence[int]) -> None:
+    image = moved(cluster(), 3, 1, 2)
+    image = applied(
+        image,
+        [ChangePartitions((PartitionChange(S, 0, isr=(0, 1, 2, 3)),)),
+         ChangePartitions((PartitionChange(S, 0, isr=tuple(isr), leader=3),))],
+    )  # fmt: skip
+
+    with pytest.raises(Unavailable, match=r"stream-1/0 needs its copies on \["):
+        reassignment.cancel(image, S, [0])
+
+
+def test_a_target_takes_the_place_of_the_one_before() -> None:
+    after = the_partition(moved(moved(cluster(), 3, 1, 2), 4, 1, 2))
+
+    assert (after.replicas, after.adding, after.removing) == ((4, 1, 2, 0), (4,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "words"),
+    [
+        ((0, 1), InvalidRequest, "have to be 3 different brokers"),
+        ((0, 1, 1), InvalidRequest, "have to be 3 different brokers"),
+        ((0, 1, 77), InvalidRequest, "broker 77 is not registered"),
+        ((0, 1, 3), InvalidRequest, "broker 3 is cordoned"),
+        ((0, 1, 4), Unavailable, "broker 4 is fenced"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused(
+    target: tuple[int, ...], error: type[Exception], words: str
+) -> None:
+    image = cluster(ChangeBroker(3, cordoned=True), ChangeBroker(4, fenced=True))
+
+    with pytest.raises(error, match=words):
+        reassignment.reassign(image, S, {0: target})
+
+
+def test_what_is_not_there_is_not_moved() -> None:
+    with pytest.raises(StreamNotFound):
+        reassignment.reassign(cluster(), identifier(9), {0: (0, 1, 2)})
+    with pytest.raises(PartitionNotFound):
+        reassignment.cancel(cluster(), S, [1])
+
+
+def test_a_cordon_is_set_and_lifted_once() -> None:
+    image = cluster()
+    command = reassignment.cordon(image, 1, True)
+
+    assert command == ChangeBroker(1, cordoned=True)
+    assert reassignment.cordon(image, 1, False) is None
+    assert reassignment.cordon(applied(image, [command]), 1, False) == ChangeBroker(1, cordoned=False)
+    with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
+        reassignment.cordon(image, 9, True)
+
+
+def test_a_drained_broker_is_cordoned_and_everything_on_it_begins_to_move() -> None:
+    image = applied(cluster(brokers=4), [created(2, replicas=(1, 2, 3)), created(3, replicas=(2, 0, 3))])
+    command = reassignment.drain(image, 2)
+    assert command is not None
+
+    after = applied(image, [command])
+
+    assert after.brokers[2].cordoned
+    targets = {stream.name: set(stream.partitions[0].target) for stream in after.streams.values()}
+    assert targets == {"stream-1": {0, 1, 3}, "stream-2": {0, 1, 3}, "stream-3": {0, 1, 3}}
+    assert reassignment.drain(after, 2) is None
+
+
+def test_a_drain_goes_on_where_its_first_entry_ended() -> None:
+    image = applied(cluster(brokers=4), [created(2, replicas=(1, 2, 3)), created(3, replicas=(2, 0, 3))])
+    steps = 0
+    while (command := reassignment.drain(image, 2, moves_max=1)) is not None:
+        image = applied(image, [command])
+        steps += 1
+
+    assert steps == 3
+    assert all(2 not in stream.partitions[0].target for stream in image.streams.values())
+
+
+def test_an_empty_broker_is_only_cordoned() -> None:
+    assert reassignment.drain(cluster(), 4) == ChangeBroker(4, cordoned=True)
+
+
+def test_a_broker_that_nobody_can_stand_in_for_is_not_drained() -> None:
+    with pytest.raises(InvalidRequest, match="no broker is left that could hold a copy in place of broker 2"):
+        reassignment.drain(cluster(brokers=3), 2)
+    with pytest.raises(InvalidRequest, match="no broker is left"):
+        reassignment.drain(cluster(ChangeBroker(3, fenced=True), brokers=4), 2)
+
+
+def test_a_drain_spreads_over_racks() -> None:
+    racks = [registered(broker, rack="abcab"[broker]) for broker in range(5)]
+    image = cluster(*racks)
+
+    command = reassignment.drain(image, 2)
+
+    assert command is not None
+    target = applied(image, [command]).streams[S].partitions[0].target
+    assert target[:2] == (0, 1)
+    assert target[2] in (3, 4)
