@@ -380,3 +380,26 @@ def test_a_log_of_a_thousand_batches_is_the_same_after_each_kind_of_start() -> N
         assert len(bench.log.guard.producers) == 7
     bench.stop()
     assert read_all(bench.reopen()) == whole
+
+
+def test_when_only_later_segments_came_to_the_disk_the_log_is_empty_and_does_not_begin_there() -> None:
+    bench = Bench(segment_bytes=800)
+    bench.fill(6)
+    later = bench.log.segments[1].base_offset
+    bench.disk.remove(bench.segment_path(0))
+    bench.disk = bench.disk.copy()
+
+    log = bench.reopen(same_boot=False)
+
+    assert later > 0
+    assert (log.start_offset, log.end_offset) == (0, 0)
+    assert log.suspect
+    assert any(".log.cut-" in path for path in bench.disk.tree())
+
+
+def test_in_the_same_boot_a_log_without_its_beginning_is_quarantined() -> None:
+    bench = Bench(segment_bytes=800)
+    bench.fill(6)
+    bench.disk.remove(bench.segment_path(0))
+
+    assert [one.wanted for one in bench.open(same_boot=True).lost] == [bench.wanted]

@@ -20,6 +20,7 @@ import structlog
 from tidelog.errors import ResourceExhausted, Stopping, TidelogError, TimedOut
 from tidelog.model import Durability, StreamConfig
 from tidelog.records import BatchLimits
+from tidelog_broker.core.replication.commit_queue import CommitQueue
 from tidelog_broker.core.replication.high_watermark import high_watermark
 from tidelog_broker.runtime.appends import Acks, Append, BatchAppend, Outcome, SinglesAppended
 from tidelog_broker.runtime.coalescing import coalesce
@@ -37,9 +38,7 @@ UNCOMMITTED_MAX = 100_000
 class _Waiting(NamedTuple):
     """A written append that waits for its commit; its bytes are let go."""
 
-    end: int
     done: Callable[[Any], None]
-    deadline: float
     outcome: Appended | SinglesAppended
 
 
@@ -106,7 +105,7 @@ class Partition:
         self._queue: deque[Append] = deque()
         self._in_round = 0
         """Appends that are being written."""
-        self._uncommitted: deque[_Waiting] = deque()
+        self._uncommitted: CommitQueue[_Waiting] = CommitQueue()
         self._ended: tuple[TidelogError, TidelogError] | None = None
         """What was given up: the answers to what was not written, and to what was."""
         self._followers: dict[Follower, None] = {}
@@ -195,7 +194,7 @@ class Partition:
                 _answer(append.done, self._ended[1])
             else:
                 end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
-                self._uncommitted.append(_Waiting(end, append.done, append.deadline, outcome))
+                self._uncommitted.add(end, _Waiting(append.done, outcome), append.deadline)
         if self._ended is None:
             self.advance()
 
@@ -213,9 +212,7 @@ class Partition:
             min_insync_effective=self.config.min_insync_effective,
         )
         reached = self.high_watermark
-        waiting = self._uncommitted
-        while waiting and waiting[0].end <= reached:
-            entry = waiting.popleft()
+        for entry in self._uncommitted.advance(reached):
             _answer(entry.done, entry.outcome)
         if reached != before and self._followers:
             self.wake_followers()
@@ -226,11 +223,8 @@ class Partition:
         Those that were written may yet be committed; those still in the queue are taken
         out of it, and what their sender sends behind them is refused.
         """
-        if any(entry.deadline <= now for entry in self._uncommitted):
-            late = [entry for entry in self._uncommitted if entry.deadline <= now]
-            self._uncommitted = deque(entry for entry in self._uncommitted if entry.deadline > now)
-            for entry in late:
-                _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
+        for entry in self._uncommitted.expire(now):
+            _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
         if any(append.deadline <= now for append in self._queue):
             overdue = [append for append in self._queue if append.deadline <= now]
             self._queue = deque(append for append in self._queue if append.deadline > now)
@@ -248,8 +242,7 @@ class Partition:
         queue, self._queue, self.queued_bytes = self._queue, deque(), 0
         for append in queue:
             _answer(append.done, unwritten)
-        waiting, self._uncommitted = self._uncommitted, deque()
-        for entry in waiting:
+        for entry in self._uncommitted.give_up():
             _answer(entry.done, uncommitted)
         self.wake_followers()
 

@@ -15,6 +15,7 @@ from tidelog_broker.storage.append_guard import BatchRef, GuardLimits
 from tidelog_broker.storage.epochs import LeaderEpochs
 from tidelog_broker.storage.files import Bytes
 from tidelog_broker.storage.index import RELATIVE_OFFSET_MAX
+from tidelog_broker.storage.replicating import Received
 from tidelog_broker.storage.segment import Segment
 
 DEFAULT_GUARD_LIMITS = GuardLimits()
@@ -113,7 +114,8 @@ class Staged:
             return True
         if size + header.length > segment_bytes:
             return False
-        end = self.end if self.headers else active.next_offset
+        # The leader's batches have their offset already, and may leave a gap (R12).
+        end = max(self.end if self.headers else active.next_offset, header.base_offset)
         return end + header.last_offset_delta - active.base_offset <= RELATIVE_OFFSET_MAX
 
     def add(self, item: AppendItem, stream_id: bytes, partition: int, base_offset: int) -> None:
@@ -137,6 +139,14 @@ class Staged:
         self.outcomes.append(
             Appended(base_offset, self.end - 1, self.leader_epoch, self.append_time_us, duplicate=False)
         )
+
+    def take(self, one: Received) -> None:
+        """Adds a batch that is written as it is: a leader stored it so."""
+        self.buffers += (one.batch[:HEADER_BYTES], one.batch[HEADER_BYTES:])
+        self.headers.append(one.header)
+        self.ids.append(list(one.message_ids))
+        self.bytes += one.header.length
+        self.end = one.header.next_offset
 
     def repeat(self, ref: BatchRef, epochs: LeaderEpochs, sender: Sender | None) -> None:
         """The outcome of a repeat is where its first copy stands, which may be staged itself."""

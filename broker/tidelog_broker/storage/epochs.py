@@ -102,6 +102,16 @@ class LeaderEpochs:
         """The history without epochs that start at or above a new log end; None: there are none."""
         return self._changed([entry for entry in self._starts if entry.start_offset < log_end_offset])
 
+    def recovered(self, log_end_offset: int) -> LeaderEpochs | None:
+        """As `cut`, but what began uncleanly at the end stays: others must learn of it from here (R1, R5)."""
+        return self._changed(
+            [
+                entry
+                for entry in self._starts
+                if entry.start_offset < log_end_offset + (1 if entry.unclean else 0)
+            ]
+        )
+
     def forget_below(self, log_start_offset: int) -> LeaderEpochs | None:
         """The history without epochs that end at or below the log start, with the one that covers it (R5)."""
         covering = bisect_right(self._starts, log_start_offset, key=lambda entry: entry.start_offset) - 1

@@ -149,7 +149,7 @@ def _replay_segment(guard: AppendGuard, segment: Segment) -> None:
                 guard.record(header, ids)
 
 
-def message_ids_of(batch: bytes, header: BatchHeader) -> list[tuple[int, str]]:
+def message_ids_of(batch: Bytes, header: BatchHeader) -> list[tuple[int, str]]:
     """(offset, message id) of the records of a batch with attribute bit 7."""
     columns = decode_batch(batch, header)
     found = []

@@ -17,6 +17,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.appending import FULL_DISK_ERRNOS
 from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
@@ -45,6 +46,8 @@ class LastRun(NamedTuple):
     log_start_offset: int
     same_boot: bool
     """The kernel runs since before the last start of the broker, so the page cache lived."""
+    start_known: bool = True
+    """`log_start_offset` could be read."""
 
 
 class Place(NamedTuple):
@@ -60,6 +63,8 @@ class Place(NamedTuple):
 def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionLog | None:
     """A log as a clean stop left it, without reading it; None when its files say otherwise."""
     check_identity(place.files, place.folder, place.key)
+    if starting_over.is_marked(place.files.files, place.folder):
+        return None
     contents = read_contents(place.files, place.folder, place.key, log_start_offset)
     segments = contents.segments
     if end.size == 0 and (not segments or segments[-1].base_offset < end.segment_base):
@@ -84,6 +89,9 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
     Raises `Quarantine` and `Stray`, which leave everything as it is, and OSError.
     """
     check_identity(place.files, place.folder, place.key)
+    emptied = _start_over(place)
+    if emptied is not None:
+        return emptied
     epochs = _epochs(place, whole=False)
     contents = read_contents(place.files, place.folder, place.key, last_run.log_start_offset)
     segments, point = contents.segments, last_run.recovery_point
@@ -92,13 +100,17 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
             raise Quarantine(f"all segments are gone; the log was durable up to offset {point.offset}")
         base = max(last_run.log_start_offset, point.offset if point else 0)
         segments.append(Segment(place.files, place.folder, base, place.key))
+    tail = _Tail(place, epochs, last_run.same_boot)
+    if _front_is_missing(segments, last_run):
+        # As behind a hole further on: the first file's name never came to the disk, a later one's did.
+        tail.set_aside(segments)
+        segments[:] = [Segment(place.files, place.folder, last_run.log_start_offset, place.key)]
     at = _segment_of(segments, point)
     if at is None:
         at, position, expected = 0, 0, segments[0].base_offset
     else:
         assert point is not None
         position, expected = point.position, point.offset
-    tail = _Tail(place, epochs, last_run.same_boot)
     contents.segments = tail.scan(segments, at, position, expected)
     # What was renamed, created or removed may be known to the page cache only, also after
     # another boot: a start that died half-way leaves such things too.
@@ -110,25 +122,40 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
     return _settle(place, contents, epochs, tail, last_run)
 
 
+def _front_is_missing(segments: list[Segment], last_run: LastRun) -> bool:
+    """Whether the log's first batches are gone, which no flush had made durable.
+
+    Retention is not why: the start offset is durable before a file goes. Taken for the
+    log's start, the gap would tell others that these offsets were deleted (R11).
+    """
+    point, start = last_run.recovery_point, last_run.log_start_offset
+    if not last_run.start_known or segments[0].base_offset <= start or (point and point.offset > start):
+        return False
+    if last_run.same_boot:
+        raise Quarantine(f"{segments[0].path} is the first segment, and the log begins at offset {start}")
+    return True
+
+
 def _settle(
     place: Place, contents: Contents, epochs: LeaderEpochs, tail: _Tail, last_run: LastRun
 ) -> PartitionLog:
     """Fits everything beside the batches to the end that was found, durably, before anything is appended."""
     files = place.files.files
     start = max(last_run.log_start_offset, contents.segments[0].base_offset)
-    changed = False
+    changed = emptied = False
     if contents.segments[-1].next_offset < start:
         # LEO < LSO: everything that is left lies below the start.
         for segment in contents.segments:
             segment.remove()
         contents.segments = [Segment(place.files, place.folder, start, place.key)]
-        changed = True
+        changed = emptied = True
     elif not last_run.same_boot or tail.cut_bytes:
         changed = contents.segments[-1].drop_stale_index()
     end = contents.segments[-1].next_offset
     if remove_guard_snapshots(place.files, place.folder, above=end) or changed:
         files.sync_dir(place.folder)
-    kept = epochs.cut(end)
+    # The history of an emptied log would speak for records that are gone.
+    kept = LeaderEpochs() if emptied else epochs.recovered(end)
     if kept is not None:
         save_epochs(place.files, place.folder, *place.key, kept)
     log = _log(place, contents, kept or epochs, start)
@@ -136,6 +163,21 @@ def _settle(
     log.suspect = log.suspect or tail.suspect
     log.cut_bytes = tail.cut_bytes
     return log
+
+
+def _start_over(place: Place) -> PartitionLog | None:
+    """Goes on with what `PartitionLog.restart_at` began; who calls saves the start, then removes the mark."""
+    try:
+        offset = starting_over.marked_offset(place.files.files, place.folder)
+    except starting_over.MarkLost as error:
+        raise Quarantine(str(error)) from None
+    if offset is None:
+        return None
+    # The mark that was read may be known to the page cache only.
+    place.files.files.sync_dir(place.folder)
+    starting_over.empty(place.files, place.folder, place.key)
+    contents = Contents([Segment(place.files, place.folder, offset, place.key)], suspect=False)
+    return _log(place, contents, LeaderEpochs(), offset)
 
 
 def _log(place: Place, contents: Contents, epochs: LeaderEpochs, start_offset: int) -> PartitionLog:
@@ -208,7 +250,7 @@ class _Tail:
             if segment.base_offset != expected and number > at:
                 if self.same_boot:
                     raise Quarantine(f"{segment.path} does not follow offset {expected}")
-                self._set_aside(segments[number:])
+                self.set_aside(segments[number:])
                 return segments[:number]
             file_bytes = segment.size
             segment.size, segment.next_offset = position, expected
@@ -219,7 +261,7 @@ class _Tail:
                 ended = self._scan_file(segment, file_bytes, is_last)
                 if ended:
                     segment.closed = False
-                    self._set_aside(segments[number + 1 :])
+                    self.set_aside(segments[number + 1 :])
                     return segments[: number + 1]
             expected, position = segment.next_offset, 0
         return segments
@@ -296,7 +338,7 @@ class _Tail:
         file.datasync()
         files.sync_dir(self.place.folder)
 
-    def _set_aside(self, segments: list[Segment]) -> None:
+    def set_aside(self, segments: list[Segment]) -> None:
         """Renames whole segments behind the log's end out of the way."""
         files = self.place.files
         for segment in segments:

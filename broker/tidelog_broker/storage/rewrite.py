@@ -68,7 +68,10 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
     if identity is None:
         return f"{shown}: no readable identity; left as it is"
     point = checkpoints.recovery_point(identity)
-    last_run = LastRun(point, checkpoints.log_start_offset(identity), same_boot=False)
+    start_known = not any(path.endswith("log-start-offsets") for path in checkpoints.unreadable)
+    last_run = LastRun(
+        point, checkpoints.log_start_offset(identity), same_boot=False, start_known=start_known
+    )
     try:
         log = recover(Place(files, TailCache(0), folder, identity, LogConfig()), last_run)
     except (Quarantine, Stray) as reason:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import structlog
 
 from tidelog_broker.errors import StorageFailure
+from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles
@@ -165,7 +166,11 @@ class LogStore:
                 return opened
             if end is not None:
                 log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
-            recovered = recover(place, LastRun(point, lso, same_boot))
+            start_known = not any(path.endswith("log-start-offsets") for path in self.checkpoints.unreadable)
+            recovered = recover(place, LastRun(point, lso, same_boot, start_known))
+            if starting_over.is_marked(self.files.files, folder):
+                self.save_restart(recovered, recovered.start_offset)
+                starting_over.unmark(self.files.files, folder)
         except IdentityLost:
             if point is None and not any(n.endswith(SEGMENT_SUFFIX) for n in self.files.files.list(folder)):
                 # A creation that a crash cut short: the identity is written last.
@@ -313,6 +318,14 @@ class LogStore:
     def save_recovery_point_of(self, key: Partition, point: RecoveryPoint) -> None:
         with self._save_lock:
             self.checkpoints.lower_recovery_point(key, point)
+            self.checkpoints.save()
+
+    def save_restart(self, one: PartitionLog, offset: int) -> None:
+        """Saves at once that a log was emptied and begins at `offset`, also if it began later before."""
+        key = (one.stream_id, one.partition)
+        with self._save_lock:
+            self.checkpoints.put_recovery_point(key, RecoveryPoint(offset, offset, 0), offset)
+            self.checkpoints.put_log_start_offset(key, offset)
             self.checkpoints.save()
 
     def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:

@@ -20,7 +20,8 @@ class Unsynced:
         self._files = files
         self._folder = folder
         self._segments: list[tuple[Segment, Held]] = []
-        self._epochs: list[Held] = []
+        self._epochs: list[tuple[int, Held]] = []
+        """Leader epochs that began."""
         self._snapshots: list[tuple[int, Held]] = []
         """Snapshots of the append guard, with their offsets."""
         self._folder_dirty = False
@@ -42,12 +43,17 @@ class Unsynced:
         if segment.size == 0:
             self._folder_dirty = True
 
-    def add_epoch(self, held: Held) -> None:
-        self._epochs.append(held)
+    def add_epoch(self, epoch: int, held: Held) -> None:
+        self._epochs.append((epoch, held))
 
     def add_snapshot(self, offset: int, held: Held) -> None:
         self._snapshots.append((offset, held))
         self._folder_dirty = True
+
+    @property
+    def epoch(self) -> int | None:
+        """The newest leader epoch that began; None: none did."""
+        return self._epochs[-1][0] if self._epochs else None
 
     @property
     def snapshot_offset(self) -> int | None:
@@ -58,7 +64,7 @@ class Unsynced:
         """Makes all of it durable; raises OSError, after which nothing is known about it."""
         # History first: a batch on disk whose epoch is not would be cut after a crash.
         if self._epochs:
-            self._epochs[-1].file.datasync()
+            self._epochs[-1][1].file.datasync()
         for _, held in (*self._segments, *self._snapshots):
             held.file.datasync()
         if self._folder_dirty:
@@ -66,7 +72,7 @@ class Unsynced:
 
     def release(self) -> None:
         """Lets go of the descriptors: what they hold was synced, or nobody waits for it."""
-        for held in (*self._epochs, *(held for _, held in (*self._segments, *self._snapshots))):
+        for _, held in (*self._epochs, *self._segments, *self._snapshots):
             self._files.release(held)
 
     # --- before a part of the log goes
@@ -84,8 +90,14 @@ class Unsynced:
     def sync_epochs(self) -> None:
         """Makes the history durable by itself; raises OSError."""
         epochs, self._epochs = self._epochs, []
-        for held in epochs:
+        for _, held in epochs:
             held.file.datasync()
+            self._files.release(held)
+
+    def drop_epochs(self) -> None:
+        """The history was written anew, durably."""
+        epochs, self._epochs = self._epochs, []
+        for _, held in epochs:
             self._files.release(held)
 
     def sync_folder(self) -> None:

@@ -1,0 +1,418 @@
+"""The writing side of a partition's log: appends as a leader and as a follower, rolls, flushes.
+
+Appends and rolls take turns; one flush runs at a time beside them. Neighbours: `appending`
+and `replicating` (what is written, and what is refused), `append_guard` and
+`guard_snapshots`, `epochs`, `unsynced` (what the next flush must sync), `log_reading` (the
+other side), `log` (where the log begins and ends).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from tidelog.errors import Stopping, TidelogError
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.storage.append_guard import AppendGuard
+from tidelog_broker.storage.appending import (
+    Appended,
+    AppendItem,
+    LogConfig,
+    Staged,
+    check_order,
+    refusal_of,
+)
+from tidelog_broker.storage.checkpoint import RecoveryPoint
+from tidelog_broker.storage.epochs import LeaderEpochs, append_epoch, save_epochs
+from tidelog_broker.storage.files import Bytes, Held, OpenFiles
+from tidelog_broker.storage.guard_snapshots import GuardSnapshots
+from tidelog_broker.storage.log_reading import ReadableLog
+from tidelog_broker.storage.replicating import Continuation, check_received
+from tidelog_broker.storage.segment import Segment
+from tidelog_broker.storage.tail_cache import TailCache
+from tidelog_broker.storage.unsynced import Unsynced
+
+
+class WritableLog(ReadableLog):
+    """See the module."""
+
+    __slots__ = (
+        "_closed",
+        "_failed",
+        "_files",
+        "_guard",
+        "_snapshots",
+        "_syncing",
+        "_unsynced",
+        "_writing",
+        "config",
+        "cut_bytes",
+        "durable_epoch",
+        "epochs",
+        "folder",
+        "last_append_us",
+        "partition",
+        "recovery_point",
+        "stream_id",
+        "suspect",
+    )
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        cache: TailCache,
+        folder: str,
+        stream_id: bytes,
+        partition: int,
+        config: LogConfig,
+        *,
+        epochs: LeaderEpochs,
+        segments: list[Segment],
+        start_offset: int = 0,
+    ) -> None:
+        super().__init__(cache, segments, start_offset)
+        self._files = files
+        self._syncing = threading.Lock()
+        """Held by a flush, and by what must not run beside one. Taken before `_writing`."""
+        self._writing = threading.RLock()
+        """Held by what changes the log."""
+        self.folder = folder
+        self.stream_id = stream_id
+        self.partition = partition
+        self.config = config
+        self.epochs = epochs
+        self.durable_epoch = epochs.latest
+        """The newest leader epoch whose beginning is on disk (R5)."""
+        self.last_append_us = 0
+        """Append time of the last batch; append time never goes back (F7). µs."""
+        self._guard: AppendGuard | None = None
+        """None: not asked for yet, or the log was cut."""
+        self._snapshots = GuardSnapshots(files, folder)
+        self._unsynced = Unsynced(files, folder)
+        """Another one with each flush. Changed under `_lock`, or by who holds all before it."""
+        self._failed: BaseException | None = None
+        """A flush failed, or a write that could not be undone: what is on disk is unknown."""
+        self._closed = False
+        active = segments[-1]
+        self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+        """Everything below is on disk."""
+        self.suspect = False
+        """A recovery cut a tail in which a valid batch stood behind an invalid one (2b)."""
+        self.cut_bytes = 0
+        """Bytes that the last recovery cut off and kept."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.folder.rsplit('/', 2)[-2]}/{self.partition} lso={self.start_offset} "
+            f"leo={self.end_offset} durable={self.durable_offset} segments={len(self.segments)}>"
+        )
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk."""
+        return self.recovery_point.offset
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that a sync would make durable, about."""
+        point = self.recovery_point
+        behind = [segment for segment in self.segments if segment.base_offset >= point.segment_base]
+        return max(0, sum(segment.size for segment in behind) - point.position)
+
+    @property
+    def unsynced(self) -> bool:
+        return self._unsynced.any_records
+
+    @property
+    def guard(self) -> AppendGuard:
+        """The append guard, brought up to the log's end when first asked for."""
+        guard = self._guard
+        if guard is None:
+            with self._writing:
+                if self._guard is None:
+                    self._guard = self._snapshots.rebuild(self.segments, self.config.guard)
+                guard = self._guard
+        return guard
+
+    def configure(self, config: LogConfig) -> None:
+        """Takes changed settings; they hold from the next append on."""
+        self.config = config
+        if self._guard is not None:
+            self._guard.set_limits(config.guard)
+
+    # --- appending
+
+    def append(
+        self, items: Sequence[AppendItem], *, leader_epoch: int, now_us: int
+    ) -> list[Appended | TidelogError]:
+        """Appends batches as the leader of `leader_epoch`; an outcome for each, in order.
+
+        An outcome is where the batch (or, for a repeat, its first copy) stands, or the
+        error that refused it. Raises `StorageFailure` when a failed write could
+        not be taken back: the log must not be used any more.
+        """
+        with self._writing:
+            self._refuse_failed()
+            if not self.last_append_us:
+                self._load_last_append()
+            staged = Staged(leader_epoch, max(now_us, self.last_append_us))
+            refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
+            for item in items:
+                refusal = self._append_one(item, staged, refusal)
+            self._write(staged)
+            return staged.outcomes
+
+    def _append_one(
+        self, item: AppendItem, staged: Staged, refusal: TidelogError | None
+    ) -> TidelogError | None:
+        """Decides about one batch; an error that refuses all that follow, if there is one."""
+        guard, header = self.guard, item.header
+        try:
+            if refusal is not None:
+                raise refusal
+            if item.sender is not None:
+                check_order(item.sender, reset=item.reset)
+            repeat = guard.check(header, item.expected_offset)
+            if repeat is None and not staged.fits(header, self.active, self.config.segment_bytes):
+                refusal = self._write(staged) or self._roll_or_refusal()
+                staged.clear()
+                if refusal is not None:
+                    raise refusal
+        except TidelogError as error:
+            staged.refuse(error, item.sender)
+            return refusal
+        if repeat is not None:
+            staged.repeat(repeat, self.epochs, item.sender)
+            return None
+        base = staged.end if staged.headers else self.end_offset
+        staged.add(item, self.stream_id, self.partition, base)
+        guard.stage(staged.headers[-1])
+        return None
+
+    def replicate(self, data: Bytes, *, leader_epoch: int, unclean: Sequence[tuple[int, int]] = ()) -> int:
+        """Appends whole batches as the leader of `leader_epoch` stores them; the new end.
+
+        `unclean`: (epoch, start offset) of epochs that are marked so where they begin here.
+        Raises `DataCorrupt` and `OutOfSequence`, after which nothing is written, `DiskFull`
+        and `StorageFailed`, after which a part may be, as `end_offset` tells, and
+        `StorageFailure`.
+        """
+        with self._writing:
+            self._refuse_failed()
+            if self._closed:
+                raise Stopping("the log is closed")
+            last = self.epochs.epoch_at(self.end_offset - 1) if self.end_offset > self.start_offset else None
+            after = Continuation(self.end_offset, last, leader_epoch)
+            staged: Staged | None = None
+            for one in check_received(data, (self.stream_id, self.partition), after):
+                epoch = one.header.leader_epoch
+                if staged is None or staged.leader_epoch != epoch:
+                    self._write_received(staged, unclean)
+                    staged = Staged(epoch, one.header.append_time_us)
+                if not staged.fits(one.header, self.active, self.config.segment_bytes):
+                    self._write_received(staged, unclean)
+                    staged = Staged(epoch, one.header.append_time_us)
+                    refusal = self._roll_or_refusal()
+                    if refusal is not None:
+                        raise refusal
+                staged.take(one)
+                staged.append_time_us = max(staged.append_time_us, one.header.append_time_us)
+            self._write_received(staged, unclean)
+            return self.end_offset
+
+    def _write_received(self, staged: Staged | None, unclean: Sequence[tuple[int, int]]) -> None:
+        """Writes batches of one epoch into one segment; history first (R5)."""
+        if staged is None or not staged.headers:
+            return
+        try:
+            self._supersede(staged.leader_epoch)
+            for epoch, start in unclean:
+                if start == self.end_offset and (self.epochs.latest or 0) < epoch <= staged.leader_epoch:
+                    self._add_epoch(epoch, start, unclean=True)
+        except OSError as error:
+            raise refusal_of(error) from error
+        refusal = self._write(staged)
+        if refusal is not None:
+            raise refusal
+
+    def _supersede(self, epoch: int) -> None:
+        """Forgets later epochs of which this log holds no record: the leader's history is another one."""
+        if (self.epochs.latest or 0) > epoch:
+            holds_records = self.end_offset > self.start_offset
+            kept = self.epochs.cut(self.end_offset) if holds_records else LeaderEpochs()
+            self._replace_epochs(kept or LeaderEpochs())
+
+    def begin_unclean_epoch(self, epoch: int) -> None:
+        """Begins an epoch without records that is marked unclean (R5); durable with the next sync.
+
+        Raises `DiskFull`, `StorageFailed` and `StorageFailure`.
+        """
+        with self._writing:
+            self._refuse_failed()
+            if (self.epochs.latest or 0) < epoch:
+                try:
+                    self._add_epoch(epoch, self.end_offset, unclean=True)
+                except OSError as error:
+                    raise refusal_of(error) from error
+
+    def _load_last_append(self) -> None:
+        """After a start that read no log: append time must not go back behind the last batch's (F7)."""
+        known = self.guard.last_append_us or 0
+        for segment in reversed(self.segments):
+            if segment.size:
+                segment.load_times()
+                known = max(known, segment.last_append_us or 0)
+                break
+        self.last_append_us = known
+
+    def _write(self, staged: Staged) -> TidelogError | None:
+        """Writes what is staged; on failure takes all of it back and turns its outcomes into the error."""
+        headers = staged.headers
+        if not headers:
+            return None
+        guard, active = self.guard, self.active
+        guard.unstage()
+        try:
+            active.prepare()
+            self._begin_epoch(staged.leader_epoch, headers[0].base_offset)
+            held = active.write(staged.buffers)
+        except OSError as error:
+            return self._take_back(staged, error)
+        self._wrote(active, held, staged)
+        self.last_append_us = max(staged.append_time_us, self.last_append_us)
+        for header, ids in zip(headers, staged.ids, strict=True):
+            guard.record(header, ids)
+        self._tail.put(headers, staged.buffers)
+        if self._snapshots.appended(len(headers), staged.bytes):
+            self.save_guard()
+        return None
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        """The epoch's entry is written, and so synced, no later than its first batch (R5)."""
+        if self.epochs.latest != leader_epoch:
+            self._add_epoch(leader_epoch, base_offset)
+
+    def _add_epoch(self, epoch: int, base_offset: int, *, unclean: bool = False) -> None:
+        entry = self.epochs.begin(epoch, base_offset, unclean=unclean)
+        assert entry is not None
+        try:
+            held = append_epoch(self._files, self.folder, self.epochs, entry)
+        except OSError:
+            self.epochs.withdraw()
+            raise
+        except StorageFailure as failure:
+            self._failed = failure
+            raise
+        with self._lock:
+            self._unsynced.add_epoch(epoch, held)
+
+    def _wrote(self, active: Segment, held: Held, staged: Staged) -> None:
+        """The batches are in the file: from this moment on they are the log's, and unsynced.
+
+        Both at once under the lock, so that a flush that sees the new end also sees what
+        it must sync for it.
+        """
+        with self._lock:
+            self._unsynced.add_segment(active, held)
+            active.extend(staged.headers)
+
+    def _take_back(self, staged: Staged, error: OSError) -> TidelogError:
+        active = self.active
+        try:
+            if self._files.files.exists(active.path):
+                active.cut_back()
+        except OSError as worse:
+            self._failed = worse
+            raise StorageFailure(
+                f"{self.folder}: a write failed ({error}) and what it left could not be cut off ({worse})"
+            ) from error
+        refusal = refusal_of(error)
+        staged.write_failed(refusal)
+        return refusal
+
+    def _refuse_failed(self) -> None:
+        if self._failed is not None:
+            raise StorageFailure(f"{self.folder}: not used any more after a failure ({self._failed})")
+
+    # --- rolling
+
+    def is_due(self, now_us: int) -> bool:
+        """Whether the active segment should be rolled: for its age, or because segments are to be smaller."""
+        age, active = self.config.segment_age_us, self.active
+        if active.size >= self.config.segment_bytes:
+            return True
+        if age is None or active.size == 0:
+            return False
+        active.load_times()
+        return active.first_append_us is not None and now_us - active.first_append_us >= age
+
+    def _roll_or_refusal(self) -> TidelogError | None:
+        try:
+            self.roll()
+        except OSError as error:
+            return refusal_of(error)
+        return None
+
+    def roll(self) -> None:
+        """Closes the active segment and begins the next; raises OSError and changes nothing if it cannot."""
+        with self._writing:
+            old = self.active
+            if old.size == 0 or self._closed:
+                return
+            old.load_times()
+            self.save_guard()
+            old.close()
+            with self._lock:
+                self.segments = [*self.segments, old.sibling(old.next_offset)]
+
+    def save_guard(self) -> None:
+        """Snapshots the append guard, if it changed and the disk takes it; durable with the next sync."""
+        with self._writing:
+            if self._guard is not None and self._snapshots.outdated:
+                self._write_snapshot(self._guard)
+
+    def _write_snapshot(self, guard: AppendGuard) -> None:
+        held = self._snapshots.write(guard)
+        if held is not None:
+            with self._lock:
+                self._unsynced.add_snapshot(guard.offset, held)
+
+    # --- making durable
+
+    def sync(self) -> RecoveryPoint:
+        """Makes everything durable that was appended before the call; returns the new recovery point.
+
+        Raises OSError; after that nothing about the unsynced part is known, and the
+        broker must stop (DESIGN 4.3): every later call raises `StorageFailure`.
+        """
+        with self._syncing:
+            self._refuse_failed()
+            with self._lock:
+                if self._closed:
+                    return self.recovery_point
+                unsynced = self._take_unsynced()
+                active = self.segments[-1]
+                point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+            try:
+                unsynced.sync()
+            except OSError as error:
+                self._failed = error
+                raise
+            unsynced.release()
+            if unsynced.epoch is not None:
+                self.durable_epoch = unsynced.epoch
+            self.recovery_point = point
+            if unsynced.snapshot_offset is not None:
+                self._snapshots.synced(unsynced.snapshot_offset)
+            return point
+
+    def _take_unsynced(self) -> Unsynced:
+        taken, self._unsynced = self._unsynced, Unsynced(self._files, self.folder)
+        return taken
+
+    def _replace_epochs(self, epochs: LeaderEpochs) -> None:
+        save_epochs(self._files, self.folder, self.stream_id, self.partition, epochs)
+        with self._lock:
+            self._unsynced.drop_epochs()
+            self.epochs = epochs
+            self.durable_epoch = epochs.latest

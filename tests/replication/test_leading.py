@@ -1,0 +1,464 @@
+"""A leader, rule by rule. How the rules go together under faults: `test_pairs`."""
+
+from __future__ import annotations
+
+from replication.whole_logs import WholeLog
+from tidelog_broker.core.replication.effects import (
+    AdvanceStart,
+    Answer,
+    Committed,
+    FlushHistory,
+    LeaderEffect,
+    Member,
+    Propose,
+    SendBatches,
+)
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.membership import Broker, Placement
+from tidelog_broker.core.replication.messages import (
+    Diverged,
+    Durable,
+    Position,
+    Progress,
+    Refusal,
+    Refused,
+    StartOver,
+)
+
+LEADER, SECOND, THIRD = 1, 2, 3
+EPOCH = 5
+
+
+class Stage:
+    """Broker 1 leads epoch 5; the others say what a test has them say."""
+
+    def __init__(
+        self,
+        isr: tuple[int, ...] = (1, 2, 3),
+        *,
+        records: int = 10,
+        high_watermark: int = 10,
+        minimum: int = 2,
+        fsync: bool = True,
+        may_join: bool = True,
+    ) -> None:
+        self.log = WholeLog()
+        self.log.append([(4, number) for number in range(records)])
+        self.log.all_durable()
+        self.now = 1000
+        self.brokers = {broker: Broker(b"run %d" % broker, may_join) for broker in (1, 2, 3)}
+        self.placement = Placement((1, 2, 3), isr, 40, minimum, self.brokers)
+        self.leader = LeaderPartition(
+            LEADER,
+            EPOCH,
+            self.log,
+            fsync=fsync,
+            high_watermark=high_watermark,
+            placement=self.placement,
+            now_ms=self.now,
+        )
+        self.leader.begin(self.now)
+
+    def append(self, count: int = 1, *, flush: bool = True) -> list[LeaderEffect]:
+        self.log.append([(EPOCH, 100 + number) for number in range(count)])
+        effects = self.leader.appended(self.now)
+        if flush:
+            self.log.all_durable()
+            effects += self.leader.flushed(self.now)
+        return effects
+
+    def position(
+        self,
+        broker: int,
+        end: int,
+        durable: int | None = None,
+        *,
+        last: int | None = 4,
+        start: int = 0,
+        epoch: int = EPOCH,
+        run: bytes | None = None,
+    ) -> list[LeaderEffect]:
+        said = Position(epoch, end, last, end if durable is None else durable, start)
+        return self.leader.position(broker, run or b"run %d" % broker, said, self.now)
+
+    def durable(
+        self, broker: int, durable: int, *, run: bytes | None = None, epoch: int = EPOCH, start: int = 0
+    ) -> list[LeaderEffect]:
+        said = Durable(epoch, durable, start)
+        return self.leader.durable(broker, run or b"run %d" % broker, said, self.now)
+
+    def wait(self, ms: int) -> list[LeaderEffect]:
+        self.now += ms
+        return self.leader.tick(self.now)
+
+    def placed(self, **fields: object) -> list[LeaderEffect]:
+        epoch = self.placement.partition_epoch + 1
+        self.placement = self.placement._replace(**{"partition_epoch": epoch, **fields})
+        return self.leader.placed(self.placement, self.now)
+
+
+def of(kind: type, effects: list[LeaderEffect]) -> list[LeaderEffect]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def proposed(effects: list[LeaderEffect]) -> list[tuple[int, ...]]:
+    return [tuple(member.broker for member in one.isr) for one in effects if isinstance(one, Propose)]
+
+
+# --- R2, R5: what is answered and sent
+
+
+def test_a_follower_that_has_everything_is_told_so_and_its_position_is_kept() -> None:
+    stage = Stage()
+
+    assert stage.position(SECOND, 10) == [Answer(SECOND, Progress(EPOCH, 10, 0))]
+    assert of(SendBatches, stage.append()) == [SendBatches(SECOND, 10, 11)]
+    assert of(SendBatches, stage.append()) == []
+
+
+def test_a_new_high_watermark_is_told_without_answering_the_position() -> None:
+    stage = Stage(high_watermark=4)
+    stage.position(SECOND, 10)
+
+    effects = stage.position(THIRD, 10)
+
+    assert of(Committed, effects) == [Committed(10)]
+    assert {one.broker for one in effects if isinstance(one, Answer)} == {SECOND, THIRD}
+    assert of(SendBatches, stage.append()) == [SendBatches(SECOND, 10, 11), SendBatches(THIRD, 10, 11)]
+
+
+def test_nothing_of_the_epoch_is_sent_or_counted_before_its_beginning_is_on_disk() -> None:
+    stage = Stage(isr=(1,), minimum=1, fsync=False, may_join=False)
+    stage.position(SECOND, 8)
+
+    effects = stage.append(3, flush=False)
+
+    assert effects == [FlushHistory()]
+    assert of(SendBatches, stage.position(THIRD, 8)) == [SendBatches(THIRD, 8, 10)]
+    stage.log.all_durable()
+    assert of(Committed, stage.leader.flushed(stage.now)) == [Committed(13)]
+
+
+def test_messages_of_other_epochs_and_of_unknown_runs_are_refused() -> None:
+    stage = Stage()
+
+    def refusals(*effects: LeaderEffect) -> list[Refusal]:
+        return [
+            one.message.refusal
+            for one in effects
+            if isinstance(one, Answer) and isinstance(one.message, Refused)
+        ]
+
+    assert refusals(*stage.position(SECOND, 10, epoch=4)) == [Refusal.FENCED_LEADER_EPOCH]
+    assert refusals(*stage.position(SECOND, 10, epoch=6)) == [Refusal.UNKNOWN_LEADER_EPOCH]
+    assert refusals(*stage.position(SECOND, 10, last=6)) == [Refusal.UNKNOWN_LEADER_EPOCH]
+    assert refusals(*stage.position(SECOND, 10, run=b"another")) == [Refusal.UNKNOWN_INCARNATION]
+    assert refusals(*stage.position(9, 10)) == [Refusal.UNKNOWN_INCARNATION]
+
+
+def test_a_log_that_parts_is_told_where_and_counts_with_nothing() -> None:
+    stage = Stage(high_watermark=3)
+    stage.position(THIRD, 10)
+
+    effects = stage.position(SECOND, 12, last=4)
+
+    assert effects == [Answer(SECOND, Diverged(EPOCH, 4, 10, unclean=False))]
+    assert stage.leader.high_watermark == 3
+
+
+# --- R3
+
+
+def test_a_member_counts_only_with_what_it_acknowledged_in_this_epoch() -> None:
+    stage = Stage(high_watermark=2)
+    stage.position(SECOND, 10)
+    assert stage.leader.high_watermark == 2
+
+    assert of(Committed, stage.position(THIRD, 10, durable=7)) == [Committed(7)]
+    assert of(Committed, stage.durable(THIRD, 9)) == [Committed(9)]
+
+
+def test_acknowledgements_of_another_epoch_run_or_beyond_the_end_do_not_count() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=2)
+    stage.position(SECOND, 10, durable=5)
+
+    assert stage.durable(SECOND, 9, epoch=4) == []
+    assert stage.durable(SECOND, 9, run=b"an earlier one") == []
+    assert stage.durable(SECOND, 11) == []
+    assert stage.leader.high_watermark == 5
+
+
+def test_another_run_of_a_members_broker_starts_from_nothing() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=2)
+    stage.position(SECOND, 10, durable=5)
+
+    stage.placed(brokers={**stage.brokers, SECOND: Broker(b"newer", True)}, partition_epoch=40)
+
+    assert stage.durable(SECOND, 9) == []
+    stage.position(SECOND, 10, durable=6, run=b"newer")
+    assert stage.leader.high_watermark == 6
+
+
+def test_a_lost_connection_takes_back_what_was_said_but_not_what_is_committed() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=2)
+    stage.position(SECOND, 10, durable=5)
+
+    stage.leader.disconnected(SECOND, False, stage.now)
+    stage.append()
+
+    assert stage.leader.high_watermark == 5
+    stage.position(SECOND, 10, durable=9)
+    assert stage.leader.high_watermark == 9
+
+
+def test_below_its_minimum_the_isr_commits_nothing() -> None:
+    stage = Stage(isr=(1,), high_watermark=4)
+
+    assert of(Committed, stage.append()) == []
+    assert not stage.leader.has_enough_replicas
+
+
+def test_a_member_whose_removal_is_proposed_is_gone_for_the_minimum_and_there_for_the_rest() -> None:
+    stage = Stage(isr=(1, 2, 3), minimum=3)
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+
+    assert proposed(stage.wait(10_000)) == [(1, 2)]
+
+    assert not stage.leader.has_enough_replicas
+    assert of(Committed, stage.position(THIRD, 11, last=EPOCH)) == []
+
+
+# --- R4: joining
+
+
+def test_a_follower_with_everything_is_proposed_with_everybodys_run() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+
+    effects = stage.position(THIRD, 10)
+
+    members = (Member(1, b"run 1"), Member(2, b"run 2"), Member(3, b"run 3"))
+    assert of(Propose, effects) == [Propose(members, EPOCH, 40, attempt=1)]
+
+
+def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch_or_while_leaving() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=3)
+    assert proposed(stage.position(THIRD, 10, durable=9)) == []
+    assert proposed(stage.durable(THIRD, 10)) == [(1, 2, 3)]
+
+    assert proposed(Stage(isr=(1, 2), may_join=False).position(THIRD, 10)) == []
+
+
+def test_the_high_watermark_waits_for_whoever_may_be_a_member_by_now() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+
+    stage.position(SECOND, 11, last=EPOCH)
+    assert stage.leader.high_watermark == 10
+    assert of(Committed, stage.leader.proposal_refused(1, stage.now)) == [Committed(11)]
+
+
+def test_a_proposal_without_an_answer_is_followed_by_another_and_stays_undecided() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+
+    assert proposed(stage.wait(499)) == []
+    assert proposed(stage.wait(1)) == [(1, 2, 3)]
+    stage.leader.proposal_refused(2, stage.now)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+    stage.leader.disconnected(THIRD, False, stage.now)
+    assert stage.leader.high_watermark == 10
+
+    assert of(Committed, stage.placed(isr=(1, 2))) == [Committed(11)]
+
+
+def test_an_older_placement_is_passed_over() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.placed(isr=(1, 2, 3))
+
+    stage.leader.placed(stage.placement._replace(isr=(1,), partition_epoch=40), stage.now)
+
+    assert stage.leader.placement.isr == (1, 2, 3)
+
+
+def test_a_follower_that_is_nearly_there_is_waited_for_but_not_for_long_and_not_soon_again() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 9)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+    assert stage.leader.high_watermark == 10
+    assert of(Committed, stage.wait(49)) == []
+
+    assert of(Committed, stage.wait(1)) == [Committed(11)]
+
+    stage.append()
+    assert of(Committed, stage.position(SECOND, 12, last=EPOCH)) == [Committed(12)]
+    stage.wait(1000)
+    stage.append()
+    assert of(Committed, stage.position(SECOND, 13, last=EPOCH)) == []
+
+
+def test_a_follower_that_is_far_behind_is_not_waited_for() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.log.bytes_from = lambda offset: (4 << 20) + 1  # type: ignore[method-assign]
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 3)
+    stage.append()
+
+    assert of(Committed, stage.position(SECOND, 11, last=EPOCH)) == [Committed(11)]
+
+
+# --- R4: leaving
+
+
+def test_a_member_that_is_not_caught_up_for_too_long_leaves() -> None:
+    stage = Stage(isr=(1, 2, 3))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+
+    assert proposed(stage.wait(9_999)) == []
+    assert proposed(stage.wait(1)) == [(1, 2)]
+
+
+def test_a_member_that_always_reaches_where_the_leader_was_a_moment_ago_stays() -> None:
+    stage = Stage(isr=(1, 2), minimum=1)
+    stage.position(SECOND, 10)
+    for end in range(11, 40):
+        stage.append()
+        stage.now += 1000
+        assert proposed(stage.durable(SECOND, end - 1)) == []
+        assert proposed(stage.wait(0)) == []
+
+
+def test_an_idle_partition_keeps_its_members_and_needs_no_ticks() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10)
+    assert stage.leader.needs_ticks
+    stage.position(THIRD, 10)
+
+    assert not stage.leader.needs_ticks
+    assert stage.wait(1_000_000) == []
+
+
+def test_a_member_that_is_gone_leaves_soon_but_not_below_the_minimum() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.leader.disconnected(THIRD, False, stage.now)
+
+    assert proposed(stage.wait(499)) == []
+    assert proposed(stage.wait(1)) == [(1, 2)]
+    stage.placed(isr=(1, 2))
+    stage.leader.disconnected(SECOND, False, stage.now)
+    assert proposed(stage.wait(500)) == []
+    assert proposed(stage.wait(9_500)) == [(1,)]
+
+
+def test_a_member_whose_machine_refuses_connections_leaves_at_once() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+
+    assert proposed(stage.leader.disconnected(THIRD, True, stage.now)) == [(1, 2)]
+
+
+def test_a_member_that_never_came_leaves_as_one_that_was_lost_unless_its_broker_is_there() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10)
+    assert proposed(stage.wait(500)) == [(1, 2)]
+
+    stage = Stage()
+    stage.position(SECOND, 10)
+    stage.leader.connected(THIRD, b"run 3", stage.now)
+    assert proposed(stage.wait(500)) == []
+
+
+def test_after_a_refusal_it_is_quiet_for_a_moment_unless_the_image_moves() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    assert proposed(stage.leader.proposal_refused(1, stage.now)) == []
+    assert proposed(stage.wait(99)) == []
+    assert proposed(stage.wait(1)) == [(1, 2, 3)]
+
+    stage.leader.proposal_refused(2, stage.now)
+    assert proposed(stage.placed()) == [(1, 2, 3)]
+
+
+# --- R11, R15
+
+
+def test_latest_is_answered_once_the_epochs_start_is_committed() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=4)
+    assert not stage.leader.may_answer_latest
+
+    stage.position(SECOND, 10)
+
+    assert stage.leader.may_answer_latest
+
+
+def test_a_start_is_acknowledged_when_every_member_has_it() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.log.advance_start(6)
+
+    effects = stage.leader.start_moved(stage.now)
+
+    assert Answer(SECOND, Progress(EPOCH, 10, 6)) in effects
+    assert stage.leader.start_acknowledged == 0
+    stage.durable(SECOND, 10, start=6)
+    assert stage.leader.start_acknowledged == 6
+
+
+def test_a_new_leader_takes_the_largest_start_once_it_is_committed() -> None:
+    stage = Stage(isr=(1, 2), high_watermark=4)
+
+    assert of(AdvanceStart, stage.position(SECOND, 10, durable=5, start=7)) == [AdvanceStart(5)]
+    assert of(AdvanceStart, stage.durable(SECOND, 10)) == [AdvanceStart(7)]
+    assert of(AdvanceStart, stage.wait(5)) == []
+
+
+def test_a_waiting_follower_that_retention_passes_starts_over() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 3)
+    stage.append()
+    stage.leader.followers[THIRD].parked = True
+    stage.log.advance_start(6)
+
+    assert Answer(THIRD, StartOver(EPOCH, 6, unclean=False)) in stage.leader.start_moved(stage.now)
+
+
+def test_unclean_epochs_go_along_with_what_is_sent() -> None:
+    stage = Stage()
+    stage.log.begin_unclean(EPOCH)
+
+    assert stage.leader.batches(8, b"", 10).unclean == ((EPOCH, 10),)
+    assert stage.leader.batches(8, b"", 9).unclean == ()
+    assert stage.position(SECOND, 10) == [Answer(SECOND, Progress(EPOCH, 10, 0, ((EPOCH, 10),)))]
+
+
+def test_a_stream_that_becomes_durable_counts_what_was_written_only_once_it_is_flushed() -> None:
+    stage = Stage(isr=(1, 2), fsync=False)
+    stage.position(SECOND, 10)
+    stage.append(2)
+    stage.log.append([(EPOCH, 7)])
+
+    stage.leader.configured(True, stage.now)
+
+    assert stage.leader.followers[SECOND].durable == 10
+    assert stage.leader.high_watermark == 10
+
+
+def test_it_says_what_it_is() -> None:
+    assert repr(Stage().leader).startswith("<LeaderPartition broker=1 epoch=5 leo=10 hw=10 isr=[1, 2, 3]")
