@@ -1,0 +1,255 @@
+"""One stream between two brokers, from its first words until it breaks. Of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from tidelog_broker.peers.errors import PeerUnreachable, ProtocolBroken, WrongPeer
+from tidelog_broker.peers.framing import ALIVE, Frame, FrameBuffer, pack
+from tidelog_broker.peers.hello import Hello, Identity, Lane, Refusal, check, decode, encode
+
+KEEPALIVE_SECONDS: Final = 0.1
+"""An open connection that has said nothing for so long says that it is alive."""
+
+GREETING_SECONDS_MAX: Final = 2.0
+"""How long the other end may take for its first words."""
+
+CLOSE_SECONDS_MAX: Final = 0.5
+"""How long a closing connection may go on sending what it holds."""
+
+WRITE_BUFFER_BYTES: Final = 4 << 20
+"""Unsent bytes above which a connection is not writable."""
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Receiver(Protocol):
+    """Who uses a connection. Nothing here may raise or block."""
+
+    def opened(self, connection: Connection) -> None:
+        """Both ends have said who they are."""
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None: ...
+
+    def writable(self, connection: Connection) -> None:
+        """It was full and takes more now."""
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        """It ended, once; nothing comes any more."""
+
+
+Accept = Callable[[Hello], Receiver]
+"""Who takes a connection with these first words; raises `WrongPeer`."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. `listener` and `dialing` make one."""
+
+    def __init__(
+        self, me: Callable[[], Identity], *, accept: Accept | None = None, hello: Hello | None = None
+    ) -> None:
+        """Either waits for a dialer's hello, which `accept` decides on, or says `hello` itself."""
+        self._loop = asyncio.get_running_loop()
+        self._me = me
+        self._accept = accept
+        self._hello = hello
+        self._buffer = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        self._early: list[Frame] = []
+        """Came together with the first words, before anybody used the connection."""
+        self._full = False
+        self._paused = False
+        self._reason = ""
+        """Why this end closed it."""
+        self._ended = ""
+        self._said = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.theirs: Hello | None = None
+        """The first words of the other end; None: not said yet."""
+        self.greeted: asyncio.Future[Hello] = self._loop.create_future()
+        """Done with the other end's first words, or with why there are none."""
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        """Done when the connection has ended."""
+        self._heard = self._loop.time()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open" if self.theirs else "greeting"
+        to = self.theirs.sender.broker_id if self.theirs else "?"
+        return f"<Connection {state} to broker {to}{' full' if self._full else ''}>"
+
+    @property
+    def peer(self) -> Identity:
+        assert self.theirs is not None, "greeted"
+        return self.theirs.sender
+
+    @property
+    def lane(self) -> Lane:
+        hello = self.theirs if self._hello is None else self._hello
+        assert hello is not None, "greeted"
+        return hello.lane
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None and self.greeted.done()
+
+    @property
+    def heard(self) -> float:
+        """When the other end last said something, as far as it was listened to; event loop's clock."""
+        return self._loop.time() if self._paused else self._heard
+
+    @property
+    def writable(self) -> bool:
+        """Whether more should be sent now; what is sent all the same is kept."""
+        return self._transport is not None and not self._full
+
+    def serve(self, receiver: Receiver) -> None:
+        """Has `receiver` use the connection; the dialer's side calls this when it is greeted."""
+        receiver.opened(self)
+        early, self._early = self._early, []
+        for header, payload in early:
+            if header:
+                receiver.received(self, header, payload)
+        if self._transport is None:
+            receiver.closed(self, self._ended)
+        else:
+            self._receiver = receiver
+            self.resume_reading()
+
+    def send(self, header: bytes, *payload: Bytes) -> None:
+        """Sends a frame, or drops it if the connection is closed: its loss is told by `closed`."""
+        if self._transport is None:
+            return
+        self._said = self._loop.time()
+        head = pack(header, sum(len(part) for part in payload))
+        if payload:
+            self._transport.writelines([head, *payload])
+        else:
+            self._transport.write(head)
+
+    def pause_reading(self) -> None:
+        """Takes nothing more in; the other end notices by and by."""
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._heard = self._loop.time()
+            self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Ends it, as soon as what was sent is on its way."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.close()
+
+    async def end(self, reason: str) -> None:
+        """Closes it and waits until it has ended, which is soon."""
+        self.close(reason)
+        await asyncio.wait([self.gone], timeout=CLOSE_SECONDS_MAX)
+        self.abort(reason)
+        await asyncio.shield(self.gone)
+
+    def abort(self, reason: str) -> None:
+        """Ends it at once."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(GREETING_SECONDS_MAX, self._not_greeted)
+        if self._hello is not None:
+            self.send(encode(self._hello))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = self._loop.time()
+        try:
+            for header, payload in self._buffer.took(nbytes):
+                if self._receiver is not None:
+                    if header:
+                        self._receiver.received(self, header, payload)
+                elif self.theirs is not None:
+                    self._early.append(Frame(header, payload))
+                elif not self.greeted.done():
+                    self._greet(header)
+        except ProtocolBroken as error:
+            self.abort(str(error))
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._receiver is not None:
+            self._receiver.writable(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended = reason = self._reason or (str(exc) if exc else "") or "closed by the other end"
+        if not self.greeted.done():
+            self.greeted.set_exception(
+                PeerUnreachable(f"it closed the connection before it greeted: {reason}")
+            )
+            self.greeted.exception()  # it counts as seen, whether or not somebody waits
+        self.gone.set_result(None)
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.closed(self, reason)
+
+    # --- the first words
+
+    def _greet(self, header: bytes) -> None:
+        try:
+            hello = decode(header)
+            check(hello, self._me())
+            if self._accept is not None:
+                receiver = self._accept(hello)
+        except WrongPeer as error:
+            if self._accept is not None:
+                self.send(encode(Refusal(str(error))))
+            if not self.greeted.done():
+                self.greeted.set_exception(error)
+                self.greeted.exception()
+            self.close(str(error))
+            return
+        self.theirs = hello
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._accept is not None:
+            self.send(encode(Hello(self._me(), hello.lane, target=hello.sender.broker_id)))
+        self._timer = self._loop.call_later(KEEPALIVE_SECONDS, self._keep_alive)
+        if not self.greeted.done():
+            self.greeted.set_result(hello)
+        if self._accept is not None:
+            self.serve(receiver)
+        else:
+            # Until it is served, which comes with the event loop's next turn.
+            self.pause_reading()
+
+    def _not_greeted(self) -> None:
+        self.abort(f"no greeting within {GREETING_SECONDS_MAX:g} s")
+
+    def _keep_alive(self) -> None:
+        if self._transport is None:
+            return
+        now = self._loop.time()
+        due = self._said + KEEPALIVE_SECONDS
+        if due <= now:
+            self._said = now
+            self._transport.write(ALIVE)
+            due = now + KEEPALIVE_SECONDS
+        self._timer = self._loop.call_at(due, self._keep_alive)

@@ -1,0 +1,49 @@
+"""Opening a connection to another broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.errors import PeerRefused, PeerUnreachable
+from tidelog_broker.peers.hello import Hello, Identity, Lane
+
+
+async def dial(
+    host: str,
+    port: int,
+    me: Callable[[], Identity],
+    lane: Lane,
+    *,
+    target: int | None,
+    timeout_s: float,
+    message: bytes = b"",
+) -> Connection:
+    """A connection whose both ends have greeted; `serve` it before the next await.
+
+    Raises `PeerRefused`, `PeerUnreachable`, `WrongPeer`, `ProtocolBroken`.
+    """
+    loop = asyncio.get_running_loop()
+    hello = Hello(me(), lane, target=target, message=message)
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(lambda: Connection(me, hello=hello), host, port)
+            await asyncio.shield(connection.greeted)
+    except ConnectionRefusedError as error:
+        raise PeerRefused(f"{host}:{port} refuses connections") from error
+    except TimeoutError as error:
+        _drop(connection, "it did not answer in time")
+        raise PeerUnreachable(f"{host}:{port} did not answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise PeerUnreachable(f"{host}:{port} cannot be reached: {error.strerror or error}") from error
+    except BaseException:
+        _drop(connection, "given up")
+        raise
+    return connection
+
+
+def _drop(connection: Connection | None, reason: str) -> None:
+    if connection is not None:
+        connection.abort(reason)

@@ -1,0 +1,25 @@
+"""Why a connection to another broker could not be opened, or ended."""
+
+from __future__ import annotations
+
+from tidelog_broker.errors import BrokerError
+
+
+class PeerError(BrokerError):
+    """The root."""
+
+
+class ProtocolBroken(PeerError):
+    """What the other end sent is no frame or no word of ours."""
+
+
+class PeerUnreachable(PeerError):
+    """No connection came about: no route, no answer in time, or it broke during the first words."""
+
+
+class PeerRefused(PeerError):
+    """Its machine refused the connection: nobody listens there, so the process is gone (R14)."""
+
+
+class WrongPeer(PeerError):
+    """A broker, but not one that may be talked to: another cluster, another id, another version."""

@@ -1,0 +1,100 @@
+"""The first words of a connection: who speaks, and what the connection is for.
+
+Both ends say who they are once, so that everything after it is known to come from that run of that
+broker of that cluster on that disk (R2): another run is another connection.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tidelog.model import id_text
+from tidelog_broker.peers.errors import ProtocolBroken, WrongPeer
+
+VERSION = 1
+"""Of the frames and messages between brokers."""
+
+
+class Lane(StrEnum):
+    """What a connection carries."""
+
+    CONTROL = "control"
+    """Raft, heartbeats, registration, reports, ISR changes."""
+    REPLICA = "replica"
+    """Batches for followers that keep up."""
+    CATCH_UP = "catch-up"
+    """Batches for followers that are far behind, within a limit of bandwidth."""
+
+
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run of one broker."""
+
+    broker_id: int
+    cluster_id: bytes = b""
+    """Empty: a broker that is about to join, and does not know it yet."""
+    directory_id: bytes = b""
+    incarnation: bytes = b""
+    host: str = ""
+    """Where its peer listener is reached; empty: nowhere."""
+    port: int = 0
+
+    def __repr__(self) -> str:
+        run = self.incarnation.hex()[:8]
+        return f"<Identity broker={self.broker_id} incarnation={run} {self.host}:{self.port}>"
+
+
+class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
+    sender: Identity
+    lane: Lane
+    version: int = VERSION
+    target: int | None = None
+    """The broker that the dialer means to reach; None: whoever is there."""
+    message: bytes = b""
+    """For the users of the connection: what they must know before the first message."""
+
+
+class Refusal(msgspec.Struct, frozen=True, omit_defaults=True, tag="refused"):
+    """Instead of a hello: why not."""
+
+    reason: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Hello | Refusal] = msgspec.msgpack.Decoder(Hello | Refusal)
+
+
+def encode(words: Hello | Refusal) -> bytes:
+    return _encoder.encode(words)
+
+
+def decode(data: bytes) -> Hello:
+    """Raises `WrongPeer` for a refusal and `ProtocolBroken` for anything else."""
+    try:
+        words = _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolBroken(f"the first frame is no greeting of a broker ({error})") from error
+    if isinstance(words, Refusal):
+        raise WrongPeer(words.reason)
+    return words
+
+
+def check(hello: Hello, me: Identity) -> None:
+    """Raises `WrongPeer` with a sentence that the other end's operator can use."""
+    them = hello.sender
+    if hello.version != VERSION:
+        raise WrongPeer(
+            f"broker {them.broker_id} speaks version {hello.version} between brokers, not {VERSION}"
+        )
+    if them.cluster_id and me.cluster_id and them.cluster_id != me.cluster_id:
+        raise WrongPeer(
+            f"broker {them.broker_id} is of cluster {id_text(them.cluster_id)}, "
+            f"this one of {id_text(me.cluster_id)}; check the addresses of peers"
+        )
+    if hello.target is not None and hello.target != me.broker_id:
+        raise WrongPeer(f"this is broker {me.broker_id}, not {hello.target}; check the addresses of peers")
+    if them.broker_id == me.broker_id and them.incarnation != me.incarnation:
+        raise WrongPeer(
+            f"both ends call themselves broker {me.broker_id}; ids of brokers must differ within a cluster"
+        )

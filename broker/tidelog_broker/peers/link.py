@@ -1,0 +1,171 @@
+"""Keeps a connection to one broker open, and says what it means when it cannot.
+
+Neighbours: `dialing` opens, `watch` judges. What the connection carries is its receiver's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from tidelog_broker.peers.connection import Connection, Receiver
+from tidelog_broker.peers.dialing import dial
+from tidelog_broker.peers.errors import PeerError, PeerRefused
+from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.watch import REDIAL_SECONDS_MAX, Evidence, Watch
+
+log = structlog.get_logger(__name__)
+
+DIAL_SECONDS_MAX: Final = 1.0
+LOOK_SECONDS: Final = 0.1
+PAUSE_SECONDS_MIN: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 1.0
+"""Between two dials that fail; doubled each time."""
+
+
+class Owner(Receiver, Protocol):
+    """Who uses the link."""
+
+    def address(self) -> tuple[str, int] | None:
+        """Where the broker is thought to be; None: unknown for now."""
+
+    def evidence(self, evidence: Evidence | None) -> None:
+        """What is known against the broker changed."""
+
+
+class Link:
+    """See the module. Of one event loop."""
+
+    def __init__(
+        self, broker_id: int, lane: Lane, me: Callable[[], Identity], owner: Owner, rng: random.Random
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._broker_id = broker_id
+        self._lane = lane
+        self._me = me
+        self._owner = owner
+        self._rng = rng
+        self._watch = Watch(self._loop.time())
+        self._told: Evidence | None = None
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.connection: Connection | None = None
+        """None: it is not open."""
+
+    def __repr__(self) -> str:
+        state = self._told or ("open" if self.connection else "dialing")
+        return f"<Link {self._lane} to broker {self._broker_id} {state}>"
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"{self._lane} link to broker {self._broker_id}")
+
+    async def stop(self, reason: str) -> None:
+        connection = self.connection
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if connection is not None:
+            await connection.end(reason)
+
+    def hurry(self) -> None:
+        """Dials now: the address is known, or there is reason to think that the broker is back."""
+        self._hurry.set()
+
+    async def _run(self) -> None:
+        pause = 0.0
+        while True:
+            if pause:
+                self._hurry.clear()
+                await _either(self._hurry, pause * self._rng.uniform(0.75, 1.0))
+            try:
+                connection = await self._dial(first=not pause)
+            except Exception as error:
+                # PeerError is what is expected. Whatever else it is, giving up would end replication.
+                if not isinstance(error, PeerError):
+                    log.exception("a link failed unexpectedly; it tries again", broker=self._broker_id)
+                connection = None
+            if connection is None:
+                pause = min(max(2 * pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
+                continue
+            await self._use(connection)
+            pause = 0.0
+
+    async def _dial(self, *, first: bool) -> Connection | None:
+        address = self._owner.address()
+        if address is None:
+            return None
+        # A redial that takes longer is evidence already, and goes on.
+        late = self._loop.call_later(REDIAL_SECONDS_MAX, self._redial_is_late) if first else None
+        try:
+            return await dial(
+                *address, self._me, self._lane, target=self._broker_id, timeout_s=DIAL_SECONDS_MAX
+            )
+        except PeerRefused:
+            self._watch.refused()
+            raise
+        except PeerError:
+            self._watch.unreachable()
+            raise
+        finally:
+            if late is not None:
+                late.cancel()
+            self._tell()
+
+    def _redial_is_late(self) -> None:
+        self._watch.unreachable()
+        self._tell()
+
+    async def _use(self, connection: Connection) -> None:
+        """Returns when it has ended."""
+        self.connection = connection
+        self._watch.connected(self._loop.time())
+        self._tell()
+        ended = asyncio.Event()
+        connection.serve(_Ending(self._owner, ended))
+        try:
+            while not ended.is_set():
+                await _either(ended, LOOK_SECONDS)
+                if not ended.is_set():
+                    self._watch.look(connection.heard, self._loop.time())
+                    self._tell()
+        finally:
+            self.connection = None
+
+    def _tell(self) -> None:
+        if self._watch.evidence is not self._told:
+            self._told = self._watch.evidence
+            self._owner.evidence(self._told)
+
+
+class _Ending:
+    """A receiver that also says when it is over."""
+
+    def __init__(self, receiver: Receiver, ended: asyncio.Event) -> None:
+        self._receiver = receiver
+        self._ended = ended
+
+    def opened(self, connection: Connection) -> None:
+        self._receiver.opened(connection)
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+        self._receiver.received(connection, header, payload)
+
+    def writable(self, connection: Connection) -> None:
+        self._receiver.writable(connection)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self._ended.set()
+        self._receiver.closed(connection, reason)
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Until the event, or so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

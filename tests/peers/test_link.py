@@ -1,0 +1,139 @@
+"""A link over real sockets: it comes back by itself, and what broke it is told for what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from peers.conftest import Recorded, Station, identity
+from support.waiting import until
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.hello import Lane
+from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.watch import Evidence
+
+
+class Owner(Recorded):
+    """Uses a link to broker 1."""
+
+    def __init__(self, port: int | None) -> None:
+        super().__init__()
+        self.port = port
+        self.told: list[Evidence | None] = []
+
+    def address(self) -> tuple[str, int] | None:
+        return None if self.port is None else ("127.0.0.1", self.port)
+
+    def evidence(self, evidence: Evidence | None) -> None:
+        self.told.append(evidence)
+
+
+@asynccontextmanager
+async def linked(owner: Owner) -> AsyncIterator[Link]:
+    link = Link(1, Lane.CONTROL, lambda: identity(2), owner, random.Random(1))
+    link.start()
+    try:
+        yield link
+    finally:
+        await link.stop("the test is over")
+
+
+async def again(station: Station, port: int) -> Station:
+    """The broker comes back at the same address."""
+    after = Station(station.me)
+    await after.listener.start("127.0.0.1", port)
+    return after
+
+
+async def test_a_link_opens_and_stays_open(station: Station) -> None:
+    owner = Owner(station.port)
+    async with linked(owner) as link:
+        await until(lambda: link.connection and station.connections, "it is open")
+        link.connection.send(b"hello") if link.connection else None
+        await until(lambda: station.frames == [(b"hello", b"")], "it carries")
+    assert owner.told == []
+    await until(lambda: station.ends == ["closed by the other end"], "the other end knows")
+
+
+async def test_it_waits_until_the_address_is_known(station: Station) -> None:
+    owner = Owner(None)
+    async with linked(owner) as link:
+        await asyncio.sleep(0.02)
+        assert not station.hellos
+        owner.port = station.port
+        link.hurry()
+        await until(lambda: link.connection, "it is open")
+    assert owner.told == []
+
+
+async def test_a_broker_that_was_not_there_yet_is_no_evidence() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        owner = Owner(held.getsockname()[1])
+        async with linked(owner):
+            await asyncio.sleep(0.12)
+    assert owner.told == []
+
+
+async def test_a_process_that_ended_is_refused_and_one_that_came_back_is_not(station: Station) -> None:
+    owner = Owner(station.port)
+    async with linked(owner) as link:
+        await until(lambda: link.connection, "it is open")
+        await station.listener.stop("killed")
+        await until(lambda: owner.told == [Evidence.REFUSED], "the redial is refused")
+        assert owner.ends == ["closed by the other end"]
+        assert link.connection is None
+        after = await again(station, station.port)
+        await until(lambda: owner.told == [Evidence.REFUSED, None], "it is back")
+        await until(lambda: after.connections, "and connected")
+    await after.listener.stop("done")
+
+
+async def test_one_broken_connection_that_the_next_dial_mends_is_nothing(station: Station) -> None:
+    owner = Owner(station.port)
+    async with linked(owner):
+        await until(lambda: station.connections, "it is open")
+        station.connections[0].abort("a hiccup")
+        await until(lambda: len(station.connections) == 2, "it is open again")
+    assert owner.told == []
+
+
+async def test_a_machine_that_swallows_the_redial_is_a_reset(station: Station) -> None:
+    owner = Owner(station.port)
+    async with linked(owner):
+        await until(lambda: station.connections, "it is open")
+        with socket.socket() as mute:
+            # Takes connections and never says a word, as a machine behind a cut link.
+            mute.bind(("127.0.0.1", 0))
+            mute.listen(5)
+            owner.port = mute.getsockname()[1]
+            station.connections[0].abort("the link is cut")
+            await until(lambda: owner.told == [Evidence.RESET], "the redial came to nothing")
+
+
+class Mute(Connection):
+    """One that says nothing after its first words."""
+
+    def _keep_alive(self) -> None:
+        return
+
+
+async def test_a_process_that_hangs_is_silent_and_heard_again_when_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
+    station = Station(identity(1))
+    await station.listener.start("127.0.0.1", 0)
+    owner = Owner(station.port)
+    async with linked(owner):
+        await until(lambda: station.connections, "it is open")
+        await until(lambda: owner.told == [Evidence.SILENT], "its silence is noticed")
+        station.connections[0].send(b"sorry")
+        await until(lambda: owner.told == [Evidence.SILENT, None], "it is heard again")
+    assert len(station.connections) == 1, "the connection stood all the time"
+    await station.listener.stop("done")
