@@ -17,6 +17,8 @@ from cli.conftest import COMMAND
 from support.broker import BrokerProcess
 from tidelog.cli._errors import Exit
 from tidelog.records import HEADER_BYTES, BatchHeader
+from tidelog_broker.storage import starting_over
+from tidelog_broker.storage.files import OsFiles
 
 BATCHES = 8
 STEP = 37
@@ -184,6 +186,11 @@ def damage_vote(stopped: Stopped) -> None:
     flip(stopped.data / "raft" / "hard-state", 9)
 
 
+def damage_mark_of_starting_over(stopped: Stopped) -> None:
+    starting_over.mark(OsFiles(), str(stopped.partition), 500)
+    flip(stopped.partition / starting_over.FILE_NAME, 6)
+
+
 def damage_quarantined(stopped: Stopped) -> None:
     (stopped.partition.parent / ".quarantine-3").mkdir()
 
@@ -208,6 +215,7 @@ def damage_failed(stopped: Stopped) -> None:
         (damage_clean_mark, "checksum"),
         (damage_metadata, "entry"),
         (damage_vote, "vote"),
+        (damage_mark_of_starting_over, "starts over is damaged"),
         (damage_quarantined, "quarantined"),
         (damage_failed, "the disk said no"),
     ],
@@ -257,6 +265,22 @@ def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: St
 
     assert code == Exit.OK, report
     assert any("cut" in note["what"] for note in report["notes"])
+
+
+def test_a_log_that_was_being_dropped_is_empty_from_its_mark_on_whatever_is_left_of_it(
+    offline: Any, stopped: Stopped
+) -> None:
+    unclean(stopped)
+    starting_over.mark(OsFiles(), str(stopped.partition), 500)
+    stopped.segments[0].unlink()
+    damage_epochs(stopped)
+
+    code, report = verified(offline, stopped)
+
+    assert (code, report["problems"], report["records"]) == (Exit.OK, [], 0)
+    (log,) = report["logs"]
+    assert (log["log_start_offset"], log["log_end_offset"]) == (500, 500)
+    assert any("starts over, empty, at offset 500" in note["what"] for note in report["notes"])
 
 
 def test_the_folder_of_a_development_cluster_is_told_apart_from_the_data_directory_in_it(

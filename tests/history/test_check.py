@@ -192,6 +192,15 @@ def test_a_reader_that_was_told_of_a_truncation_may_go_back() -> None:
     assert check(history).ok
 
 
+def test_a_rewind_is_that_readers_next_read_whatever_others_read_between() -> None:
+    history = honest(3)
+    ours, theirs = history.reads[0], next(read for read in history.reads if read.reader == 1)
+    history.rewind(ours.reader, ours.partition)
+    history.rewind(theirs.reader, theirs.partition)
+    history.reads += [theirs, ours]
+    assert check(history).ok
+
+
 def test_what_retention_took_is_not_lost() -> None:
     history = honest(3, batches=60)
     write = history.writes[of(history)]
@@ -207,7 +216,7 @@ def test_a_producer_that_repeats_may_double_but_not_lose() -> None:
     history = honest(3)
     history.producers = {number: Producer(f"p{number}", repeats=True) for number in range(3)}
     double(history)
-    history.rewinds.add((0, history.reads[-1].partition, len(history.reads) - 1))
+    history.rewinds[0, history.reads[-1].partition] = [len(history.reads) - 1]
     assert check(history).ok
     lose(history)
     assert check(history).anomalies[Anomaly.LOST]

@@ -45,7 +45,8 @@ def dumb_check(history: History) -> Counter[Anomaly]:
     stands: dict[tuple[int, int], int] = {}
     for index, read in enumerate(history.reads):
         key = (read.reader, read.partition)
-        if (*key, index) in history.rewinds:
+        last = max((i for i, before in enumerate(history.reads[:index]) if before[:2] == key), default=-1)
+        if any(last < rewind <= index for rewind in history.rewinds.get(key, [])):
             stands.pop(key, None)
         at = stands.get(key)
         if at is not None:

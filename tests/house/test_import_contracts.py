@@ -30,12 +30,22 @@ PLANTS = [
     Plant("Broker and Spark stand on the library", "broker/tidelog_broker/planted.py", "tidelog_spark"),
     Plant("The broker uses only the parts", "broker/tidelog_broker/runtime/planted.py", "tidelog.producer"),
     Plant("Inside the broker", "broker/tidelog_broker/storage/planted.py", "tidelog_broker.runtime"),
+    Plant("Inside the broker", "broker/tidelog_broker/peers/planted.py", "tidelog_broker.runtime"),
+    Plant("Inside the broker", "broker/tidelog_broker/peers/planted.py", "tidelog_broker.core.replication"),
+    Plant("Inside the broker", "broker/tidelog_broker/storage/planted.py", "tidelog_broker.peers"),
     Plant(
         "The parts of the core",
         "broker/tidelog_broker/core/metadata/planted.py",
         "tidelog_broker.core.replication",
     ),
+    Plant(
+        "The parts of the core", "broker/tidelog_broker/core/raft/planted.py", "tidelog_broker.core.metadata"
+    ),
+    Plant(
+        "The parts of the core", "broker/tidelog_broker/core/metadata/planted.py", "tidelog_broker.core.raft"
+    ),
     Plant("The core is sans-IO", "broker/tidelog_broker/core/replication/planted.py", "time"),
+    Plant("The core is sans-IO", "broker/tidelog_broker/core/raft/planted.py", "random"),
     Plant("The core is sans-IO", "broker/tidelog_broker/core/metadata/planted.py", "tidelog_proto"),
 ]
 

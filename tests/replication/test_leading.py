@@ -330,6 +330,21 @@ def test_a_member_that_is_not_caught_up_for_too_long_leaves() -> None:
     assert proposed(stage.wait(1)) == [(1, 2)]
 
 
+def test_a_member_that_just_joined_has_as_long_to_catch_up_as_any() -> None:
+    stage = Stage(isr=(1, 2), minimum=3)
+    stage.position(2, 10)
+    # The high watermark stands still, and the log grows beyond it.
+    stage.append(50)
+    stage.wait(30_000)
+    stage.position(2, 60, last=EPOCH)
+    assert proposed(stage.position(3, 10)) == []
+    assert proposed(stage.durable(3, 10)) == []
+    assert proposed(stage.wait(1_000)) == [(1, 2, 3)], "it has all that is committed"
+    assert proposed(stage.placed(isr=(1, 2, 3))) == [], "it does not leave at once"
+    assert proposed(stage.wait(9_000)) == []
+    assert proposed(stage.wait(1_001)) == [(1, 2)]
+
+
 def test_a_member_that_always_reaches_where_the_leader_was_a_moment_ago_stays() -> None:
     stage = Stage(isr=(1, 2), minimum=1)
     stage.position(SECOND, 10)

@@ -12,6 +12,7 @@ import pytest
 from storage.batches import STREAM_ID, T0, item, records
 from storage.logs import ROOT, Bench
 from tidelog.records.checksum import crc32c
+from tidelog_broker.storage import starting_over
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage-format.md"
 
@@ -39,6 +40,8 @@ def tree() -> dict[str, bytes]:
     bench.fill(3)
     bench.log.advance_start(5)
     bench.stop()
+    # As a crash leaves it that comes while the log is dropped for an empty one.
+    starting_over.mark(bench.disk, bench.folder, 500)
     return {
         path.removeprefix(f"{bench.folder}/").removeprefix(f"{ROOT}/"): content
         for path, content in bench.disk.tree().items()
@@ -56,6 +59,14 @@ def test_the_identity_is_as_documented(tree: dict[str, bytes]) -> None:
 
     assert layout.unpack(tree["identity"])[:3] == (b"TLI1", STREAM_ID, 0)
     checked(tree["identity"])
+
+
+def test_the_mark_of_a_log_that_starts_over_is_as_documented(tree: dict[str, bytes]) -> None:
+    (layout,) = layouts("Starting over")
+    data = tree[starting_over.FILE_NAME]
+
+    assert layout.unpack(data)[:2] == (b"TLO1", 500)
+    checked(data)
 
 
 def test_the_leader_epochs_are_as_documented(tree: dict[str, bytes]) -> None:

@@ -5,7 +5,7 @@ and every start goes on where the last one stopped, until checkpoints say what t
 does; then the mark goes. Neighbours: `log` does it to an open log, `recovery` and `store`
 to one that a crash left half-way.
 
-File `starting-over`: magic ``TLS1``, the offset (i64), CRC-32C of these (u32).
+File `starting-over`: magic ``TLO1``, the offset (i64), CRC-32C of these (u32).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE_NAME = "starting-over"
 
 _MARK = struct.Struct("<4sq")
 _CRC = struct.Struct("<I")
-MAGIC = b"TLS1"
+MAGIC = b"TLO1"
 
 
 class MarkLost(Exception):

@@ -2,7 +2,8 @@
 
 Every batch's two CRCs, offsets without gaps, epochs and append times that never go
 back, against what the identity file, ``leader-epochs``, the indexes and the checkpoints
-say. Neighbours: `scan` (reads a segment without believing it), `verify` (the directory).
+say. A log that was being dropped for an empty one is not walked. Neighbours: `scan` (reads a
+segment without believing it), `starting_over` (the mark of that), `verify` (the directory).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.index import SparseIndex
 from tidelog_broker.storage.scan import Sound, Unsound, scan
 from tidelog_broker.storage.segment import segment_base, segment_name
+from tidelog_broker.storage.starting_over import FILE_NAME as STARTING_OVER_FILE
+from tidelog_broker.storage.starting_over import MarkLost, marked_offset
 
 PROBLEMS_PER_LOG_MAX = 100
 """After so many problems in one log the rest are only counted."""
@@ -111,12 +114,38 @@ def verify_log(
     for name in files.list(folder):
         if ".cut-" in name:
             findings.note(f"{folder}/{name}", "bytes that an earlier recovery cut off and kept")
+    emptied = _emptied(files, folder, identity, findings)
+    if emptied is not None:
+        count(sum(files.file_size(f"{folder}/{segment_name(base)}") for base in bases))
+        return emptied
     check = _Check(files, folder, identity, expected_of(identity), findings)
     for base in bases:
         check.segment(base, last=base == bases[-1])
         count(files.file_size(f"{folder}/{segment_name(base)}"))
     check.end()
     return check.report
+
+
+def _emptied(files: Files, folder: str, key: Partition, findings: Findings) -> LogReport | None:
+    """A log that a broker was dropping when it ended; None: there is no mark that says so.
+
+    From the mark on the log is empty and begins there: what is left of the old one, and what
+    the checkpoints say of it, counts for nothing.
+    """
+    path = f"{folder}/{STARTING_OVER_FILE}"
+    try:
+        offset = marked_offset(files, folder)
+    except MarkLost:
+        findings.problem(
+            path, "the mark of a log that starts over is damaged; the next start sets the log aside"
+        )
+        return None
+    if offset is None:
+        return None
+    findings.note(
+        path, f"the log starts over, empty, at offset {offset}; the next start removes what is left of it"
+    )
+    return LogReport(folder, key, start_offset=offset, end_offset=offset)
 
 
 class _Check:

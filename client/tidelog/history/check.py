@@ -7,7 +7,7 @@ over the writes, one over the reads, one over the content per partition; nothing
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -246,9 +246,14 @@ def _check_readers(history: History, report: Report) -> None:
     """Each reader goes forward, over everything that is there."""
     present = ranges_of(history.reads)
     expected: dict[tuple[int, int], int] = {}
+    rewinds = {key: deque(sorted(indexes)) for key, indexes in history.rewinds.items()}
     for index, read in enumerate(history.reads):
         key = (read.reader, read.partition)
-        at = None if (*key, index) in history.rewinds else expected.get(key)
+        rewound = False
+        while rewinds.get(key) and rewinds[key][0] <= index:
+            rewinds[key].popleft()
+            rewound = True
+        at = None if rewound else expected.get(key)
         if at is not None and read.offset < at:
             report.found(
                 Anomaly.BACKWARDS,

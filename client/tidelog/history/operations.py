@@ -84,9 +84,9 @@ class History:
     producers: dict[int, Producer] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
-    rewinds: set[tuple[int, int, int]] = field(default_factory=set)
-    """(reader, partition, index in `reads`): before that read the reader chose another place to go on,
-    or was told that the log was truncated."""
+    rewinds: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """(reader, partition) to indexes in `reads`: the reader's first read there or behind it went on
+    somewhere else, because it chose to or was told that the log was truncated."""
     last_readers: dict[int, int] = field(default_factory=dict)
     """Partition to the offset up to which it was read when everything had ended, from its start."""
     starts: dict[int, int] = field(default_factory=dict)
@@ -94,4 +94,4 @@ class History:
 
     def rewind(self, reader: int, partition: int) -> None:
         """The reader's next read of the partition begins somewhere else, and that is as it should be."""
-        self.rewinds.add((reader, partition, len(self.reads)))
+        self.rewinds.setdefault((reader, partition), []).append(len(self.reads))

@@ -46,6 +46,7 @@ class LeaderPartition(Leadership):
             return []
         if placement.partition_epoch > self.placement.partition_epoch:
             self._propose_after = now_ms
+        joined = [broker for broker in placement.isr if broker not in self.placement.isr]
         self.placement = placement
         self._proposals.image_at(placement.partition_epoch)
         self.followers = {
@@ -53,6 +54,10 @@ class LeaderPartition(Leadership):
             for broker in placement.replicas
             if broker != self.broker_id
         }
+        for broker in joined:
+            if broker in self.followers:
+                # It had everything committed, not everything: it gets as long as any member.
+                self.followers[broker].caught_up_at = now_ms
         for broker, follower in self.followers.items():
             if follower.incarnation not in (None, placement.brokers[broker].incarnation):
                 follower.lose(now_ms, refused=False)
