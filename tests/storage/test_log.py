@@ -375,6 +375,22 @@ def test_a_truncation_is_durable_when_it_returns() -> None:
     assert not bench.log.suspect
 
 
+def test_a_truncation_makes_the_segments_durable_that_it_keeps() -> None:
+    bench = Bench(segment_bytes=4096)
+    bench.fill(30)
+    assert len(bench.log.segments) > 3
+    bench.log.truncate(
+        bench.log.segments[-1].base_offset, lambda point: bench.store.save_recovery_point(bench.log, point)
+    )
+    kept = read_all(bench.log)
+    assert not bench.log.unsynced
+    bench.checkpoint()
+    for seed in range(20):
+        after = Bench(segment_bytes=4096)
+        after.disk = bench.disk.crash(random.Random(seed))
+        assert read_all(after.reopen(same_boot=False)) == kept
+
+
 def test_a_truncation_below_the_start_leaves_an_empty_log_at_the_start() -> None:
     bench = Bench()
     bench.fill(10)

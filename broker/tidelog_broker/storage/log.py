@@ -99,6 +99,7 @@ class PartitionLog(WritableLog):
                 self._cut(cut)
                 if cut.end_offset < self.start_offset:
                     self._restart_at(self.start_offset)
+                self._sync_rest()
             except OSError as error:
                 self._failed = error
                 raise StorageFailure(f"{self.folder}: a truncation failed half-way ({error})") from error
@@ -120,6 +121,14 @@ class PartitionLog(WritableLog):
             self._tail.begin_history()
             self.damaged = [d for d in self.damaged if d.start < cut.end_offset]
             self._snapshots.log_was_cut()
+
+    def _sync_rest(self) -> None:
+        """What is kept in front of the cut: the recovery point is going to speak for it, too."""
+        with self._lock:
+            rest = self._take_unsynced()
+        rest.sync()
+        rest.release()
+        self.durable_epoch = self.epochs.latest
 
     def _restart_at(self, offset: int) -> None:
         """Begins an empty log at `offset`; what is left lies below the LSO."""
