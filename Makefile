@@ -1,15 +1,16 @@
 # Everything that a developer types. Each target sets up what it needs first (tools/setup.sh).
 #
 #   PYTHON=python3.12   the interpreter to make .venv with
-#   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo) and the benchmark (bench)
+#   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo), the simulator (sim), the benchmark
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench proto
+.PHONY: help setup demo test check sim bench proto
 
 PYTHON ?=
 ARGS ?=
+SEEDS ?= 100
 CASES ?=
 JSON ?=
 
@@ -40,6 +41,9 @@ check: setup ## style, types, import contracts, generated code
 	@$(generate)
 	@diff -r -x '*.proto' -x py.typed -x __pycache__ -x __init__.py proto $(GENERATED) || \
 	  { echo 'check: the code below proto/ is not what its .proto files give; call make proto' >&2; exit 1; }
+
+sim: setup ## clusters in a simulation, with every fault there is; SEEDS=500
+	@exec $(BIN)/python -m simulator --seeds $(SEEDS) $(ARGS)
 
 bench: setup ## compare with peers; CASES=produce,consume JSON=out.json
 	@exec $(BIN)/python -m bench $(if $(CASES),--cases '$(CASES)') $(if $(JSON),--json '$(JSON)') $(ARGS)

@@ -31,7 +31,6 @@ TIMES = ReplicationTimes(
     expand_hold_max_ms=20,
     expand_pause_ms=60,
     proposal_repeat_ms=60,
-    proposal_pause_ms=20,
 )
 SILENCE_MS = 120
 """A follower that hears nothing for so long connects anew."""
@@ -84,8 +83,8 @@ class Node:
     connection: int = 0
     heard_at: int = 0
     waits_until: int | None = None
-    proposed: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Attempts of its leadership that may have taken effect by now: number and members."""
+    proposed: dict[tuple[int, ...], None] = field(default_factory=dict)
+    """Members by proposals of its leadership that may have taken effect by now."""
     waiting_since: int | None = None
     """Since when its high watermark waits for somebody who is no member."""
     disk_lost: bool = False
@@ -116,8 +115,7 @@ class Cluster:
         self.answered_run = b""
         self.late: deque[Envelope] = deque(maxlen=40)
         """Messages that may come again, much later."""
-        self.proposals: list[tuple[int, fx.Propose, bytes]] = []
-        self.refusals: list[tuple[int, bytes, int, int]] = []
+        self.proposals: list[tuple[int, fx.Propose]] = []
         self.committed: dict[int, Record] = {}
         self.committed_end = 0
         self.leaders: dict[int, int] = {}
@@ -166,26 +164,25 @@ class Cluster:
         self._change(isr=isr, leader=leader, fenced=self.truth.fenced | {broker})
         self._elect()
 
-    def _decide(self, proposal: fx.Propose, sender: int, run: bytes) -> None:
+    def _decide(self, proposal: fx.Propose, sender: int) -> None:
         truth = self.truth
         isr = tuple(member.broker for member in proposal.isr)
+        seen = (proposal.leader_epoch, proposal.partition_epoch)
+        if truth.leader != sender or seen != (truth.leader_epoch, truth.partition_epoch):
+            self.mark("proposal refused")
+            return
         allowed = (
-            truth.leader == sender
-            and truth.leader_epoch == proposal.leader_epoch
-            and truth.partition_epoch == proposal.partition_epoch
-            and all(truth.incarnations[m.broker] == m.incarnation for m in proposal.isr)
+            all(truth.incarnations[m.broker] == m.incarnation for m in proposal.isr)
             and not any(b in truth.fenced for b in isr if b not in truth.isr)
             and sender in isr
         )
-        if allowed:
-            self._change(isr=isr)
-            if isr == truth.isr:
-                self.truth = Image(**{**self.truth.__dict__, "partition_epoch": truth.partition_epoch + 1})
-                self._republish()
-            self.mark("ISR changed")
-        elif self.rng.random() > self.loss:
-            self.refusals.append((sender, run, proposal.leader_epoch, proposal.attempt))
-            self.mark("proposal refused")
+        # One that names somebody who may not join takes the partition epoch forward all the same.
+        isr = isr if allowed else truth.isr
+        self._change(isr=isr)
+        if isr == truth.isr:
+            self.truth = Image(**{**self.truth.__dict__, "partition_epoch": truth.partition_epoch + 1})
+            self._republish()
+        self.mark("ISR changed" if allowed else "proposal ineligible")
 
     def _republish(self) -> None:
         for node in self.nodes.values():
@@ -320,9 +317,9 @@ class Cluster:
                     self._send(node, broker, leader.batches(offset, data, end))
                 case fx.Propose():
                     self.mark("proposed")
-                    node.proposed[effect.attempt] = tuple(member.broker for member in effect.isr)
+                    node.proposed[tuple(member.broker for member in effect.isr)] = None
                     if self._reaches(node.broker, 0) and self.rng.random() >= self.loss:
-                        self.proposals.append((node.broker, effect, node.run))
+                        self.proposals.append((node.broker, effect))
                 case fx.Committed(high_watermark):
                     self._committed(node, high_watermark)
                 case fx.Ask(position):
@@ -377,7 +374,7 @@ class Cluster:
             self.committed[offset] = node.log.at(offset)
         self.committed_end = max(self.committed_end, high_watermark)
         assert node.image is not None
-        sure = [b for b in node.image.isr if all(b in isr for isr in node.proposed.values())]
+        sure = [b for b in node.image.isr if all(b in isr for isr in node.proposed)]
         if len(sure) < MIN_INSYNC:
             raise Violation(f"{node.role} commits with {sure} as the ISR; proposed: {node.proposed}")
 
@@ -531,20 +528,8 @@ class Cluster:
 
     def _step_controller(self) -> None:
         if self.proposals:
-            sender, proposal, run = self.proposals.pop(self.rng.randrange(len(self.proposals)))
-            self._decide(proposal, sender, run)
-        elif self.refusals:
-            sender, run, epoch, attempt = self.refusals.pop(0)
-            node = self.nodes[sender]
-            role = node.role
-            if (
-                node.up
-                and node.run == run
-                and isinstance(role, LeaderPartition)
-                and role.leader_epoch == epoch
-            ):
-                node.proposed.pop(attempt, None)
-                self._perform(node, role.proposal_refused(attempt, self.now))
+            sender, proposal = self.proposals.pop(self.rng.randrange(len(self.proposals)))
+            self._decide(proposal, sender)
         else:
             # Whoever is up and reachable is heard again.
             for node in self.nodes.values():
@@ -620,10 +605,10 @@ class Cluster:
     def _check_hold(self, node: Node, leader: LeaderPartition) -> None:
         """R4: for somebody who is no member the high watermark waits only so long."""
         assert node.image is not None
-        members = {broker for isr in (node.image.isr, *node.proposed.values()) for broker in isr}
+        members = {broker for isr in (node.image.isr, *node.proposed) for broker in isr}
         ends = [leader.followers[broker].durable for broker in members if broker != node.broker]
         own = leader.log.durable_offset if self.fsync else leader.log.end_offset
-        sure = [b for b in node.image.isr if all(b in isr for isr in node.proposed.values())]
+        sure = [b for b in node.image.isr if all(b in isr for isr in node.proposed)]
         waits = (
             leader.high_watermark < min([own, *ends])
             and len(sure) >= MIN_INSYNC

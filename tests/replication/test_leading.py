@@ -241,7 +241,7 @@ def test_a_follower_with_everything_is_proposed_with_everybodys_run() -> None:
     effects = stage.position(THIRD, 10)
 
     members = (Member(1, b"run 1"), Member(2, b"run 2"), Member(3, b"run 3"))
-    assert of(Propose, effects) == [Propose(members, EPOCH, 40, attempt=1)]
+    assert of(Propose, effects) == [Propose(members, EPOCH, 40)]
 
 
 def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch_or_while_leaving() -> None:
@@ -260,7 +260,7 @@ def test_the_high_watermark_waits_for_whoever_may_be_a_member_by_now() -> None:
 
     stage.position(SECOND, 11, last=EPOCH)
     assert stage.leader.high_watermark == 10
-    assert of(Committed, stage.leader.proposal_refused(1, stage.now)) == [Committed(11)]
+    assert of(Committed, stage.position(THIRD, 11, last=EPOCH)) == [Committed(11)]
 
 
 def test_a_proposal_without_an_answer_is_followed_by_another_and_stays_undecided() -> None:
@@ -270,7 +270,6 @@ def test_a_proposal_without_an_answer_is_followed_by_another_and_stays_undecided
 
     assert proposed(stage.wait(499)) == []
     assert proposed(stage.wait(1)) == [(1, 2, 3)]
-    stage.leader.proposal_refused(2, stage.now)
     stage.append()
     stage.position(SECOND, 11, last=EPOCH)
     stage.leader.disconnected(THIRD, False, stage.now)
@@ -398,15 +397,11 @@ def test_a_member_that_never_came_leaves_as_one_that_was_lost_unless_its_broker_
     assert proposed(stage.wait(500)) == []
 
 
-def test_after_a_refusal_it_is_quiet_for_a_moment_unless_the_image_moves() -> None:
+def test_as_soon_as_the_image_moves_it_is_asked_again() -> None:
     stage = Stage(isr=(1, 2))
     stage.position(SECOND, 10)
     stage.position(THIRD, 10)
-    assert proposed(stage.leader.proposal_refused(1, stage.now)) == []
-    assert proposed(stage.wait(99)) == []
-    assert proposed(stage.wait(1)) == [(1, 2, 3)]
 
-    stage.leader.proposal_refused(2, stage.now)
     assert proposed(stage.placed()) == [(1, 2, 3)]
 
 

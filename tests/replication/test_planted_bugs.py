@@ -108,19 +108,11 @@ def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def proposal_given_up_after_a_while(patch: pytest.MonkeyPatch) -> None:
     real = Proposals.sent
 
-    def sent(self: Proposals, partition_epoch: int, isr: Any, proposed: Any) -> int:
+    def sent(self: Proposals, partition_epoch: int, isr: Any, proposed: Any) -> None:
         self._undecided = {}
-        return real(self, partition_epoch, isr, proposed)
+        real(self, partition_epoch, isr, proposed)
 
     patch.setattr(Proposals, "sent", sent)
-
-
-def one_refusal_taken_for_all(patch: pytest.MonkeyPatch) -> None:
-    def refused(self: Proposals, attempt: int) -> bool:
-        self._undecided = {}
-        return True
-
-    patch.setattr(Proposals, "refused", refused)
 
 
 def hold_never_released(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +139,6 @@ PLANTS: tuple[Plant, ...] = (
     truncation_not_fenced,
     truncated_to_the_high_watermark,
     proposal_given_up_after_a_while,
-    one_refusal_taken_for_all,
     hold_never_released,
     readers_see_what_the_leader_committed,
 )

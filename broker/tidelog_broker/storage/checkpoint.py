@@ -103,6 +103,11 @@ class Checkpoints:
                 del table[partition]
                 self._changed.add(kind)
 
+    def remove_partition(self, partition: Partition) -> None:
+        for kind, table in self._tables.items():
+            if table.pop(partition, None) is not None:
+                self._changed.add(kind)
+
     def streams(self) -> set[bytes]:
         """Ids of the streams of which anything is saved."""
         return {stream_id for table in self._tables.values() for stream_id, _ in table}

@@ -22,7 +22,7 @@ from tidelog_broker.storage.epochs import LeaderEpochs
 from tidelog_broker.storage.log_writing import WritableLog
 from tidelog_broker.storage.reading import Chunk
 from tidelog_broker.storage.segment import Segment
-from tidelog_broker.storage.suspicion import clear_suspicion
+from tidelog_broker.storage.suspicion import clear_suspicion, write_suspicion
 from tidelog_broker.storage.truncation import Cut, cut_at, cut_files, remove_all
 
 __all__ = [
@@ -185,6 +185,15 @@ class PartitionLog(WritableLog):
         unsynced.release()
         for segment in old:
             segment.forget_files()
+
+    def mark_suspect(self, reason: str) -> None:
+        """It may lack what was acknowledged (R6); durable when it returns. Raises OSError.
+
+        So it is registered as suspect even if this run ends before anybody was told.
+        """
+        if not self.suspect:
+            write_suspicion(self._files.files, self.folder, reason)
+            self.suspect = True
 
     def clear_suspect(self) -> None:
         """The replica was compared with its peers, or somebody accepts it as it is."""

@@ -143,13 +143,19 @@ class WritableLog(ReadableLog):
     # --- appending
 
     def append(
-        self, items: Sequence[AppendItem], *, leader_epoch: int, now_us: int
+        self,
+        items: Sequence[AppendItem],
+        *,
+        leader_epoch: int,
+        now_us: int,
+        refuse_new: TidelogError | None = None,
     ) -> list[Appended | TidelogError]:
         """Appends batches as the leader of `leader_epoch`; an outcome for each, in order.
 
         An outcome is where the batch (or, for a repeat, its first copy) stands, or the
-        error that refused it. Raises `StorageFailure` when a failed write could
-        not be taken back: the log must not be used any more.
+        error that refused it. `refuse_new` refuses every batch that is no repeat, last of
+        all checks (R7, R8). Raises `StorageFailure` when a failed write could not be taken
+        back: the log must not be used any more.
         """
         with self._writing:
             self._refuse_failed()
@@ -158,12 +164,16 @@ class WritableLog(ReadableLog):
             staged = Staged(leader_epoch, max(now_us, self.last_append_us))
             refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
             for item in items:
-                refusal = self._append_one(item, staged, refusal)
+                refusal = self._append_one(item, staged, refusal, refuse_new)
             self._write(staged)
             return staged.outcomes
 
     def _append_one(
-        self, item: AppendItem, staged: Staged, refusal: TidelogError | None
+        self,
+        item: AppendItem,
+        staged: Staged,
+        refusal: TidelogError | None,
+        refuse_new: TidelogError | None,
     ) -> TidelogError | None:
         """Decides about one batch; an error that refuses all that follow, if there is one."""
         guard, header = self.guard, item.header
@@ -173,6 +183,8 @@ class WritableLog(ReadableLog):
             if item.sender is not None:
                 check_order(item.sender, reset=item.reset)
             repeat = guard.check(header, item.expected_offset)
+            if repeat is None and refuse_new is not None:
+                raise refuse_new
             if repeat is None and not staged.fits(header, self.active, self.config.segment_bytes):
                 refusal = self._write(staged) or self._roll_or_refusal()
                 staged.clear()

@@ -224,7 +224,10 @@ class LogStore:
     # --- creating and deleting
 
     def create(self, want: Wanted) -> PartitionLog:
-        """An empty log, durable with every folder entry on its path; after a loss it begins at the LSO."""
+        """An empty log, durable with every folder entry on its path; after a loss it begins at the LSO.
+
+        A quarantined folder of the partition stays beside it (2c).
+        """
         folder = self.folder(want.name, want.stream_id, want.partition)
         key = (want.stream_id, want.partition)
         base = self.checkpoints.log_start_offset(key)
@@ -260,13 +263,38 @@ class LogStore:
         folder = f"{self._streams}/{stream_folder(name, stream_id)}"
         if not self.files.files.exists(folder):
             return None
-        target, number = f"{self._streams}/.deleted-{stream_id.hex()}", 0
-        while self.files.files.exists(target):
+        return self._set_deleted(folder, stream_id.hex())
+
+    def remove_replica(self, one: PartitionLog) -> str:
+        """Sets the folder of a replica that left aside as `.deleted-…`; the path to remove later.
+
+        What was saved of it is forgotten first, the LSO too: if it ever comes back, it
+        begins with nothing. Raises OSError; the folder is a stray then.
+        """
+        one.close()
+        with self._save_lock:
+            self.checkpoints.remove_partition((one.stream_id, one.partition))
+            self.checkpoints.save()
+        return self._set_deleted(one.folder, f"{one.stream_id.hex()}-{one.partition}")
+
+    def _set_deleted(self, folder: str, name: str) -> str:
+        files = self.files.files
+        target, number = f"{self._streams}/.deleted-{name}", 0
+        while files.exists(target):
             number += 1
-            target = f"{self._streams}/.deleted-{stream_id.hex()}.{number}"
-        self.files.files.rename(folder, target)
-        self.files.files.sync_dir(self._streams)
+            target = f"{self._streams}/.deleted-{name}.{number}"
+        files.rename(folder, target)
+        # The new name first: a crash in between leaves both, or the old one.
+        files.sync_dir(self._streams)
+        parent = folder.rpartition("/")[0]
+        if parent != self._streams:
+            files.sync_dir(parent)
         return target
+
+    def quarantine(self, one: PartitionLog, reason: str) -> None:
+        """Sets the log of a running replica aside, never to be opened or deleted by itself (R1, 2c)."""
+        one.close()
+        self._quarantine(one.folder, reason)
 
     def deleted_folders(self) -> list[str]:
         """What `delete_stream` left to be removed, from this run and earlier ones."""

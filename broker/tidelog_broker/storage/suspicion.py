@@ -2,7 +2,8 @@
 
 Torn and rotten look alike where recovery cuts, so a log that lost a valid batch behind
 an invalid one stays suspect over restarts, until it was compared with its peers or an
-operator accepts it by removing the mark while the broker is stopped. The file says in words what was cut.
+operator accepts it by removing the mark while the broker is stopped. So does the log of a
+`page-cache` stream after a power loss. The file says in words what was cut, or why.
 """
 
 from __future__ import annotations

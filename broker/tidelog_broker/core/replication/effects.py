@@ -42,14 +42,12 @@ class SendBatches(NamedTuple):
 
 
 class Propose(NamedTuple):
-    """Ask the controller for another ISR. To be sent at most once: every attempt is another one."""
+    """Ask the controller for another ISR. What it answers decides nothing; the image does."""
 
     isr: tuple[Member, ...]
     leader_epoch: int
     partition_epoch: int
     """The one that was seen; the controller refuses every other (compare and set)."""
-    attempt: int
-    """For `proposal_refused`."""
 
 
 class Committed(NamedTuple):

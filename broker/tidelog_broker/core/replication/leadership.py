@@ -179,10 +179,10 @@ class Leadership:
         proposed = (*stay, *joining)
         if proposed == placement.isr and not proposals.undecided:
             return
-        attempt = proposals.sent(placement.partition_epoch, placement.isr, proposed)
+        proposals.sent(placement.partition_epoch, placement.isr, proposed)
         self._propose_after = now_ms + self.times.proposal_repeat_ms
         members = tuple(Member(broker, placement.brokers[broker].incarnation) for broker in proposed)
-        effects.append(Propose(members, self.leader_epoch, placement.partition_epoch, attempt))
+        effects.append(Propose(members, self.leader_epoch, placement.partition_epoch))
 
     def _isr_size(self) -> int:
         """Of the committed ISR; whose removal is proposed counts as gone (R3)."""

@@ -91,12 +91,6 @@ class LeaderPartition(Leadership):
         """The log start offset moved, durably (R11)."""
         return self._settle(now_ms)
 
-    def proposal_refused(self, attempt: int, now_ms: int) -> list[LeaderEffect]:
-        """The controller refused a proposal, for whatever reason: this attempt never takes effect."""
-        if self._proposals.refused(attempt):
-            self._propose_after = now_ms + self.times.proposal_pause_ms
-        return self._settle(now_ms)
-
     def tick(self, now_ms: int) -> list[LeaderEffect]:
         """Time passed."""
         return self._settle(now_ms)

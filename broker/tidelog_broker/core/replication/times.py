@@ -17,9 +17,7 @@ class ReplicationTimes(NamedTuple):
     expand_pause_ms: int = 1_000
     """and then not again for so long."""
     proposal_repeat_ms: int = 500
-    """A proposal without an answer is followed by another one."""
-    proposal_pause_ms: int = 100
-    """After a refusal, and before the image moves, nothing is proposed for so long."""
+    """A proposal that the image does not decide is followed by another one."""
 
 
 DEFAULT_TIMES = ReplicationTimes()

@@ -1,0 +1,62 @@
+"""What simulated brokers ask of the controller, and its answers; between brokers, control messages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.metadata.reports import Evidence
+
+
+class Register(NamedTuple):
+    registration: Registration
+
+
+class Heartbeat(NamedTuple):
+    broker: int
+    incarnation: bytes
+    stopping: bool
+
+
+class Report(NamedTuple):
+    """R14."""
+
+    reporter: int
+    reporter_run: bytes
+    reported: int
+    reported_run: bytes
+    evidence: Evidence
+
+
+class ChangeIsr(NamedTuple):
+    proposal: IsrProposal
+
+
+class LoseReplica(NamedTuple):
+    broker: int
+    incarnation: bytes
+    name: ReplicaName
+
+
+Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplica
+
+
+class Done(NamedTuple):
+    """What was asked for is committed, or was so already."""
+
+
+class Denied(NamedTuple):
+    """Definitely not, ever."""
+
+    reason: str
+
+
+class NotNow(NamedTuple):
+    """Nothing was decided: ask again, perhaps somebody else."""
+
+    reason: str
+
+
+Response: TypeAlias = Done | Denied | NotNow

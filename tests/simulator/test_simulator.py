@@ -1,0 +1,79 @@
+"""The simulator itself: the same seed tells the same story, honest code passes, planted bugs do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.mutations import Mutation, mutations
+from simulator.run import simulate
+from simulator.swarm import EVENTS_LONG, EVENTS_MIN, plan_of
+
+ROOT = Path(__file__).parents[2]
+
+QUICKLY_CAUGHT = {
+    "a leader acknowledges before its own fsync": 10,
+    "a follower acknowledges before its fsync": 5,
+    "the high watermark waits only for a majority": 5,
+    "a new leader takes its end for committed": 15,
+    "a restarted leader keeps its epoch": 5,
+    "a follower joins though it lacks what is committed": 15,
+}
+"""Planted bugs that take few seeds, and how many may be needed. All: `python -m simulator --mutations`."""
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_seed_passes_and_does_some_work(seed: int) -> None:
+    result = simulate(seed)
+    assert result.ok, f"{result.violation}\npython -m simulator --seed {seed}"
+    assert result.events >= (EVENTS_LONG if seed % 5 == 0 else EVENTS_MIN)
+    assert result.marks["R3 committed"] > 0
+
+
+def fingerprint_of(seed: int, hash_seed: str) -> str:
+    """In a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from simulator.run import simulate; print(simulate({seed}).fingerprint)"],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=100, check=True, cwd=ROOT,
+    )  # fmt: skip
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_seed_gives_the_same_story_whatever_the_hashes_of_strings_are() -> None:
+    first, second = fingerprint_of(3, "1"), fingerprint_of(3, "4242")
+    assert first == second
+    assert len(first) == 16
+    assert fingerprint_of(4, "1") != first
+
+
+def test_plans_have_few_faults_each_and_all_of_them_together() -> None:
+    plans = [plan_of(seed) for seed in range(1, 301)]
+    seen = {fault for plan in plans for fault in plan.faults}
+    assert len(seen) >= 10, sorted(seen)
+    assert any(not plan.faults for plan in plans) or any(len(plan.faults) <= 2 for plan in plans)
+    assert {plan.brokers for plan in plans} >= {3, 4, 5, 7}
+    assert sum(plan.events >= 20_000 for plan in plans) * 5 >= len(plans), "a fifth is long"
+    assert min(plan.events for plan in plans) >= 5_000
+
+
+def quickly_caught() -> list[Mutation]:
+    return [one for one in mutations() if one.name in QUICKLY_CAUGHT]
+
+
+@pytest.mark.parametrize("planted", quickly_caught(), ids=lambda planted: planted.name)
+def test_a_planted_bug_is_caught(planted: Mutation) -> None:
+    with planted.plant():
+        for seed in range(1, QUICKLY_CAUGHT[planted.name] + 1):
+            if not simulate(seed).ok:
+                return
+    raise AssertionError(f"{planted.name}: not caught within {QUICKLY_CAUGHT[planted.name]} seeds")
+
+
+def test_the_quick_ones_are_planted_at_all() -> None:
+    assert len(quickly_caught()) == len(QUICKLY_CAUGHT)
+    assert len({one.name for one in mutations()}) == len(mutations()) >= 25

@@ -1,0 +1,90 @@
+"""A replica that leaves, is set aside, or may not be complete; and what is refused for want of others."""
+
+from __future__ import annotations
+
+import random
+
+from storage.batches import T0, item, read_all, records
+from storage.logs import KEY, Bench
+from tidelog.errors import NotEnoughReplicas, OutOfOrderSequence
+from tidelog_broker.storage.log import Appended
+
+TOO_FEW = NotEnoughReplicas("the ISR is too small")
+
+
+def test_too_small_an_isr_refuses_what_is_new_and_neither_repeats_nor_what_is_wrong_anyway() -> None:
+    bench = Bench()
+    first = item(records(2), producer_id=7, sequence=0)
+    gap = item(records(2), producer_id=7, sequence=9)
+    new = item(records(2), producer_id=7, sequence=2)
+    bench.append(first)
+
+    outcomes = bench.log.append(
+        [new, first, gap, item(records(1))], leader_epoch=1, now_us=T0, refuse_new=TOO_FEW
+    )
+
+    assert outcomes[0] is TOO_FEW
+    assert outcomes[1] == Appended(0, 1, 1, T0, duplicate=True)
+    assert isinstance(outcomes[2], OutOfOrderSequence)
+    assert outcomes[3] is TOO_FEW
+    assert bench.log.end_offset == 2
+    assert bench.append(new)[0].base_offset == 2
+
+
+def test_a_log_that_was_marked_suspect_is_so_after_a_crash_until_that_is_cleared() -> None:
+    bench = Bench()
+    bench.fill(2)
+    bench.sync()
+    bench.checkpoint()
+    bench.log.mark_suspect("power was lost")
+    bench.log.mark_suspect("once more")
+
+    bench.disk = bench.disk.crash(random.Random(1))
+    assert bench.reopen(same_boot=False).suspect
+    bench.log.clear_suspect()
+    bench.disk = bench.disk.crash(random.Random(2))
+    assert not bench.reopen().suspect
+
+
+def test_a_replica_that_left_is_gone_and_begins_with_nothing_if_it_comes_back() -> None:
+    bench = Bench()
+    bench.fill(4)
+    bench.sync()
+    bench.log.advance_start(6)
+    bench.checkpoint()
+
+    path = bench.store.remove_replica(bench.log)
+
+    assert bench.store.deleted_folders() == [path]
+    bench.disk = bench.disk.crash(random.Random(1))
+    log = bench.reopen()
+    assert (log.start_offset, log.end_offset, log.suspect) == (0, 0, False)
+    assert bench.store.deleted_folders() == [path]
+    again = bench.store.remove_replica(log)
+    assert sorted(bench.store.deleted_folders()) == sorted([path, again])
+    for one in (path, again):
+        bench.store.remove_deleted(one)
+    assert bench.store.deleted_folders() == []
+
+
+def test_beside_a_quarantined_log_a_new_one_begins_at_the_log_start_and_the_old_one_stays() -> None:
+    bench = Bench()
+    bench.fill(4)
+    bench.sync()
+    bench.log.advance_start(6)
+    bench.checkpoint()
+    before = read_all(bench.log)
+
+    bench.store.quarantine(bench.log, "its leader's log is another one")
+    assert [lost.wanted for lost in bench.open().lost] == [bench.wanted]
+    made = bench.store.create(bench.wanted)
+
+    assert (made.start_offset, made.end_offset) == (6, 6)
+    aside = bench.folder.replace("/0", "/.quarantine-0")
+    kept = [name for name in bench.disk.list(aside) if name.endswith(".log")]
+    assert kept
+    assert bench.disk.file_size(f"{aside}/{kept[0]}") >= len(before)
+    bench.disk = bench.disk.crash(random.Random(1))
+    opened = bench.open()
+    assert list(opened.logs) == [KEY]
+    assert opened.lost == []
