@@ -99,6 +99,8 @@ class Broker:
         """How long a flush takes, at least and at most."""
         self.skew_us = 0
         self.fast_raft = False
+        self.late_copies = 0.0
+        """Probability that a proposal arrives a second time, much later."""
         self.new_disk()
 
     def __repr__(self) -> str:
@@ -381,6 +383,9 @@ class Broker:
     def propose_isr(self, proposal: IsrProposal) -> None:
         """Whatever the answer, the image decides (R4)."""
         self.ask(ChangeIsr(proposal), lambda response: None, once=True)
+        if self.rng.random() < self.late_copies:
+            late = self.rng.randint(10 * MS, 3000 * MS)
+            self.after(late, lambda: self.ask(ChangeIsr(proposal), lambda response: None, once=True))
 
     def report(self, broker: int, evidence: Evidence) -> None:
         known = self.image.brokers.get(broker)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.mirror import Link, Mirror
+from tidelog.errors import NotEnoughReplicas, OutOfOrderSequence, TidelogError, UnknownProducer
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.snapshot import encode_image
@@ -53,6 +54,8 @@ class Truth:
         self.batches: dict[tuple[int, int], Link] = {}
         """By leader epoch and base offset: what was first seen there."""
         self.committed = Mirror()
+        self.acknowledged = 0
+        """Behind the last record of which a producer was told that it is committed."""
         self.unclean = 0
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
 
@@ -452,6 +455,29 @@ class Checks:
             appended.last_offset < truth.committed.end,
             "I8",
             f"{replica.name}: {appended.last_offset} is acknowledged, committed is {truth.committed.end}",
+        )
+        truth.acknowledged = max(truth.acknowledged, appended.last_offset + 1)
+
+    def refused(self, replica: Replica, error: TidelogError) -> None:
+        """A producer is told that nothing was written."""
+        match error:
+            case NotEnoughReplicas():
+                self.mark("R7 too few in sync")
+            case UnknownProducer() | OutOfOrderSequence():
+                self.mark(f"R8 {error.code}")
+            case _:
+                pass
+
+    def told_latest(self, replica: Replica, offset: int, floor: int) -> None:
+        """R15: whoever asks a leader for the end is told of all that was acknowledged before it asked."""
+        placed = self.image.partition(*replica.key)
+        if placed is None or replica.role is None or placed.leader_epoch != replica.role.leader_epoch:
+            return  # Deposed, and does not know it yet (docs/replication.md, Not covered).
+        self.mark("R15 latest")
+        require(
+            offset >= min(floor, self.truth(replica.key).committed.end),
+            "I12",
+            f"{replica.name}: {replica.broker.id} says that the end is {offset}; {floor} is acknowledged",
         )
 
     def effect(self, replica: Replica, effect: object) -> None:

@@ -182,7 +182,10 @@ class SimProducer:
         else:
             self._leader = self._rng.choice(sorted(self._brokers))
         lost = isinstance(error, UnknownProducer | OutOfOrderSequence)
-        if lost or not self._idempotent or self.stopped or sending.attempts >= ATTEMPTS_MAX:
+        if lost and self._window[0] is not sending:
+            # Of the batches before it one is missing; they are sent again together.
+            self._again()
+        elif lost or not self._idempotent or self.stopped or sending.attempts >= ATTEMPTS_MAX:
             self._give_up()
         else:
             self._again()
@@ -265,7 +268,12 @@ class SimReader:
         broker = self._brokers[target]
         offset, epoch = self.offset, self._epoch
 
+        floor = broker.checks.truth(self._key).acknowledged
+
         def deliver() -> None:
+            replica = broker.replicas.get(self._key)
+            if replica is not None:
+                replica.latest(floor)
             found = fetch(broker, self._key, offset, epoch)
             self._network.send(target, self._address, lambda: came(found), whole=True)
 

@@ -508,6 +508,12 @@ def a_reader_is_not_told_of_a_truncation() -> Iterator[None]:
         yield
 
 
+@mutation("R15")
+def a_new_leader_answers_latest_at_once() -> Iterator[None]:
+    with _patched((LeaderPartition, "may_answer_latest", property(lambda self: True))):
+        yield
+
+
 # --- the disk
 
 

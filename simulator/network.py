@@ -76,6 +76,8 @@ class Network:
         self._rng = world.rng_of("network")
         self._cuts: dict[tuple[Address, Address], None] = {}
         self._connections: dict[Connection, None] = {}
+        self._arrives: dict[tuple[Address, Address], int] = {}
+        """When the newest of what must not be overtaken arrives."""
         self.sent = 0
         self.lost = 0
 
@@ -109,7 +111,10 @@ class Network:
     def send(
         self, source: Address, target: Address, deliver: Callable[[], None], *, whole: bool = False
     ) -> None:
-        """Has `deliver` happen at the target by and by: not at all, once or, unless `whole`, twice."""
+        """Has `deliver` happen at the target by and by: not at all, once or twice.
+
+        `whole`: not twice, and not before what was sent so earlier.
+        """
         self.sent += 1
         host = self.hosts[target]
         run = host.run
@@ -121,7 +126,10 @@ class Network:
             if host.running and host.run == run and not self.is_cut(source, target):
                 deliver()
 
-        self.world.after(self._delay(), arrive)
+        at = self.world.now + self._delay()
+        if whole:
+            at = self._arrives[source, target] = max(at, self._arrives.get((source, target), 0))
+        self.world.after(at - self.world.now, arrive)
         if not whole and self._rng.random() < self.conditions.doubled:
             self.world.after(self._delay(), arrive)
 

@@ -269,6 +269,10 @@ class Quorum:
                 self.node.configure(planned)
             except Busy:
                 return
+            if len(planned.voters) > len(configuration.voters):
+                self._checks.mark("M1 a learner votes")
+            if len(planned.voters) < len(configuration.voters):
+                self._checks.mark("M2 a voter goes")
             voters = [voter.broker_id for voter in planned.voters]
             learners = [voter.broker_id for voter in planned.learners]
             self._world.tell(f"controller {self.me.broker_id}: voters {voters} learners {learners}")
@@ -338,6 +342,11 @@ class Quorum:
         tip, sessions = controller.tip, controller.sessions
         match request:
             case Register(asked):
+                known = tip.brokers.get(asked.broker_id)
+                if known is not None and known.incarnation != asked.incarnation:
+                    self._checks.mark("R10 another run")
+                if known is not None and known.directory_id != asked.directory_id:
+                    self._checks.mark("R6 another directory")
                 return registration.register(tip, asked, sessions, now_ms)
             case Heartbeat(broker, incarnation, stopping):
                 if not sessions.heard(tip, broker, incarnation, now_ms):

@@ -197,6 +197,7 @@ class Replica:
             [item], leader_epoch=role.leader_epoch, now_us=self.broker.clock_us, refuse_new=too_few
         )
         if isinstance(outcome, TidelogError):
+            self.broker.checks.refused(self, outcome)
             answer(Produced(outcome))
             return
         self.broker.checks.appended(self, outcome)
@@ -214,6 +215,17 @@ class Replica:
         for pending in self._queue.advance(role.high_watermark):
             self.broker.checks.acknowledged(self, pending.appended)
             pending.answer(Produced(pending.appended))
+
+    # --- reading
+
+    def latest(self, floor: int) -> None:
+        """Somebody asks for the end; `floor` was acknowledged by then (R15)."""
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            if role.may_answer_latest:
+                self.broker.checks.told_latest(self, role.high_watermark, floor)
+            else:
+                self.broker.checks.mark("R15 not yet")
 
     # --- events
 

@@ -91,6 +91,7 @@ class Simulation:
                 times=TIMES,
             )
             broker.fast_raft = plan.fast_raft
+            broker.late_copies = plan.late_copies
             broker.skew_us = self.rng.randint(-plan.skew_us, plan.skew_us)
             if plan.slow_disks:
                 broker.disk_us = (500, 20 * MS)
@@ -250,7 +251,10 @@ class Simulation:
     def _crash(self, *, power: bool) -> None:
         up = self._up()
         leaders = [broker for key in self.keys if (broker := self._leader_of(key)) is not None]
-        if leaders and self.rng.random() < 0.5:
+        controllers = [broker for broker in up if broker.quorum.node.leads]
+        if self.plan.fast_raft and controllers and self.rng.random() < 0.7:
+            self._end(controllers[0], power=power)
+        elif leaders and self.rng.random() < 0.5:
             self._end(self.rng.choice(leaders), power=power)
         elif up:
             self._end(self.rng.choice(up), power=power)
@@ -361,9 +365,11 @@ class Simulation:
             return False
         for key in self.keys:
             partition, stream = image.partition(*key), image.streams.find(key[0])
-            if partition is None or stream is None or set(partition.isr) != set(partition.replicas):
+            if partition is None or stream is None:
                 return False
-            if victim.id in partition.replicas and stream.config.min_insync_effective < 2:
+            if victim.id not in (*partition.isr, *partition.eligible):
+                continue
+            if set(partition.isr) != set(partition.replicas) or stream.config.min_insync_effective < 2:
                 return False
         return True
 

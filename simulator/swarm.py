@@ -52,6 +52,8 @@ class Plan:
     """Killed, and without power right after it is back."""
     election_kills: float = 0.0
     """Probability that an election costs somebody his process."""
+    late_copies: float = 0.0
+    """Probability that a proposal of an ISR is delivered again, seconds later."""
     fast_raft: bool = False
     """Ticks of 2 ms and hasty candidates: elections collide, as they seldom do."""
     restart_us: int = 5_000
@@ -71,7 +73,8 @@ class Plan:
 
 def plan_of(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
-    brokers = rng.choice((3, 3, 3, 4, 5, 7))
+    fast_raft = rng.random() < 0.2
+    brokers = rng.choice((3, 3, 5)) if fast_raft else rng.choice((3, 3, 3, 4, 5, 7))
     streams = tuple(
         StreamPlan(
             partitions=rng.choice((1, 1, 2)),
@@ -81,13 +84,12 @@ def plan_of(seed: int) -> Plan:
         )
         for factor in (rng.choice((2, 3, 3, 3, min(5, brokers))) for _ in range(rng.choice((1, 1, 2))))
     )
-    fast_raft = rng.random() < 0.25
     rates = {
-        "kills": rng.choice((0.0, 0.3, 1.0, 3.0, 10.0)),
+        "kills": 30.0 if fast_raft else rng.choice((0.0, 0.3, 1.0, 3.0, 10.0)),
         "power_losses": rng.choice((0.0, 0.3, 2.0)),
         "everybody": rng.choice((0.0, 0.0, 0.3)),
         "cuts": rng.choice((0.0, 0.0, 0.5, 3.0)),
-        "disk_losses": rng.choice((0.0, 0.0, 0.3)),
+        "disk_losses": rng.choice((0.0, 0.0, 0.3, 2.0)),
         "double_crashes": rng.choice((0.0, 0.0, 1.0)),
         "election_kills": 0.7 if fast_raft else rng.choice((0.0, 0.0, 0.5, 0.9)),
         "stops": rng.choice((0.0, 0.0, 0.5)),
@@ -97,21 +99,24 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         seed=seed,
         brokers=brokers,
-        voters=1 if brokers < 3 else rng.choice((1, 3, 3, 3, 5 if brokers >= 5 else 3)),
+        voters=rng.choice((3, 3, 5 if brokers >= 5 else 3, 3 if fast_raft else 1)),
         streams=streams,
-        producers=rng.choice((1, 2, 3, 3)),
+        producers=1 if fast_raft else rng.choice((1, 2, 3, 3)),
         readers=1,
         produce_pause_us=rng.choice((500, 2_000, 10_000)),
         network=replace(random_conditions(rng), delay_us=(200, 3_000))
         if fast_raft
         else random_conditions(rng),
         fast_raft=fast_raft,
+        late_copies=rng.choice((0.0, 0.3, 0.9)),
         restart_us=rng.choice((200, 1_000, 5_000)),
         cut_us=rng.choice(((SECOND // 20, SECOND), (SECOND // 5, 4 * SECOND), (2 * SECOND, 8 * SECOND))),
         one_way=rng.random() < 0.5,
         slow_disks=rng.random() < 0.3,
         skew_us=rng.choice((0, 0, 2 * SECOND)),
-        down_us=rng.choice(
+        down_us=(200, SECOND // 50)
+        if fast_raft
+        else rng.choice(
             (
                 (SECOND // 50, SECOND // 5),
                 (SECOND // 20, SECOND // 2),
