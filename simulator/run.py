@@ -274,7 +274,8 @@ class Simulation:
     def _candidate(self, broker: Broker) -> None:
         """Elections are where votes are given: some voter ends in the middle of it, and is soon back."""
         if self._raining and self.rng.random() < self.plan.election_kills:
-            victim = self.rng.choice(sorted(self.brokers))
+            # Rather one who votes than the one who asks.
+            victim = self.rng.choice([number for number in sorted(self.brokers) if number != broker.id])
 
             def strike() -> None:
                 if self.brokers[victim].running and self._raining:
@@ -359,6 +360,9 @@ class Simulation:
                 return False
         disks = {broker.id: broker.directory_id for broker in self.brokers.values()}
         if any(disks[voter.broker_id] != voter.directory_id for voter in configuration.voters):
+            return False
+        if len(configuration.voters) < self.plan.voters:
+            # Two voters are a step on the way to three, and lose with either disk (docs/replication.md).
             return False
         votes = any(voter.broker_id == victim.id for voter in configuration.voters)
         if votes and len(configuration.voters) < 3:

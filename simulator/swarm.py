@@ -104,7 +104,7 @@ def plan_of(seed: int) -> Plan:
         producers=1 if fast_raft else rng.choice((1, 2, 3, 3)),
         readers=1,
         produce_pause_us=rng.choice((500, 2_000, 10_000)),
-        network=replace(random_conditions(rng), delay_us=(200, 3_000))
+        network=replace(random_conditions(rng), delay_us=(200, 3_000), lost=rng.choice((0.05, 0.3)))
         if fast_raft
         else random_conditions(rng),
         fast_raft=fast_raft,
