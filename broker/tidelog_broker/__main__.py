@@ -151,7 +151,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _format(options: argparse.Namespace) -> int:
     from tidelog.model import id_text
-    from tidelog_broker.runtime.controller import format_solo
+    from tidelog_broker.runtime.formatting import format_solo
     from tidelog_broker.storage.files import OsFiles
 
     broker_id = parse_broker_id(options.broker_id)

@@ -105,6 +105,25 @@ def _checked_address(address: str) -> str:
     return address
 
 
+def _checked_peers(spec: str) -> str:
+    if spec:
+        parse_listen(spec)
+    return spec
+
+
+def _checked_seeds(seeds: str) -> str:
+    for seed in seeds.split(","):
+        if seed.strip():
+            parse_address(seed.strip())
+    return seeds
+
+
+def _checked_voters(voters: int) -> int:
+    if voters % 2 == 0:
+        raise ValueError(f"{voters} voters tolerate no more failures than {voters - 1}; write 1, 3 or 5")
+    return voters
+
+
 def _checked_nats(servers: str) -> str:
     for address in servers.split(","):
         if address.strip():
@@ -141,6 +160,22 @@ class Settings(BaseSettings):
     http: Annotated[str, AfterValidator(_checked_address)] = Field(
         default="127.0.0.1:9211",
         description="host:port of /metrics, /healthz, /readyz and /debug/state; empty: none.",
+    )
+    peer_listener: Annotated[str, AfterValidator(_checked_peers)] = Field(
+        default="",
+        description="Where other brokers connect, as host:port[@advertised-host[:port]]; "
+        "empty: this broker takes no peers and stays alone.",
+    )
+    seeds: Annotated[str, AfterValidator(_checked_seeds)] = Field(
+        default="",
+        description="host:port of the peer listeners of some brokers of the cluster, comma-separated. "
+        "With an empty data directory this broker joins their cluster.",
+    )
+    voters: Annotated[int, AfterValidator(_checked_voters)] = Field(
+        default=3,
+        ge=1,
+        le=5,
+        description="How many brokers shall vote on the metadata: 1, 3 or 5. The others follow.",
     )
     rack: str = Field(default="", description="Where this broker stands; replicas are spread over racks.")
     nats: Annotated[str, AfterValidator(_checked_nats)] = Field(

@@ -5,6 +5,8 @@ What a client can see is in `tidelog.errors`.
 
 from __future__ import annotations
 
+from tidelog.errors import Unavailable
+
 
 class BrokerError(Exception):
     """The broker cannot start or go on; the message says what to do."""
@@ -16,3 +18,18 @@ class DataDirectoryError(BrokerError):
 
 class StorageFailure(BrokerError):
     """A write could not be undone or a flush failed: what is on disk is unknown (DESIGN 4.3)."""
+
+
+class NotController(Unavailable):
+    """Only the controller does this; `controller` and its address are named if they are known.
+
+    To a client it is `UNAVAILABLE`: definite, and worth another try.
+    """
+
+    def __init__(self, controller: int | None, address: tuple[str, int] | None = None) -> None:
+        who = "no controller is known" if controller is None else f"broker {controller} is the controller"
+        facts = {} if controller is None else {"controller": controller}
+        super().__init__(f"this broker is not the controller; {who}", retry_after_ms=100, **facts)
+        self.controller = controller
+        self.address = address
+        """Of its peer listener."""

@@ -13,20 +13,25 @@ from uuid import uuid4
 
 import structlog
 
-from tidelog.model import Listener
+from tidelog.model import Listener, id_text
 from tidelog_broker.api.admin_service import AdminService
 from tidelog_broker.api.grpc_door import GrpcDoor
 from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
-from tidelog_broker.core.metadata.commands import RegisterBroker
+from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.errors import BrokerError
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
 from tidelog_broker.runtime.clock import Clock, system_clock
-from tidelog_broker.runtime.controller import open_solo_controller
+from tidelog_broker.runtime.control_links import cluster_of
+from tidelog_broker.runtime.formatting import format_joiner
+from tidelog_broker.runtime.quorum_controller import PEER_LISTENER, QuorumController, QuorumOptions
+from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import Files, OsFiles
 from tidelog_broker.storage.store import LogStore
@@ -39,6 +44,9 @@ FAILED_SECONDS_MAX = 5.0
 
 LINGER_SECONDS = 0.1
 """How long calls are still taken, and refused, once nothing is written any more."""
+
+SEED_PAUSE_SECONDS = 0.5
+"""Between two rounds of asking seeds for the id of their cluster."""
 
 GRACE_SECONDS = 0.5
 """How long open calls may take to end once everything is committed."""
@@ -64,12 +72,14 @@ class Service:
         self._door: GrpcDoor | None = None
         self._connection: Connection | None = None
         self._recorder: Recorder | None = None
+        self._controller: QuorumController | None = None
 
     async def start(self) -> None:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
         settings = self._settings
         loop = asyncio.get_running_loop()
         self._metadata_thread = ThreadPoolExecutor(1, "tidelog-metadata")
+        await self._join()
         self._directory = await loop.run_in_executor(
             self._metadata_thread,
             lambda: DataDirectory.open(
@@ -84,12 +94,39 @@ class Service:
                 self._http.stop()
             if self._door is not None:
                 await self._door.stop(0)
+            if self._controller is not None:
+                await self._controller.close()
             self._directory.close()
             raise
 
+    async def _join(self) -> None:
+        """An empty folder becomes the data directory of a broker of the seeds' cluster (M1)."""
+        settings, path = self._settings, str(self._settings.data_dir.resolve())
+        if not settings.seeds:
+            return
+        if not settings.peer_listener:
+            raise BrokerError("seeds are of no use without a peer listener; give --peer-listener")
+        if DataDirectory.is_formatted(self._files, path):
+            return
+        if settings.broker_id is None:
+            raise BrokerError(
+                f"{path} is empty, and a broker that joins a cluster needs an id; give --broker-id"
+            )
+        broker_id = settings.broker_id
+        cluster_id = await cluster_of(_seeds(settings), broker_id, SEED_PAUSE_SECONDS)
+        format_joiner(
+            self._files, path, cluster_id=cluster_id, broker_id=broker_id, directory_id=uuid4().bytes
+        )
+        log.info("joining a cluster", cluster=id_text(cluster_id), broker=broker_id)
+
     async def _serve(self) -> None:
         settings, directory = self._settings, self._directory
-        self._controller = open_solo_controller(directory, self._metadata_thread, fail=self._fail)
+        controller = self._controller = open_quorum_controller(
+            directory,
+            self._metadata_thread,
+            fail=self._fail,
+            options=QuorumOptions(voters_wanted=settings.voters, seeds=_seeds(settings)),
+        )
         store = LogStore(
             self._files,
             directory.path,
@@ -97,13 +134,15 @@ class Service:
             tail_cache_bytes_max=settings.tail_cache_bytes_max,
         )
         broker = self.broker = Broker(
-            directory.broker_id, store, self._controller, self._clock, _limits(settings), directory.reserve
+            directory.broker_id, store, controller, self._clock, _limits(settings), directory.reserve
         )
+        admin = AdminService(broker, controller)
+        controller.serve_calls(admin.serve_call)
         door = self._door = GrpcDoor(
             [
-                (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(self._controller)),
+                (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),
                 (log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),
-                (admin_pb2.DESCRIPTOR.services_by_name["Admin"], AdminService(broker)),
+                (admin_pb2.DESCRIPTOR.services_by_name["Admin"], admin),
             ],
             calls_max=settings.connections_max,
             observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
@@ -113,8 +152,10 @@ class Service:
         self._bind_http()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._metadata_thread, directory.reserve.restore)
+        await self._listen_for_peers(controller)
+        await controller.start()
         await broker.open_logs(same_boot=directory.same_boot)
-        await self._register()
+        await self._register(controller)
         broker.start()
         await self._start_nats()
         await door.start()
@@ -125,23 +166,41 @@ class Service:
         for listener in self.listeners:
             log.info("listening", address=listener.target, listener=listener.name)
 
-    async def _register(self) -> None:
-        """Tells the metadata log of this run: it leads in a new epoch from here on (R10)."""
+    async def _listen_for_peers(self, controller: QuorumController) -> None:
+        if not self._settings.peer_listener:
+            return
+        _, host, port, shown_host, shown_port = parse_listen(self._settings.peer_listener)
+        bound = await controller.listen(host, port)
+        controller.peer_address = (shown_host, shown_port or bound)
+        # Last: clients without another wish take the first.
+        self.listeners.append(Listener(PEER_LISTENER, *controller.peer_address))
+
+    async def _register(self, controller: QuorumController) -> None:
+        """Tells the metadata log of this run: it leads in new epochs from here on (R10)."""
         directory = self._directory
         loop = asyncio.get_running_loop()
         starts = await loop.run_in_executor(self._metadata_thread, directory.record_start)
-        await self._controller.propose(
-            [
-                RegisterBroker(
-                    broker_id=directory.broker_id,
-                    incarnation=uuid4().bytes,
-                    directory_id=directory.directory_id,
-                    listeners=tuple(self.listeners),
-                    rack=self._settings.rack,
-                    solo_epoch=starts,
-                )
-            ]
+        await controller.register(
+            Registration(
+                cluster_id=directory.cluster_id,
+                broker_id=directory.broker_id,
+                incarnation=controller.incarnation,
+                directory_id=directory.directory_id,
+                listeners=tuple(self.listeners),
+                rack=self._settings.rack,
+                starts=starts,
+                lost=self._lost(controller),
+            )
         )
+
+    def _lost(self, controller: QuorumController) -> tuple[ReplicaName, ...]:
+        """Replicas without a usable log; that of a partition which has no other stays its own (2c)."""
+        lost = []
+        for key in sorted(self.broker.lost):
+            partition = controller.image.partition(*key)
+            if partition is not None and len(partition.replicas) > 1 and key not in self.broker.uncreated:
+                lost.append(ReplicaName(*key))
+        return tuple(lost)
 
     def _fail(self, error: BaseException) -> None:
         self.broker.fail(error)
@@ -191,6 +250,8 @@ class Service:
             await self._door.set_serving(False)
             if self._recorder is not None:
                 await self._recorder.drain()
+            assert self._controller is not None, "it was started"
+            await self._controller.step_aside()
         await self.broker.stop()
         if self._connection is not None:
             await self._flush_answers(self._connection)
@@ -200,7 +261,8 @@ class Service:
         await self._door.stop(GRACE_SECONDS)
         if self._http is not None:
             self._http.stop()
-        await self._controller.close()
+        if self._controller is not None:
+            await self._controller.close()
         self._directory.close()
         self._metadata_thread.shutdown()
         log.info("stopped")
@@ -233,7 +295,16 @@ async def run_until(
 
     `on_failed` is called at once when it fails: what follows may hang on the broken disk.
     """
-    await service.start()
+    starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not starting.done():
+        # It waits for its cluster, and somebody has had enough of that.
+        starting.cancel()
+        await asyncio.wait([starting])
+        if starting.cancelled():
+            return 0
+    starting.result()
     failed = service.broker.failed
     failed.add_done_callback(lambda done: stop.set())
     await stop.wait()
@@ -258,6 +329,10 @@ def _bind(door: GrpcDoor, spec: str) -> Listener:
     name, host, port, shown_host, shown_port = parse_listen(spec)
     bound = door.listen(host, port)
     return Listener(name, shown_host, shown_port or bound)
+
+
+def _seeds(settings: Settings) -> tuple[tuple[str, int], ...]:
+    return tuple(parse_address(seed.strip()) for seed in settings.seeds.split(",") if seed.strip())
 
 
 def _limits(settings: Settings) -> BrokerLimits:

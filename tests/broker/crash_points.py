@@ -34,15 +34,19 @@ from support.waiting import until
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split_batches
 from tidelog_broker.config import Settings
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.snapshot import decode_image
+from tidelog_broker.model import EntryType
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.controller import format_solo
 from tidelog_broker.runtime.hosted_partitions import log_config
 from tidelog_broker.runtime.singles import Singles
-from tidelog_broker.runtime.solo_log import open_solo_log
 from tidelog_broker.service import Service
 from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.raft_recovery import open_raft_log
 from tidelog_broker.storage.store import LogStore, Wanted
 from tidelog_proto import log_pb2
 
@@ -270,9 +274,9 @@ def _check(
         disk, path, reserve_bytes=0, read_boot_id=lambda: "another boot", lock=lambda path: lambda: None
     )
     assert not directory.same_boot
-    replayed = open_solo_log(directory)
+    image = _image(directory)
     store = LogStore(disk, path)
-    opened = store.open_all(_wanted(replayed.image), same_boot=False)
+    opened = store.open_all(_wanted(image), same_boot=False)
     assert not opened.lost, f"{where}: {opened.lost}"
     for key, records in expected.items():
         log = opened.logs[key]
@@ -288,7 +292,20 @@ def _check(
     report.suspect_logs += sum(log.suspect for log in opened.logs.values())
     for log in opened.logs.values():
         log.close()
-    replayed.log.close()
+
+
+def _image(directory: DataDirectory) -> ClusterImage:
+    """What the metadata log says: all of it is committed, because its only voter has it on disk."""
+    raft_log = open_raft_log(
+        directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
+    )
+    snapshot = raft_log.snapshot
+    image = ClusterImage() if snapshot is None else decode_image(snapshot.data)
+    for entry in raft_log.entries(raft_log.snapshot_index + 1, raft_log.last_index + 1):
+        if entry.type is EntryType.COMMAND:
+            image = apply(image, decode_command(entry.payload), entry.index)
+    raft_log.close()
+    return image
 
 
 def _wanted(image: ClusterImage) -> list[Wanted]:

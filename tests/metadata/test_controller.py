@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from metadata.samples import CLUSTER, registered
+from metadata.samples import CLUSTER, LISTENERS
 from simulator.disk import FakeDisk, Operation
 from tidelog.errors import (
     DiskFull,
@@ -25,15 +25,12 @@ from tidelog.model import StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.runtime.controller import (
-    PRODUCER_ID_BLOCK,
-    Controller,
-    Decision,
-    SoloController,
-    format_solo,
-    open_solo_controller,
-)
+from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Controller, Decision
+from tidelog_broker.runtime.formatting import format_solo
+from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.storage.data_directory import DataDirectory
 
 DIRECTORY = b"\0" * 15 + b"\1"
@@ -54,17 +51,23 @@ class Broker:
             lock=lambda path: lambda: None,
         )
 
-    async def start(self, snapshot_entries: int = 10_000, pending_max: int = 1000) -> SoloController:
-        self.controller = open_solo_controller(
+    def open(self, snapshot_entries: int = 10_000, pending_max: int = 1000) -> QuorumController:
+        self.controller = open_quorum_controller(
             self.directory,
             self.threads,
             fail=self.failures.append,
-            snapshot_entries=snapshot_entries,
-            pending_max=pending_max,
+            options=QuorumOptions(snapshot_entries=snapshot_entries, pending_max=pending_max),
         )
-        start = self.directory.record_start()
-        await self.controller.propose([registered(0, start, solo_epoch=start)])
         return self.controller
+
+    async def start(self, snapshot_entries: int = 10_000, pending_max: int = 1000) -> QuorumController:
+        controller = self.open(snapshot_entries, pending_max)
+        await controller.start()
+        starts = self.directory.record_start()
+        await controller.register(
+            Registration(CLUSTER, 0, controller.incarnation, DIRECTORY, LISTENERS, starts=starts)
+        )
+        return controller
 
 
 def new_disk() -> FakeDisk:
@@ -86,7 +89,8 @@ async def reopened(disk: FakeDisk) -> ClusterImage:
     """The image that the next process finds."""
     after = Broker(disk)
     try:
-        controller = open_solo_controller(after.directory, after.threads, fail=after.failures.append)
+        controller = after.open()
+        await controller.start()
         image = controller.image
         await controller.close()
         return image
@@ -378,7 +382,7 @@ async def test_after_a_clean_stop_a_log_that_lost_its_end_is_refused(broker: Bro
         await reopened(broker.disk)
 
 
-async def test_a_log_that_others_vote_on_is_not_opened_alone() -> None:
+async def test_on_a_log_that_others_vote_on_nobody_is_elected_alone() -> None:
     disk = FakeDisk()
     format_solo(disk, "/data", cluster_id=CLUSTER, broker_id=0, directory_id=DIRECTORY)
     other = FakeDisk()
@@ -387,8 +391,16 @@ async def test_a_log_that_others_vote_on_is_not_opened_alone() -> None:
     file = disk.open("/data/meta.json")
     file.pwrite([other.tree()["/data/meta.json"]], 0)
 
-    with pytest.raises(DataDirectoryError, match="voters of the metadata log"):
-        await reopened(disk)
+    one = Broker(disk)
+    controller = one.open()
+    starting = asyncio.create_task(controller.start())
+    await asyncio.wait([starting], timeout=0.3)
+    voters, leader, started = controller.voters, controller.leader, starting.done()
+    starting.cancel()
+    await controller.close()
+    one.threads.shutdown()
+
+    assert (voters, leader, started) == ((0,), None, False)
 
 
 async def test_meta_and_log_of_different_clusters_are_refused() -> None:

@@ -1,41 +1,109 @@
-"""The `Admin` service: streams and brokers, for those who run them."""
+"""The `Admin` service: streams and brokers, for those who run them.
+
+What changes the metadata only the controller can do. A request that comes to another broker goes to
+it verbatim, over the control connection of the two brokers, and errors come back with their type;
+the answer is given when this broker's own image shows the change.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 from uuid import uuid4
 
+from google.protobuf.message import DecodeError, Message
+
 from tidelog import wire
-from tidelog.errors import InvalidRequest, StreamNotFound
-from tidelog.model import ClusterDescription, ReplicaDescription
+from tidelog.errors import FeatureNotImplemented, InvalidRequest, StreamNotFound, TimedOut
+from tidelog.model import ClusterDescription, ReplicaDescription, StreamSettings
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.errors import NotController
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.control_wire import Call, Called
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2
 
 PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MAX = 10_000
 
+FORWARD_SECONDS_MAX = 15.0
+"""How long a forwarded request may take, and then this broker to hear of the change."""
+
 
 class AdminService:
     """See the module; every method raises `TidelogError`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
         self._broker = broker
-        self._controller = broker.controller
+        self._controller = quorum
+        self._forwarded: dict[str, tuple[type[Message], Callable[[Any], Awaitable[Message]]]] = {
+            "CreateStream": (admin_pb2.CreateStreamRequest, self._create_stream),
+            "AlterStream": (admin_pb2.AlterStreamRequest, self._alter_stream),
+            "DeleteStream": (admin_pb2.DeleteStreamRequest, self._delete_stream),
+        }
+        """What the controller does for other brokers, by rpc."""
 
     async def create_stream(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
+        try:
+            return await self._create_stream(request)
+        except NotController:
+            return admin_pb2.CreateStreamResponse.FromString(await self._forward("CreateStream", request))
+
+    async def alter_stream(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
+        try:
+            return await self._alter_stream(request)
+        except NotController:
+            return admin_pb2.AlterStreamResponse.FromString(await self._forward("AlterStream", request))
+
+    async def delete_stream(self, request: admin_pb2.DeleteStreamRequest) -> admin_pb2.DeleteStreamResponse:
+        try:
+            return await self._delete_stream(request)
+        except NotController:
+            return admin_pb2.DeleteStreamResponse.FromString(await self._forward("DeleteStream", request))
+
+    async def serve_call(self, rpc: str, body: bytes) -> bytes:
+        """What another broker forwards, done here and nowhere else. Raises `TidelogError`."""
+        if rpc not in self._forwarded:
+            raise InvalidRequest(f"the controller takes no {rpc[:100]!r} from other brokers", field="rpc")
+        request_class, serve = self._forwarded[rpc]
+        try:
+            request = request_class.FromString(body)
+        except DecodeError as error:
+            raise InvalidRequest(f"a forwarded {rpc} cannot be read: {error}", field="request") from None
+        return (await serve(request)).SerializeToString()
+
+    async def _forward(self, rpc: str, request: Message) -> bytes:
+        called = await self._controller.ask(Call(rpc, request.SerializeToString()), FORWARD_SECONDS_MAX)
+        assert isinstance(called, Called), called
+        try:
+            await self._controller.until(
+                lambda: self._controller.image.version >= called.version, FORWARD_SECONDS_MAX
+            )
+        except TimeoutError:
+            raise TimedOut("the change is made, and this broker has not heard of it yet") from None
+        await self._broker.applied(called.version)
+        return called.response
+
+    async def _create_stream(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
         settings = wire.settings_from_proto(request.config)
         labels = dict(request.labels)
         stream_id, now_us = uuid4().bytes, self._broker.clock()
 
         def command(image: ClusterImage) -> CreateStream | None:
             return decide.create_stream(
-                image, request.name, settings, stream_id=stream_id, created_us=now_us, labels=labels
+                image,
+                request.name,
+                _one_copy(settings, image),
+                stream_id=stream_id,
+                created_us=now_us,
+                labels=labels,
             )
 
         if request.validate_only:
@@ -52,7 +120,7 @@ class AdminService:
             stream=wire.stream_to_proto(stream.describe()), created=change.command is not None
         )
 
-    async def alter_stream(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
+    async def _alter_stream(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
         settings = wire.settings_from_proto(request.config)
         if not settings.given():
             raise InvalidRequest("the request changes nothing; give at least one setting")
@@ -70,7 +138,7 @@ class AdminService:
         stream = await self._settled(change.image, request.name)
         return admin_pb2.AlterStreamResponse(stream=wire.stream_to_proto(stream.describe()))
 
-    async def delete_stream(self, request: admin_pb2.DeleteStreamRequest) -> admin_pb2.DeleteStreamResponse:
+    async def _delete_stream(self, request: admin_pb2.DeleteStreamRequest) -> admin_pb2.DeleteStreamResponse:
         def command(image: ClusterImage) -> DeleteStream:
             return decide.delete_stream(
                 image,
@@ -114,8 +182,8 @@ class AdminService:
         description = ClusterDescription(
             cluster_id=image.cluster_id,
             metadata_version=image.version,
-            controller=self._broker.broker_id,
-            voters=(self._broker.broker_id,),
+            controller=self._controller.leader,
+            voters=self._controller.voters,
             brokers=tuple(broker.describe() for _, broker in sorted(image.brokers.items())),
             software_version=_software_version(),
             stream_count=len(image.streams),
@@ -197,6 +265,21 @@ def _named(image: ClusterImage, name: str) -> StreamImage:
     if stream is None:
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
     return stream
+
+
+def _one_copy(settings: StreamSettings, image: ClusterImage) -> StreamSettings:
+    """Several brokers share the metadata, but not yet the records: nobody may be promised more copies."""
+    if len(image.brokers) < 2:
+        return settings
+    if settings.replication_factor is None:
+        return replace(settings, replication_factor=1)
+    if settings.replication_factor > 1:
+        raise FeatureNotImplemented(
+            f"replication_factor is {settings.replication_factor}; this version keeps one copy of a stream, "
+            "on one of the brokers",
+            field="replication_factor",
+        )
+    return settings
 
 
 def _given(request: admin_pb2.AlterStreamRequest | admin_pb2.DeleteStreamRequest, field: str):  # type: ignore[no-untyped-def]

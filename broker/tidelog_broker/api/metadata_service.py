@@ -12,6 +12,7 @@ from tidelog.errors import InvalidRequest, ResourceExhausted
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.runtime.controller import Controller
+from tidelog_broker.runtime.quorum_controller import PEER_LISTENER
 from tidelog_proto import common_pb2, metadata_pb2
 
 NAMES_MAX = 10_000
@@ -107,6 +108,10 @@ def _brokers(brokers: Iterable[BrokerImage], listener: str) -> list[common_pb2.B
     messages = []
     for broker in brokers:
         message = wire.broker_to_proto(broker.describe())
+        # Not for clients.
+        others = [entry for entry in message.listeners if entry.name != PEER_LISTENER]
+        del message.listeners[:]
+        message.listeners.extend(others)
         if listener and any(entry.name == listener for entry in message.listeners):
             kept = [entry for entry in message.listeners if entry.name == listener]
             del message.listeners[:]

@@ -150,6 +150,12 @@ class DataDirectory:
             replace_file(files, _meta_path(path), _pack_meta(meta))
 
     @classmethod
+    def is_formatted(cls, files: Files, path: str) -> bool:
+        """Whether `path` is somebody's data directory already. Raises `DataDirectoryError`."""
+        with _sentences(path, "read"):
+            return files.exists(_meta_path(path))
+
+    @classmethod
     def open(
         cls,
         files: Files,

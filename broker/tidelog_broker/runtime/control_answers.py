@@ -1,0 +1,128 @@
+"""What the requests of brokers mean to the controller, and what it answers.
+
+Neighbours: `control_wire` has the words, `core.metadata` the decisions. An answer is given
+when what it says is committed, and everything that it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from tidelog.errors import InternalError, InvalidRequest, TidelogError, Unavailable, VersionConflict
+from tidelog_broker.core.metadata import decide, isr_changes, registration
+from tidelog_broker.core.metadata.commands import Command
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.upkeep import stop
+from tidelog_broker.runtime.control_wire import (
+    AllocateBlock,
+    Answer,
+    Block,
+    Call,
+    Called,
+    ChangeIsr,
+    Done,
+    Heartbeat,
+    LoseReplicas,
+    Register,
+    Report,
+    Request,
+    failed,
+)
+
+if TYPE_CHECKING:
+    from tidelog_broker.runtime.control_duties import Duties
+    from tidelog_broker.runtime.quorum_controller import QuorumController
+
+log = structlog.get_logger(__name__)
+
+ServeCall = Callable[[str, bytes], Awaitable[bytes]]
+"""A client's request, by its rpc, to its response; raises `TidelogError`."""
+
+
+class Answers:
+    """See the module."""
+
+    def __init__(self, controller: QuorumController) -> None:
+        self._controller = controller
+        self.serve_call: ServeCall | None = None
+        """None: the broker does not serve yet."""
+
+    async def answer(self, request: Request) -> Answer:
+        """Never raises: what went wrong is an answer."""
+        try:
+            duties = self._controller.duties
+            if duties is None:
+                raise self._controller.elsewhere()
+            return await self._do(duties, request)
+        except TidelogError as error:
+            return failed(error)
+        except Exception as error:
+            log.exception("a request of a broker failed", request=repr(request)[:200])
+            return failed(InternalError(f"an internal error ({type(error).__name__}) of the controller"))
+
+    async def _do(self, duties: Duties, request: Request) -> Answer:
+        match request:
+            case Register():
+                return await self._register(duties, request)
+            case Heartbeat():
+                return await self._heard(duties, request)
+            case Report():
+                duties.report(request, self._controller.now_ms)
+                return Done()
+            case ChangeIsr():
+                return await self._change_isr(request)
+            case LoseReplicas(broker, incarnation, partitions):
+                return await self._changed(
+                    lambda image: registration.lose(image, broker, incarnation, partitions)
+                )
+            case AllocateBlock(broker, count):
+                done = await self._controller.change(
+                    lambda image: decide.allocate_producer_ids(image, broker, count)
+                )
+                return Block(done.image.next_producer_id - count, count)
+            case Call(rpc, body):
+                if self.serve_call is None:
+                    raise Unavailable("the controller does not serve clients yet", retry_after_ms=500)
+                response = await self.serve_call(rpc, body)
+                return Called(response, self._controller.image.version)
+            case _:
+                assert_never(request)
+
+    async def _changed(self, decision: Callable[[ClusterImage], Command | None]) -> Done:
+        return Done((await self._controller.change(decision)).image.version)
+
+    async def _register(self, duties: Duties, request: Register) -> Done:
+        asked, now_ms = request.registration(), self._controller.now_ms
+        done = await self._changed(lambda image: registration.register(image, asked, duties.sessions, now_ms))
+        duties.sessions.heard(duties.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
+        return done
+
+    async def _heard(self, duties: Duties, beat: Heartbeat) -> Done:
+        broker, run = beat.broker_id, beat.incarnation
+        if broker not in duties.tip.brokers:
+            raise InvalidRequest(f"broker {broker} is not registered; it may have been unregistered")
+        if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
+            raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
+        if beat.stopping:
+            return await self._changed(lambda image: stop(image, broker, run))
+        return Done(self._controller.image.version)
+
+    async def _change_isr(self, request: ChangeIsr) -> Done:
+        results: tuple[isr_changes.Result, ...] = ()
+
+        def decision(image: ClusterImage) -> Command | None:
+            nonlocal results
+            command, results = isr_changes.change_isr(image, request.proposals)
+            return command
+
+        done = await self._changed(decision)
+        for result in results:
+            if isinstance(result, isr_changes.Refused):
+                if result.refusal.ask_again:
+                    raise Unavailable(result.reason, retry_after_ms=50)
+                # The image says so, too (R4).
+                log.info("a change of an ISR was refused", reason=result.reason)
+        return done

@@ -1,0 +1,160 @@
+"""Finds the controller, wherever it is, and asks it.
+
+Who leads is what Raft hears; before it hears anybody, it is what another broker said, and before that
+whoever answers at an address that somebody wrote down (a seed). Neighbours: `control_links`
+has the connections, `control_answers` what is said at the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from tidelog.errors import IndefiniteError, TidelogError, TimedOut, Unavailable
+from tidelog_broker.errors import NotController
+from tidelog_broker.peers.errors import PeerError, WrongPeer
+from tidelog_broker.peers.hello import Identity
+from tidelog_broker.runtime.control_links import Address, ControlLinks, who_is_there
+from tidelog_broker.runtime.control_membership import RegistrationRefused
+from tidelog_broker.runtime.control_wire import Answer, Call, Elsewhere, Failed, Request, raised
+
+log = structlog.get_logger(__name__)
+
+ASK_SECONDS_MAX: Final = 1.0
+"""How long one try of a request waits for its answer, if another one may follow."""
+
+ASK_PAUSE_SECONDS: Final = 0.05
+"""Between two tries of a request."""
+
+SEED_PAUSE_SECONDS: Final = 0.5
+"""Between two rounds of asking the seeds who they are, while no controller is known."""
+
+
+class Asking:
+    """See the module. Of one event loop."""
+
+    def __init__(
+        self,
+        me: Callable[[], Identity],
+        links: ControlLinks,
+        *,
+        seeds: tuple[Address, ...],
+        leader: Callable[[], int | None],
+        answer_here: Callable[[Request], Awaitable[Answer]],
+        hinted: Callable[[], None],
+    ) -> None:
+        """`hinted`: there is somebody new to be connected to."""
+        self._loop = asyncio.get_running_loop()
+        self._me = me
+        self._links = links
+        self._seeds = seeds
+        self._leader = leader
+        self._answer_here = answer_here
+        self._hinted = hinted
+        self._seeding: asyncio.Task[None] | None = None
+        self.hint: int | None = None
+        """Who was said to be the controller, or to know, while no leader is heard."""
+
+    def __repr__(self) -> str:
+        return f"<Asking leader={self._leader()} hint={self.hint}>"
+
+    async def ask(self, request: Request, seconds: float) -> Answer:
+        """Asks again, where that is safe, until `seconds` are over.
+
+        Raises what the controller raises, with its type; else `NotController`, `Unavailable`
+        or an indefinite error, whichever was last.
+        """
+        deadline = self._loop.time() + seconds
+        turn = 0
+        while True:
+            last: TidelogError
+            try:
+                answer = await self._once(request, turn, max(0.01, deadline - self._loop.time()))
+            except (Unavailable, IndefiniteError) as error:
+                if isinstance(request, Call) and not error.definite:
+                    # It may have been done, and doing it twice is not for us to decide.
+                    raise
+                last, self.hint = error, None
+            else:
+                if isinstance(answer, Failed):
+                    raise raised(answer)
+                if not isinstance(answer, Elsewhere):
+                    return answer
+                last = raised(answer)
+                self._follow(answer)
+            if self._loop.time() + ASK_PAUSE_SECONDS >= deadline:
+                raise last
+            turn += 1
+            await asyncio.sleep(ASK_PAUSE_SECONDS)
+
+    async def _once(self, request: Request, turn: int, seconds: float) -> Answer:
+        leader = self._leader()
+        if leader == self._me().broker_id:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._answer_here(request)
+            except TimeoutError:
+                raise TimedOut(f"the controller did not answer within {seconds:g} s") from None
+        target = leader if leader is not None else self.hint
+        if target is None:
+            reachable = self._links.open
+            if not reachable:
+                raise NotController(None)
+            target = reachable[turn % len(reachable)]
+        patience = seconds if isinstance(request, Call) else min(seconds, ASK_SECONDS_MAX)
+        return await self._links.ask(target, request, patience)
+
+    def _follow(self, answer: Elsewhere) -> None:
+        if answer.controller is None or answer.controller == self._me().broker_id:
+            return
+        self.hint = answer.controller
+        if answer.host:
+            self._links.learn(answer.controller, (answer.host, answer.port))
+        self._hinted()
+
+    # --- seeds
+
+    async def start(self) -> None:
+        """Meets the seeds once, then whenever no controller is known.
+
+        Raises `RegistrationRefused` if one of them will have nothing to do with this broker.
+        """
+        await self._meet_all(_refused)
+        if self._seeds:
+            self._seeding = asyncio.create_task(self._go_on(), name="seeds")
+
+    async def stop(self) -> None:
+        if self._seeding is not None:
+            self._seeding.cancel()
+            await asyncio.gather(self._seeding, return_exceptions=True)
+
+    async def _go_on(self) -> None:
+        while True:
+            await asyncio.sleep(SEED_PAUSE_SECONDS)
+            if self._leader() is None:
+                await self._meet_all(lambda error: log.warning("a seed refuses this broker", why=str(error)))
+
+    async def _meet_all(self, refused: Callable[[WrongPeer], None]) -> None:
+        await asyncio.gather(*(self._meet(seed, refused) for seed in self._seeds))
+
+    async def _meet(self, address: Address, refused: Callable[[WrongPeer], None]) -> None:
+        try:
+            found = await who_is_there(address, self._me)
+        except WrongPeer as error:
+            refused(error)
+            return
+        except PeerError as error:
+            log.debug("a seed does not answer", address=address, reason=str(error))
+            return
+        if found.broker_id != self._me().broker_id:
+            self._links.learn(found.broker_id, address)
+            if self._leader() is None and self.hint is None:
+                self.hint = found.broker_id
+                self._hinted()
+
+
+def _refused(error: WrongPeer) -> None:
+    raise RegistrationRefused(f"the cluster refuses this broker: {error}")

@@ -1,0 +1,297 @@
+"""The control connections of a broker: one that it dials to each other broker, and those that come in.
+
+Raft messages and requests go out on the dialed one; answers come back on the connection of
+their request. Neighbours: `peers` has the connections, `control_wire` the words,
+`quorum_controller` is the `Host` that does what they say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import structlog
+
+from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut, Unavailable
+from tidelog_broker.peers.connection import Accept, Connection, Receiver
+from tidelog_broker.peers.dialing import dial
+from tidelog_broker.peers.errors import PeerError, ProtocolBroken, WrongPeer
+from tidelog_broker.peers.hello import Hello, Identity, Lane
+from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.listener import PeerListener
+from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.runtime.control_wire import Answer, Ask, Reply, Request, Word, decode, encode, failed
+
+log = structlog.get_logger(__name__)
+
+HEADER: Final = b"c"
+"""Of every control frame: words may be larger than a header, so they are the payload."""
+
+ASKED_MAX: Final = 1000
+"""Requests of one connection that are being answered; over it they are refused (retriable)."""
+
+SEED_SECONDS_MAX: Final = 1.0
+"""How long a seed may take to say who it is."""
+
+Address = tuple[str, int]
+
+
+class Host(Protocol):
+    """Who is at this end. Nothing here may raise or block."""
+
+    def said(self, word: Word) -> None:
+        """A Raft message."""
+
+    async def answer(self, request: Request) -> Answer: ...
+
+    def believes(self, identity: Identity) -> bool:
+        """Whether that may be the broker that it says it is, and not another one with its id."""
+
+    def opened(self, broker: int) -> None:
+        """The connection to a broker stands."""
+
+    def closed(self, broker: int) -> None:
+        """It broke."""
+
+    def accused(self, broker: int, run: bytes, evidence: Evidence | None) -> None:
+        """What is known against that run of a broker changed."""
+
+
+class ControlLinks:
+    """See the module. Of one event loop."""
+
+    def __init__(self, me: Callable[[], Identity], host: Host, rng: random.Random) -> None:
+        self._me = me
+        self._host = host
+        self._rng = rng
+        self._peers: dict[int, _Peer] = {}
+        self._addresses: dict[int, Address] = {}
+        self._listener = PeerListener(me, self._accept)
+        self.lanes: dict[Lane, Accept] = {}
+        """Who takes connections of other lanes."""
+        self._dismissed: set[asyncio.Task[None]] = set()
+        """Links that are ending."""
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<ControlLinks {list(self._peers.values())}>"
+
+    async def listen(self, host: str, port: int) -> int:
+        """Takes connections; the port that was bound. Raises OSError."""
+        await self._listener.start(host, port)
+        return self._listener.port
+
+    async def stop(self, reason: str) -> None:
+        self._stopped = True
+        peers, self._peers = self._peers, {}
+        await asyncio.gather(*(peer.stop(reason) for peer in peers.values()), *self._dismissed)
+        await self._listener.stop(reason)
+
+    def learn(self, broker: int, address: Address) -> None:
+        """A broker is said to be there; the newest word counts."""
+        known, self._addresses[broker] = self._addresses.get(broker), address
+        peer = self._peers.get(broker)
+        if peer is not None and known != address:
+            peer.link.hurry()
+
+    def want(self, brokers: Iterable[int]) -> None:
+        """Keeps a connection to each of these, and to nobody else."""
+        if self._stopped:
+            return
+        wanted = dict.fromkeys(brokers)
+        for broker in wanted:
+            if broker not in self._peers:
+                self._peers[broker] = _Peer(broker, self, self._me, self._host, self._rng)
+                self._peers[broker].link.start()
+        for broker in [broker for broker in self._peers if broker not in wanted]:
+            peer = self._peers.pop(broker)
+            task = asyncio.create_task(peer.stop("this broker is not of the cluster any more"))
+            self._dismissed.add(task)
+            task.add_done_callback(self._dismissed.discard)
+
+    def address(self, broker: int) -> Address | None:
+        return self._addresses.get(broker)
+
+    @property
+    def open(self) -> list[int]:
+        """The brokers that can be asked now."""
+        return [broker for broker, peer in self._peers.items() if peer.link.connection is not None]
+
+    def send(self, broker: int, word: Word) -> None:
+        """Lost if there is no connection."""
+        peer = self._peers.get(broker)
+        connection = None if peer is None else peer.link.connection
+        if connection is not None:
+            connection.send(HEADER, encode(word))
+
+    async def ask(self, broker: int, request: Request, seconds: float) -> Answer:
+        """Raises `Unavailable` (not sent), `ConnectionLost` or `TimedOut` (both indefinite)."""
+        peer = self._peers.get(broker)
+        if peer is None or peer.link.connection is None:
+            raise Unavailable(f"broker {broker} is not connected; try again", retry_after_ms=100)
+        return await peer.ask(peer.link.connection, request, seconds)
+
+    def _accept(self, hello: Hello) -> Receiver:
+        if hello.sender.host and self._host.believes(hello.sender):
+            self.learn(hello.sender.broker_id, (hello.sender.host, hello.sender.port))
+        if hello.lane is Lane.CONTROL:
+            peer = self._peers.get(hello.sender.broker_id)
+            if peer is not None:
+                # It is there, so a dial will succeed.
+                peer.link.hurry()
+            return _Inbound(self._host)
+        accept = self.lanes.get(hello.lane)
+        if accept is None:
+            raise WrongPeer(f"this broker takes no {hello.lane} connections yet; try again")
+        return accept(hello)
+
+
+class _Peer:
+    """The dialed connection to one broker, and what was asked on it."""
+
+    def __init__(
+        self,
+        broker: int,
+        links: ControlLinks,
+        me: Callable[[], Identity],
+        host: Host,
+        rng: random.Random,
+    ) -> None:
+        self._broker = broker
+        self._links = links
+        self._host = host
+        self._run = b""
+        """The incarnation that was last connected."""
+        self._ids = 0
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self.link = Link(broker, Lane.CONTROL, me, self, rng)
+
+    def __repr__(self) -> str:
+        return repr(self.link)
+
+    async def stop(self, reason: str) -> None:
+        await self.link.stop(reason)
+        self._lose()
+
+    async def ask(self, connection: Connection, request: Request, seconds: float) -> Answer:
+        self._ids += 1
+        number = self._ids
+        done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = done
+        connection.send(HEADER, encode(Ask(number, request)))
+        try:
+            async with asyncio.timeout(seconds):
+                return await done
+        except TimeoutError:
+            raise TimedOut(f"broker {self._broker} did not answer within {seconds:g} s") from None
+        finally:
+            self._asked.pop(number, None)
+
+    # --- of the link
+
+    def address(self) -> Address | None:
+        return self._links.address(self._broker)
+
+    def evidence(self, evidence: Evidence | None) -> None:
+        self._host.accused(self._broker, self._run, evidence)
+
+    def opened(self, connection: Connection) -> None:
+        self._run = connection.peer.incarnation
+        self._host.opened(self._broker)
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+        try:
+            word = decode(payload)
+        except ProtocolBroken as error:
+            connection.abort(str(error))
+            return
+        if isinstance(word, Reply):
+            done = self._asked.get(word.id)
+            if done is not None and not done.done():
+                done.set_result(word.answer)
+        elif not isinstance(word, Ask):
+            self._host.said(word)
+
+    def writable(self, connection: Connection) -> None:
+        """What is sent is bounded by Raft's own window and by who asks."""
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self._lose()
+        self._host.closed(self._broker)
+
+    def _lose(self) -> None:
+        asked, self._asked = self._asked, {}
+        for done in asked.values():
+            if not done.done():
+                done.set_exception(
+                    ConnectionLost(f"the connection to broker {self._broker} broke before it answered")
+                )
+                done.exception()
+
+
+class _Inbound:
+    """A connection that another broker dialed."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+        try:
+            word = decode(payload)
+        except ProtocolBroken as error:
+            connection.abort(str(error))
+            return
+        if not isinstance(word, Ask):
+            self._host.said(word)
+        elif len(self._tasks) >= ASKED_MAX:
+            refused = ResourceExhausted(f"{ASKED_MAX} requests are being answered", retry_after_ms=100)
+            connection.send(HEADER, encode(Reply(word.id, failed(refused))))
+        else:
+            task = asyncio.create_task(self._answer(connection, word))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, connection: Connection, word: Ask) -> None:
+        answer = await self._host.answer(word.request)
+        connection.send(HEADER, encode(Reply(word.id, answer)))
+
+    def writable(self, connection: Connection) -> None: ...
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        """What was asked is done all the same; nobody is there to be told."""
+
+
+async def who_is_there(address: Address, me: Callable[[], Identity]) -> Identity:
+    """Who listens at an address that somebody wrote down. Raises `PeerError`."""
+    connection = await dial(*address, me, Lane.CONTROL, target=None, timeout_s=SEED_SECONDS_MAX)
+    identity = connection.peer
+    connection.abort("it only asked who is there")
+    return identity
+
+
+async def cluster_of(seeds: Iterable[Address], broker_id: int, pause_s: float) -> bytes:
+    """The id of the cluster that the seeds belong to; asks them until one of them knows.
+
+    Raises `WrongPeer` if one of them will not have this broker.
+    """
+    addresses, told = list(seeds), False
+    while True:
+        for address in addresses:
+            try:
+                found = await who_is_there(address, lambda: Identity(broker_id))
+            except WrongPeer:
+                raise
+            except PeerError as error:
+                log.debug("a seed does not answer", address=address, error=str(error))
+            else:
+                if found.cluster_id:
+                    return found.cluster_id
+        if not told:
+            told = True
+            log.warning("no seed answers yet; they are asked again", seeds=addresses)
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,183 @@
+"""What brokers say to each other on a control connection: Raft, requests to the controller, answers.
+
+MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbours:
+`control_links` carries the bytes, `control_asking` pairs requests with their answers,
+`control_duties` says what a request means.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from tidelog.errors import TidelogError, error_from_code
+from tidelog.model import Listener
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.raft.messages import Message
+from tidelog_broker.errors import NotController
+from tidelog_broker.peers.errors import ProtocolBroken
+
+
+class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    pass
+
+
+# --- requests
+
+
+class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
+    """`core.metadata.registration.Registration`, whose fields have these names."""
+
+    cluster_id: bytes
+    broker_id: int
+    incarnation: bytes
+    directory_id: bytes
+    listeners: tuple[Listener, ...] = ()
+    rack: str = ""
+    starts: int = 0
+    feature_level_min: int = 1
+    feature_level_max: int = 1
+    suspects: tuple[Suspect, ...] = ()
+    lost: tuple[ReplicaName, ...] = ()
+
+    def registration(self) -> Registration:
+        return Registration(*(getattr(self, name) for name in Registration._fields))
+
+    @classmethod
+    def of(cls, registration: Registration) -> Register:
+        return cls(**registration._asdict())
+
+
+class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
+    broker_id: int
+    incarnation: bytes
+    stopping: bool = False
+    """It wants its leaderships to go to others."""
+
+
+class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
+    """R14: what a broker has against another one."""
+
+    reporter: int
+    reporter_run: bytes
+    reported: int
+    reported_run: bytes
+    evidence: str
+    """A value of `core.metadata.reports.Evidence`."""
+
+
+class ChangeIsr(_Said, frozen=True, omit_defaults=True, tag="isr?"):
+    """R4; the image tells what became of it."""
+
+    proposals: tuple[IsrProposal, ...]
+
+
+class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
+    """A running broker had to set logs aside (2c)."""
+
+    broker_id: int
+    incarnation: bytes
+    partitions: tuple[ReplicaName, ...]
+
+
+class AllocateBlock(_Said, frozen=True, omit_defaults=True, tag="block?"):
+    """Producer ids for a broker to give out."""
+
+    broker_id: int
+    count: int
+
+
+class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
+    """A client's request that came to a broker that is not the controller, verbatim."""
+
+    rpc: str
+    request: bytes
+
+
+Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplicas | AllocateBlock | Call
+
+
+# --- answers
+
+
+class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
+    version: int = 0
+    """Of the image that shows it, or a later one."""
+
+
+class Block(_Said, frozen=True, omit_defaults=True, tag="block"):
+    first: int
+    count: int
+
+
+class Called(_Said, frozen=True, omit_defaults=True, tag="called"):
+    response: bytes
+    version: int
+
+
+class Elsewhere(_Said, frozen=True, omit_defaults=True, tag="elsewhere"):
+    """The asked broker is not the controller; None, and no host: it does not know who is."""
+
+    controller: int | None = None
+    host: str = ""
+    port: int = 0
+
+
+class Failed(_Said, frozen=True, omit_defaults=True, tag="failed"):
+    """A `TidelogError`, which keeps its type."""
+
+    code: str
+    message: str
+    retry_after_ms: int | None = None
+    details: dict[str, str] = {}
+
+
+Answer: TypeAlias = Done | Block | Called | Elsewhere | Failed
+
+
+class Ask(_Said, frozen=True, omit_defaults=True, tag="ask"):
+    id: int
+    """Counted by the asker, for one connection."""
+    request: Request
+
+
+class Reply(_Said, frozen=True, omit_defaults=True, tag="reply"):
+    id: int
+    answer: Answer
+
+
+Word: TypeAlias = Message | Ask | Reply
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
+
+
+def encode(word: Word) -> bytes:
+    return _encoder.encode(word)
+
+
+def decode(data: bytes | memoryview) -> Word:
+    """Raises `ProtocolBroken`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolBroken(f"a control message that this version does not understand ({error})") from error
+
+
+def failed(error: TidelogError) -> Answer:
+    """What the asker is told of an error."""
+    if isinstance(error, NotController):
+        host, port = error.address or ("", 0)
+        return Elsewhere(error.controller, host, port)
+    return Failed(error.code, error.message, error.retry_after_ms, error.details)
+
+
+def raised(answer: Elsewhere | Failed) -> TidelogError:
+    """The error that an answer is."""
+    if isinstance(answer, Elsewhere):
+        address = (answer.host, answer.port) if answer.host else None
+        return NotController(answer.controller, address)
+    return error_from_code(answer.code, answer.message, answer.details, answer.retry_after_ms)

@@ -1,0 +1,153 @@
+"""Three brokers as users run them: formatted once, joined by seeds, killed, and asked at any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from support.api import Api
+from support.broker import BrokerProcess
+from tidelog_proto import admin_pb2, metadata_pb2
+
+WAIT_SECONDS = 15.0
+PEERS = ("--peer-listener", "127.0.0.1:0")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Trio:
+    def __init__(self, folder: Path) -> None:
+        self.ports = [free_port() for _ in range(3)]
+        seeds = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        self.brokers = []
+        for number, port in enumerate(self.ports):
+            (folder / str(number)).mkdir()
+            flags = ("--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds)
+            self.brokers.append(BrokerProcess(folder / str(number), flags=flags))
+
+    def start(self) -> None:
+        self.brokers[0].command("format", "--broker-id", "0")
+        for broker in self.brokers:
+            broker.launch()
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def stop(self) -> None:
+        for broker in self.brokers:
+            if broker.running:
+                broker.kill()
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[Trio]:
+    one = Trio(tmp_path)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
+
+
+async def described(address: str) -> admin_pb2.DescribeClusterResponse:
+    async with Api(address) as api:
+        found: admin_pb2.DescribeClusterResponse = await api.admin.DescribeCluster(
+            admin_pb2.DescribeClusterRequest()
+        )
+        return found
+
+
+async def eventually(
+    broker: BrokerProcess, condition: Callable[[admin_pb2.DescribeClusterResponse], bool]
+) -> admin_pb2.DescribeClusterResponse:
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while not condition(found := await described(broker.address)):
+        assert asyncio.get_running_loop().time() < deadline, found
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def test_brokers_join_by_seeds_serve_admin_requests_anywhere_and_survive_the_controller(
+    trio: Trio,
+) -> None:
+    first = await eventually(trio.brokers[1], lambda found: list(found.voters) == [0, 1, 2])
+    assert [broker.broker_id for broker in first.brokers] == [0, 1, 2]
+    assert first.controller == 0
+
+    async with Api(trio.brokers[2].address) as api:
+        stream = await api.create("orders")
+        resolved = await api.metadata.Resolve(metadata_pb2.ResolveRequest(names=["orders"]))
+        assert resolved.streams[0].stream_id == stream.stream_id
+        assert [len(partition.replicas) for partition in stream.partitions] == [1]
+        with pytest.raises(grpc.aio.AioRpcError, match="this version keeps one copy") as refused:
+            await api.create("copies", replication_factor=3)
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert "peer" not in {entry.name for broker in resolved.brokers for entry in broker.listeners}
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await api.admin.DeleteStream(admin_pb2.DeleteStreamRequest(name="nothing"))
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+    trio.brokers[0].kill()
+    after = await eventually(
+        trio.brokers[1], lambda found: found.HasField("controller") and found.controller != 0
+    )
+    assert list(after.voters) == [0, 1, 2]
+    for broker in trio.brokers[1:]:
+        async with Api(broker.address) as api:
+            await api.create(f"after-{broker.pid}")
+
+    trio.brokers[0].start()
+    back = await eventually(trio.brokers[0], lambda found: found.stream_count == 3)
+    assert list(back.voters) == [0, 1, 2]
+
+    assert [broker.stop() for broker in trio.brokers] == [0, 0, 0]
+
+
+def test_a_broker_that_waits_for_its_cluster_stops_when_it_is_told_to(tmp_path: Path) -> None:
+    port = free_port()
+    lonely = BrokerProcess(tmp_path, flags=(*PEERS, "--broker-id", "1", "--seeds", f"127.0.0.1:{port}"))
+    lonely.launch()
+    while "no seed answers yet" not in lonely.log():
+        assert lonely.running, lonely.log()
+
+    assert lonely.stop() == 0
+    assert not lonely.data.exists()
+
+
+def test_a_broker_that_joins_without_an_id_is_told_what_to_give(tmp_path: Path) -> None:
+    nameless = BrokerProcess(tmp_path, flags=(*PEERS, "--seeds", "127.0.0.1:1"))
+    nameless.launch()
+
+    assert nameless.wait() == 1
+    assert "give --broker-id" in nameless.log()
+
+
+def test_a_broker_with_seeds_and_nowhere_to_be_reached_is_told_what_to_give(tmp_path: Path) -> None:
+    unreachable = BrokerProcess(tmp_path, flags=("--broker-id", "1", "--seeds", "127.0.0.1:1"))
+    unreachable.launch()
+
+    assert unreachable.wait() == 1
+    assert "give --peer-listener" in unreachable.log()
+
+
+def test_a_broker_of_another_cluster_ends_with_one_sentence(trio: Trio, tmp_path: Path) -> None:
+    (tmp_path / "stranger").mkdir()
+    flags = (*PEERS, "--broker-id", "7", "--seeds", f"127.0.0.1:{trio.ports[0]}")
+    stranger = BrokerProcess(tmp_path / "stranger", flags=flags)
+    stranger.command("format", "--broker-id", "7")
+    stranger.launch()
+
+    assert stranger.wait() == 1
+    last = stranger.log().strip().splitlines()[-1]
+    assert "the cluster refuses this broker" in last
+    assert "is of cluster" in last

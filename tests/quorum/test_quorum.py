@@ -1,0 +1,268 @@
+"""Brokers form a quorum, lose its leader, come back, and nothing that was answered is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+
+import pytest
+
+from quorum.conftest import CLUSTER, Cluster, create
+from tidelog.errors import StreamExists, TidelogError, Unavailable
+from tidelog_broker.core.metadata.commands import UnregisterBroker
+from tidelog_broker.errors import NotController
+from tidelog_broker.runtime.control_membership import RegistrationRefused
+from tidelog_broker.runtime.control_wire import Call, Called
+
+
+async def test_three_brokers_form_a_quorum_and_agree(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+
+    assert {one.controller.voters for one in cluster.running} == {(0, 1, 2)}
+    await cluster.eventually(lambda: {one.controller.leader for one in cluster.running} == {0})
+    await cluster.eventually(lambda: len({one.controller.image.version for one in cluster.running}) == 1)
+    first = cluster.brokers[0].controller.image
+    assert sorted(first.brokers) == [0, 1, 2]
+    assert all(one.controller.image == first for one in cluster.running)
+
+
+async def test_two_brokers_are_one_voter_and_an_observer(cluster: Cluster) -> None:
+    await cluster.grow(2)
+    await asyncio.sleep(0.3)
+
+    assert {one.controller.voters for one in cluster.running} == {(0,)}
+    assert sorted(cluster.brokers[1].controller.image.brokers) == [0, 1]
+
+
+async def test_when_the_controller_is_killed_another_takes_over_and_nothing_is_lost(
+    cluster: Cluster,
+) -> None:
+    await cluster.quorum(3)
+    for number in range(20):
+        await cluster.brokers[0].controller.change(create(f"s{number}"))
+
+    await cluster.brokers[0].kill()
+    gap = await cluster.eventually(lambda: cluster.controller is not None)
+    successor = await cluster.elected()
+    await successor.controller.change(create("after"))
+
+    assert gap < 1.0
+    assert set(successor.controller.image.names) == {"after", *(f"s{number}" for number in range(20))}
+
+
+async def test_a_controller_that_stops_hands_over_before_it_goes(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+
+    await cluster.brokers[0].stop()
+
+    gap = await cluster.eventually(lambda: cluster.controller is not None)
+    assert gap < 0.3, "well below an election's time"
+
+
+async def test_a_killed_broker_is_fenced_and_comes_back_in_a_new_run(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    other = cluster.brokers[2]
+    before = other.controller.incarnation
+
+    await other.kill()
+    image = cluster.brokers[0].controller
+    await cluster.eventually(lambda: image.image.brokers[2].fenced)
+    await other.start()
+
+    await cluster.eventually(lambda: not image.image.brokers[2].fenced)
+    assert image.image.brokers[2].incarnation == other.controller.incarnation != before
+
+
+async def test_all_are_killed_at_once_and_what_was_answered_is_there_again(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    await cluster.brokers[0].controller.change(create("orders"))
+
+    for broker in cluster.brokers:
+        await broker.kill()
+    for broker in cluster.brokers:
+        await broker.launch()
+    await asyncio.gather(*(broker.join() for broker in cluster.brokers))
+
+    await cluster.elected()
+    assert all("orders" in one.controller.image.names for one in cluster.running)
+
+
+async def test_a_change_at_another_broker_names_the_controller(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+
+    with pytest.raises(NotController) as raised:
+        await cluster.brokers[1].controller.change(create("orders"))
+
+    assert raised.value.controller == 0
+    assert raised.value.definite
+    assert raised.value.retriable
+    assert raised.value.address == ("127.0.0.1", cluster.brokers[0].port)
+
+
+async def test_a_controller_without_a_majority_answers_nobody(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    alone = cluster.brokers[0]
+    for broker in cluster.brokers[1:]:
+        await broker.kill()
+
+    await cluster.eventually(lambda: alone.controller.duties is None)
+    with pytest.raises(Unavailable):
+        await alone.controller.change(create("orders"))
+
+    await cluster.eventually(lambda: not alone.controller.session_good())
+
+
+async def test_producer_ids_of_all_brokers_differ(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+
+    given = [await one.controller.allocate_producer_id() for one in cluster.running for _ in range(3)]
+
+    assert len(set(given)) == 9
+
+
+async def test_an_observer_follows_and_takes_the_place_of_a_voter_that_is_gone_for_good(
+    cluster: Cluster,
+) -> None:
+    await cluster.quorum(3)
+    await cluster.add().start()
+    controller = cluster.brokers[0].controller
+    await controller.change(create("orders"))
+    observer = cluster.brokers[3].controller
+    await cluster.eventually(lambda: "orders" in observer.image.names)
+    voters_before = observer.voters
+
+    await cluster.brokers[2].kill()
+    await controller.change(lambda image: UnregisterBroker(2))
+
+    await cluster.eventually(lambda: observer.voters == (0, 1, 3))
+    assert voters_before == (0, 1, 2)
+    assert observer.session_good()
+
+
+async def test_a_broker_that_is_unregistered_while_it_runs_does_not_come_back_by_itself(
+    cluster: Cluster,
+) -> None:
+    await cluster.grow(2)
+
+    await cluster.brokers[0].controller.change(lambda image: UnregisterBroker(1))
+    await asyncio.sleep(0.8)
+
+    assert sorted(cluster.brokers[0].controller.image.brokers) == [0]
+
+
+async def test_a_broker_that_was_away_for_long_gets_the_image(cluster: Cluster) -> None:
+    for _ in range(3):
+        await cluster.add().start(snapshot_entries=20)
+    await cluster.eventually(lambda: all(len(one.controller.voters) == 3 for one in cluster.running))
+    await cluster.brokers[2].kill()
+    for number in range(60):
+        await cluster.brokers[0].controller.change(create(f"s{number}"))
+
+    back = await cluster.brokers[2].start(snapshot_entries=20)
+
+    await cluster.eventually(lambda: len(back.image.names) == 60)
+
+
+async def test_a_second_broker_of_a_used_id_is_refused_with_a_sentence(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    twin = cluster.add(disk_number=2)
+    cluster.brokers.remove(twin)
+    twin.become(2, CLUSTER)
+
+    try:
+        with pytest.raises(RegistrationRefused, match="both ends call themselves broker 2"):
+            await twin.start()
+    finally:
+        await twin.stop()
+
+
+async def test_a_broker_of_another_cluster_is_refused_with_a_sentence(cluster: Cluster) -> None:
+    await cluster.grow(1)
+    stranger = cluster.add()
+    cluster.brokers.remove(stranger)
+    stranger.become(1, b"another cluster!")
+
+    try:
+        with pytest.raises(RegistrationRefused, match="is of cluster"):
+            await stranger.start()
+    finally:
+        await stranger.stop()
+
+
+async def test_a_full_disk_of_the_controller_costs_its_leadership_and_nothing_else(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    first = cluster.brokers[0]
+    first.disk.fail("pwrite", errno.ENOSPC, path="/raft/", times=10_000)
+
+    perhaps = asyncio.create_task(first.controller.change(create("perhaps")))
+    await cluster.eventually(lambda: any(one.controller.duties is not None for one in cluster.brokers[1:]))
+    successor = next(one for one in cluster.brokers[1:] if one.controller.duties is not None)
+    await successor.controller.change(create("after"))
+
+    assert "after" in successor.controller.image.names
+    assert first.failures == []
+    assert not perhaps.done(), "it is not known yet what becomes of it"
+    first.disk.faults.clear()
+    with contextlib.suppress(TidelogError):
+        await perhaps
+    await cluster.eventually(lambda: first.controller.image == successor.controller.image)
+
+
+async def test_many_changes_at_once_share_the_writes_of_every_voter(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    syncs: list[str] = []
+    for broker in cluster.brokers:
+        broker.disk.before = lambda one: syncs.append(one.name) if one.name == "datasync" else None
+
+    controller = cluster.brokers[0].controller
+    await asyncio.gather(*(controller.change(create(f"s{number}")) for number in range(200)))
+
+    assert len(syncs) <= 12
+    await cluster.eventually(lambda: all(len(one.controller.image.names) == 200 for one in cluster.brokers))
+
+
+async def test_a_question_to_the_quorum_is_answered_only_by_one_who_leads_it(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+    await cluster.brokers[0].controller.change(create("orders"))
+
+    await cluster.brokers[0].controller.confirm()
+    assert "orders" in cluster.brokers[0].controller.image.names
+    with pytest.raises(NotController):
+        await cluster.brokers[1].controller.confirm()
+
+
+async def test_a_client_request_at_a_follower_is_done_by_the_controller_and_seen_here(
+    cluster: Cluster,
+) -> None:
+    await cluster.quorum(3)
+    served: list[tuple[str, bytes]] = []
+
+    async def serve(rpc: str, body: bytes) -> bytes:
+        served.append((rpc, body))
+        await cluster.brokers[0].controller.change(create(body.decode()))
+        return b"done"
+
+    cluster.brokers[0].controller.serve_calls(serve)
+
+    called = await cluster.brokers[1].controller.ask(Call("Create", b"orders"), 5)
+
+    assert isinstance(called, Called)
+    assert (called.response, served) == (b"done", [("Create", b"orders")])
+    follower = cluster.brokers[1].controller
+    await follower.until(lambda: follower.image.version >= called.version, 5)
+    assert "orders" in follower.image.names
+
+
+async def test_errors_of_the_controller_keep_their_type(cluster: Cluster) -> None:
+    await cluster.quorum(3)
+
+    async def serve(rpc: str, body: bytes) -> bytes:
+        raise StreamExists("it is there", name="orders")
+
+    cluster.brokers[0].controller.serve_calls(serve)
+
+    with pytest.raises(StreamExists) as raised:
+        await cluster.brokers[1].controller.ask(Call("Create", b"orders"), 5)
+
+    assert raised.value.details == {"name": "orders"}
