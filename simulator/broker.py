@@ -145,12 +145,10 @@ class Broker:
         self._opened = False
         self._registered = False
         self._asked: dict[int, tuple[Request, Callable[[Response], None]]] = {}
-        self._controller_hint = self.id
         self._dirty: dict[Replica, None] = {}
         self._written: dict[Replica, None] = {}
         """`page-cache` streams with something that is not flushed."""
         self._flushing = False
-        self._heard_us = self.world.now
         self.stopping = False
         self._lost: list[ReplicaName] = []
         if not self._formatted:
@@ -273,7 +271,7 @@ class Broker:
             if replica.log.suspect
         ]
         asked = Registration(
-            cluster_id=CLUSTER_ID if self.quorum.node.log.last_index else self.image.cluster_id or CLUSTER_ID,
+            cluster_id=CLUSTER_ID,
             broker_id=self.id,
             incarnation=self.incarnation,
             directory_id=self.directory_id,
@@ -373,9 +371,7 @@ class Broker:
             return
 
         def answered(response: Response) -> None:
-            if isinstance(response, Done):
-                self._heard_us = self.world.now
-            else:
+            if not isinstance(response, Done):
                 self._register()
 
         self.ask(Heartbeat(self.id, self.incarnation, self.stopping), answered, once=True)
@@ -452,7 +448,7 @@ class Broker:
         leader = None if partition is None else partition.leader
         return NotLeader("not here", **({} if leader is None else {"leader": leader}))  # type: ignore[arg-type]
 
-    def not_enough(self, key: Key) -> TidelogError:
+    def not_enough(self) -> TidelogError:
         return NotEnoughReplicas("too few in sync")
 
     def unknown_here(self, key: Key) -> Refused:

@@ -62,7 +62,37 @@ class _Sending:
     """An attempt may have landed."""
 
 
-class SimProducer:
+class _Client:
+    """Somebody at an address of its own, who works on one partition."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        brokers: dict[int, Broker],
+        history: History,
+        address: int,
+        key: Key,
+        partition: int,
+        *,
+        pause_us: int,
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._brokers = brokers
+        self._history = history
+        self._address = address
+        self.name = -address
+        """In the history."""
+        self._key = key
+        self._partition = partition
+        self._pause_us = pause_us
+        self._rng: random.Random = world.rng_of(f"client {address}")
+        self._leader = self._rng.choice(sorted(brokers))
+        """Whom it asks next."""
+
+
+class SimProducer(_Client):
     """Sends numbered records to one partition, as fast as it is told, until it is stopped."""
 
     def __init__(
@@ -80,28 +110,16 @@ class SimProducer:
         producer_ids: Callable[[], int],
         acks_all: bool = True,
     ) -> None:
-        self._world = world
-        self._network = network
-        self._brokers = brokers
-        self._history = history
-        self._address = address
-        self.name = -address
-        """In the history."""
-        self._key = key
-        self._partition = partition
+        super().__init__(world, network, brokers, history, address, key, partition, pause_us=pause_us)
         self._idempotent = idempotent
         self._acks_all = acks_all
-        self._pause_us = pause_us
         self._producer_ids = producer_ids
-        self._rng: random.Random = world.rng_of(f"producer {address}")
         self._number = 0
         self._sequence = 0
         self._producer_id = producer_ids() if idempotent else NO_PRODUCER_ID
         self._window: deque[_Sending] = deque()
-        self._in_flight = 0
         self._round = 0
         """Counts the times that sending began anew; answers of earlier ones say nothing any more."""
-        self._leader = self._rng.choice(sorted(brokers))
         self.stopped = False
         self.acknowledged = 0
         history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=idempotent)
@@ -229,7 +247,7 @@ def _stamp_of(data: bytes) -> tuple[int, int]:
     return int.from_bytes(value[4:8], "little"), int.from_bytes(value[8:16], "little")
 
 
-class SimReader:
+class SimReader(_Client):
     """Reads one partition from its start and goes on for ever, at whoever leads."""
 
     def __init__(
@@ -244,22 +262,10 @@ class SimReader:
         *,
         pause_us: int,
     ) -> None:
-        self._world = world
-        self._network = network
-        self._brokers = brokers
-        self._history = history
-        self._address = address
-        self.name = -address
-        """In the history."""
-        self._key = key
-        self._partition = partition
-        self._pause_us = pause_us
-        self._rng: random.Random = world.rng_of(f"reader {address}")
-        self._leader = self._rng.choice(sorted(brokers))
+        super().__init__(world, network, brokers, history, address, key, partition, pause_us=pause_us)
         self.offset = 0
         self._epoch: int | None = None
         self._asked = 0
-        self.truncations = 0
         world.after(self._rng.randint(1, 50 * MS), self._ask)
 
     def _ask(self) -> None:
@@ -298,7 +304,6 @@ class SimReader:
                 else:
                     self._leader = self._rng.choice(sorted(self._brokers))
             case LogTruncated():
-                self.truncations += 1
                 self._jump(int(found.details["divergence_offset"]))
             case OffsetOutOfRange():
                 self._jump(int(found.details["log_start_offset"]))

@@ -337,10 +337,6 @@ def anybody_is_elected() -> Iterator[None]:
             if broker in image.brokers and not image.brokers[broker].fenced and broker not in without
         ]
 
-    def elected(stream: Any, partition: Any, leader: int, **options: Any) -> Any:
-        return original(stream, partition, leader, **options)
-
-    original = eligibility.elected
     from tidelog_broker.core.metadata import partition_change
 
     def after(stream: Any, partition: Any, change: Any) -> Any:
@@ -487,7 +483,6 @@ def a_log_start_offset_is_not_saved() -> Iterator[None]:
 
     def forgetful(self: Replica, role: Any, offset: int) -> None:
         self.log.advance_start(offset)
-        self.start_saved = self.log.start_offset
         if isinstance(role, LeaderPartition):
             self._do_all(role, role.start_moved(self.broker.now_ms))
         else:

@@ -66,7 +66,6 @@ class Replica:
         """Of the role, if it follows: in front of what it says and hears."""
         self.quarantined = False
         self.removed = False
-        self.start_saved = log.start_offset
         self._queue: CommitQueue[_Pending] = CommitQueue()
         self._operations = 0
         """On their way to the disk, for the role of now."""
@@ -192,7 +191,7 @@ class Replica:
         if not isinstance(role, LeaderPartition):
             answer(Produced(self.broker.not_leader(self.key)))
             return
-        too_few = None if role.has_enough_replicas or not acks_all else self.broker.not_enough(self.key)
+        too_few = None if role.has_enough_replicas or not acks_all else self.broker.not_enough()
         (outcome,) = self.log.append(
             [item], leader_epoch=role.leader_epoch, now_us=self.broker.clock_us, refuse_new=too_few
         )
@@ -380,7 +379,6 @@ class Replica:
     def _advance_start(self, role: LeaderPartition | FollowerPartition, offset: int) -> None:
         self.log.advance_start(offset)
         self.broker.save_checkpoints([self])
-        self.start_saved = self.log.start_offset
         if isinstance(role, LeaderPartition):
             self._do_all(role, role.start_moved(self.broker.now_ms))
         else:

@@ -41,7 +41,7 @@ from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.model import EntryType
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.controller import format_solo
+from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.runtime.hosted_partitions import log_config
 from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.service import Service

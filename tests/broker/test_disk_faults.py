@@ -16,7 +16,7 @@ from support.api import Api, Refusal, batch, code_of, refusal, start_of
 from support.broker import BrokerProcess
 from support.waiting import until, until_true
 from tidelog_broker.config import Settings
-from tidelog_broker.runtime.controller import format_solo
+from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import Service, run_until
 from tidelog_broker.storage.files import OsFiles
 from tidelog_proto import admin_pb2, common_pb2, log_pb2

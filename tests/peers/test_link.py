@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 from collections.abc import AsyncIterator
@@ -25,8 +24,11 @@ class Owner(Recorded):
         super().__init__()
         self.port = port
         self.told: list[Evidence | None] = []
+        self.asked = 0
+        """How often the link wanted to dial."""
 
     def address(self) -> tuple[str, int] | None:
+        self.asked += 1
         return None if self.port is None else ("127.0.0.1", self.port)
 
     def evidence(self, evidence: Evidence | None) -> None:
@@ -63,7 +65,7 @@ async def test_a_link_opens_and_stays_open(station: Station) -> None:
 async def test_it_waits_until_the_address_is_known(station: Station) -> None:
     owner = Owner(None)
     async with linked(owner) as link:
-        await asyncio.sleep(0.02)
+        await until(lambda: owner.asked >= 2, "it asks again")
         assert not station.hellos
         owner.port = station.port
         link.hurry()
@@ -76,7 +78,7 @@ async def test_a_broker_that_was_not_there_yet_is_no_evidence() -> None:
         held.bind(("127.0.0.1", 0))
         owner = Owner(held.getsockname()[1])
         async with linked(owner):
-            await asyncio.sleep(0.12)
+            await until(lambda: owner.asked >= 3, "it was refused twice")
     assert owner.told == []
 
 

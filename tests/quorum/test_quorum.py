@@ -29,7 +29,11 @@ async def test_three_brokers_form_a_quorum_and_agree(cluster: Cluster) -> None:
 
 async def test_two_brokers_are_one_voter_and_an_observer(cluster: Cluster) -> None:
     await cluster.grow(2)
-    await asyncio.sleep(0.3)
+    first, second = (one.controller for one in cluster.brokers)
+    await cluster.eventually(lambda: second.image == first.image)
+    assert first.duties is not None
+    first.duties.keep_up(first.now_ms)  # once more, now that the observer has everything
+    await first.confirm()
 
     assert {one.controller.voters for one in cluster.running} == {(0,)}
     assert sorted(cluster.brokers[1].controller.image.brokers) == [0, 1]
@@ -146,7 +150,7 @@ async def test_a_broker_that_is_unregistered_while_it_runs_does_not_come_back_by
     await cluster.grow(2)
 
     await cluster.brokers[0].controller.change(lambda image: UnregisterBroker(1))
-    await asyncio.sleep(0.8)
+    await cluster.eventually(lambda: bool(cluster.brokers[1].controller.membership.over))
 
     assert sorted(cluster.brokers[0].controller.image.brokers) == [0]
 

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from tidelog_broker.peers.errors import PeerUnreachable, ProtocolBroken, WrongPeer
-from tidelog_broker.peers.framing import ALIVE, Frame, FrameBuffer, pack
+from tidelog_broker.peers.framing import (
+    ALIVE,
+    FRAME_BYTES_MAX,
+    GREETING_BYTES_MAX,
+    Frame,
+    FrameBuffer,
+    pack,
+)
 from tidelog_broker.peers.hello import Hello, Identity, Lane, Refusal, check, decode, encode
 
 KEEPALIVE_SECONDS: Final = 0.1
@@ -55,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._me = me
         self._accept = accept
         self._hello = hello
-        self._buffer = FrameBuffer()
+        self._buffer = FrameBuffer(GREETING_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self._early: list[Frame] = []
@@ -227,6 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error))
             return
         self.theirs = hello
+        self._buffer.frame_bytes_max = FRAME_BYTES_MAX
         if self._timer is not None:
             self._timer.cancel()
         if self._accept is not None:

@@ -11,7 +11,7 @@ it is received and stays.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog_broker.peers.errors import ProtocolBroken
@@ -24,6 +24,9 @@ HEADER_BYTES_MAX = 4 << 20
 
 FRAME_BYTES_MAX = 256 << 20
 """An image of the metadata, or a few batches of the largest size (64 MiB)."""
+
+GREETING_BYTES_MAX = 64 << 10
+"""Before both ends have said who they are: a stranger's claim must not cost memory."""
 
 BUFFER_BYTES = 128 << 10
 """Of the shared buffer."""
@@ -50,9 +53,11 @@ ALIVE = pack(b"")
 class FrameBuffer:
     """Where received bytes go, and frames come out."""
 
-    __slots__ = ("_end", "_filled", "_large", "_small", "_start", "_view")
+    __slots__ = ("_end", "_filled", "_large", "_small", "_start", "_view", "frame_bytes_max")
 
-    def __init__(self) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        """May be raised between two frames of `took`."""
         self._small = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._small)
         self._start = 0
@@ -68,39 +73,42 @@ class FrameBuffer:
             return self._large[self._filled :]
         return self._view[self._end :]
 
-    def took(self, count: int) -> Sequence[Frame]:
-        """So many bytes were put into `room`; the frames that are whole now. Raises `ProtocolBroken`."""
+    def took(self, count: int) -> Iterator[Frame]:
+        """So many bytes were put into `room`; the frames that are whole now, to be taken to the end.
+
+        Raises `ProtocolBroken`.
+        """
         if self._large is not None:
             self._filled += count
             if self._filled < len(self._large):
-                return ()
+                return
             large, self._large = self._large, None
             header_bytes = _PREFIX.unpack_from(large)[1]
             at = PREFIX_BYTES + header_bytes
-            return (Frame(bytes(large[PREFIX_BYTES:at]), large[at:]),)
+            yield Frame(bytes(large[PREFIX_BYTES:at]), large[at:])
+            return
         self._end += count
-        return self._take_apart()
+        yield from self._take_apart()
 
-    def _take_apart(self) -> Sequence[Frame]:
-        frames: list[Frame] = []
+    def _take_apart(self) -> Iterator[Frame]:
         view, start, end = self._view, self._start, self._end
         size = 0
         while end - start >= PREFIX_BYTES:
             length, header_bytes = _PREFIX.unpack_from(view, start)
-            if not 4 + header_bytes <= length <= FRAME_BYTES_MAX or header_bytes > HEADER_BYTES_MAX:
+            if not 4 + header_bytes <= length <= self.frame_bytes_max or header_bytes > HEADER_BYTES_MAX:
                 raise ProtocolBroken(
                     f"a frame claims {length} bytes with a header of {header_bytes}; at most "
-                    f"{FRAME_BYTES_MAX} and {HEADER_BYTES_MAX} may be"
+                    f"{self.frame_bytes_max} and {HEADER_BYTES_MAX} may be"
                 )
             size = 4 + length
             if end - start < size:
                 break
             at = start + PREFIX_BYTES + header_bytes
             payload = memoryview(bytes(view[at : start + size]))
-            frames.append(Frame(bytes(view[start + PREFIX_BYTES : at]), payload))
+            header = bytes(view[start + PREFIX_BYTES : at])
             start, size = start + size, 0
+            yield Frame(header, payload)
         self._keep(start, end, size)
-        return frames
 
     def _keep(self, start: int, end: int, size: int) -> None:
         """What is left is the beginning of a frame of `size` bytes, or of one of unknown size (0)."""

@@ -15,9 +15,6 @@ from typing import NamedTuple, Protocol
 
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.runtime.formatting import format_solo
-
-__all__ = ["PRODUCER_ID_BLOCK", "Change", "Controller", "Decision", "Watcher", "format_solo"]
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids that a broker takes with one entry; those it has not given out are lost when it stops."""
