@@ -334,6 +334,9 @@ class Checks:
     def restarted(self, replica: Replica) -> None:
         self.mark("R1 started over")
         copy = self.copy(replica)
+        if self.truth(replica.key).unclean:
+            # What was deleted may be more than what an unclean leader ever had.
+            copy.start_offset = copy.start_saved = replica.log.start_offset
         copy.start_offset = max(copy.start_offset, replica.log.start_offset)
         copy.durable = replica.log.durable_offset
         self._begin_mirror(replica, copy)
