@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tidelog.errors import StorageFailed, StreamNotFound, TidelogError, TimedOut
+from tidelog.errors import DiskFull, StorageFailed, StreamNotFound, TidelogError, TimedOut
 from tidelog.model import StreamConfig
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.appends import SinglesAppend
+from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.runtime.rounds import FlushRounds, Task, WriteRounds
 from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.files import OsFiles
 from tidelog_broker.storage.log import LogConfig
@@ -45,8 +47,12 @@ class Lanes:
         name, stream_id = f"s{number}", bytes([number + 1]) * 16
         log = self.store.create(Wanted(name, stream_id, 0, LogConfig()))
         config = StreamConfig(replication_factor=1, min_insync_replicas=1)
-        self.partitions.append(Partition(name, stream_id, 0, config, log, 1))
-        return self.partitions[-1]
+        host = Host(1, None, self.store, self.rounds, self.flushes, lambda partition, reason: None)
+        made = Partition(name, stream_id, 0, config, log, host)
+        placed = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=1)
+        made.imaged(ClusterImage(), StreamImage(name, stream_id, config, 1, 0, (placed,)))
+        self.partitions.append(made)
+        return made
 
     def append(
         self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")
@@ -235,3 +241,52 @@ async def test_a_full_disk_is_one_refusal_for_each_and_the_next_round_goes_on(la
     assert segment_write is type(partition.log.active).write
     assert list((await lanes.append(partition)).offsets) == [1]
     assert lanes.failures == []
+
+
+async def test_a_followers_write_takes_its_turn_and_a_failed_one_is_told(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    done: list[Exception | None] = []
+    order: list[str] = []
+
+    def fail() -> None:
+        order.append("fails")
+        raise DiskFull("no room")
+
+    answered = lanes.append(partition)
+    lanes.rounds.do(Task(partition, lambda: order.append("small"), done.append, 10))
+    lanes.rounds.do(Task(partition, fail, done.append, 10))
+    lanes.rounds.do(Task(partition, lambda: order.append("large"), done.append, 1 << 40))
+    await asyncio.wait_for(lanes.rounds.drained(), 5)
+
+    assert order == ["small", "fails", "large"]
+    assert [type(one) for one in done] == [type(None), DiskFull, type(None)]
+    assert isinstance(await asyncio.wait_for(answered, 5), SinglesAppended)
+    assert lanes.failures == []
+
+
+async def test_a_followers_write_of_which_nobody_knows_the_outcome_ends_the_broker(lanes: Lanes) -> None:
+    partition = lanes.partition()
+
+    def fail() -> None:
+        raise StorageFailure("a truncation failed half-way")
+
+    lanes.rounds.do(Task(partition, fail, lambda error: None, 10))
+    with pytest.raises(StorageFailure):
+        await asyncio.wait_for(lanes.rounds.drained(), 5)
+    assert [str(failure) for failure in lanes.failures] == ["a truncation failed half-way"]
+
+
+async def test_what_the_lane_was_asked_for_is_done_before_files_go(lanes: Lanes) -> None:
+    partition, other = lanes.partition(0), lanes.partition(1)
+    order: list[int] = []
+
+    def noting(number: int) -> Callable[[], None]:
+        return lambda: order.append(number)
+
+    for number in range(3):
+        lanes.rounds.do(Task(partition, noting(number), lambda error: None, 1 << 40))
+    lanes.rounds.do(Task(other, noting(9), lambda error: None, 1))
+
+    await asyncio.wait_for(lanes.rounds.drained_of([partition]), 5)
+
+    assert order[:3] == [0, 1, 2]

@@ -139,6 +139,13 @@ def test_nothing_of_the_epoch_is_sent_or_counted_before_its_beginning_is_on_disk
     assert of(Committed, stage.leader.flushed(stage.now)) == [Committed(13)]
 
 
+def test_an_append_of_repeats_only_begins_no_epoch_and_the_next_one_still_has_it_flushed() -> None:
+    stage = Stage(isr=(1,), minimum=1, fsync=False, may_join=False)
+
+    assert of(FlushHistory, stage.leader.appended(stage.now)) == []
+    assert of(FlushHistory, stage.append(flush=False)) == [FlushHistory()]
+
+
 def test_messages_of_other_epochs_and_of_unknown_runs_are_refused() -> None:
     stage = Stage()
 

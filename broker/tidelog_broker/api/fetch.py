@@ -44,13 +44,26 @@ FetchAnswer = log_pb2.FetchResponse | VerbatimAnswer
 class _Reading:
     """How far the call is with one partition."""
 
-    __slots__ = ("ahead", "done", "end", "epoch", "index", "offset", "partition", "place", "told_at")
+    __slots__ = (
+        "ahead",
+        "done",
+        "end",
+        "epoch",
+        "index",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "place",
+        "told_at",
+    )
 
     def __init__(
         self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
     ) -> None:
         self.index = index
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        """Of the leader whose log the position was found to fit (R13)."""
         self.offset = offset
         self.epoch = epoch
         self.end = end
@@ -164,16 +177,15 @@ class FetchCall:
         offset, epoch = await resolve_start(self._broker, partition, wanted)
         end = wanted.end_offset if wanted.HasField("end_offset") else None
         if not self._request.follow:
+            check_newest_known(partition)
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
         return _Reading(index, partition, offset, epoch, end)
 
     async def _advance(self, reading: _Reading) -> AsyncGenerator[FetchAnswer]:
         """What one partition has, one chunk of it; it is put back in line if there may be more."""
-        partition = reading.partition
         try:
             if not reading.finished():
-                if partition.stopped:
-                    self._broker.leading(partition.stream_id, partition.partition)
+                self._check_leader(reading)
                 chunk = await self._read(reading)
                 if chunk is None:
                     return
@@ -200,6 +212,14 @@ class FetchCall:
             yield self._last(reading, end=log_pb2.EndOfPartition())
         else:
             self._ready[reading.index] = reading
+
+    def _check_leader(self, reading: _Reading) -> None:
+        """Raises what ends the reading of a partition that is not led as it was when that began."""
+        partition = reading.partition
+        if not partition.leads or partition.stopped:
+            self._broker.leading(partition.stream_id, partition.partition)
+        if partition.leader_epoch != reading.leader_epoch:
+            raise partition.not_leader()
 
     async def _plain_answers(self, reading: _Reading, data: bytes) -> AsyncGenerator[log_pb2.FetchResponse]:
         """The records of a chunk, decoded in the catch-up threads, in answers of about the asked size."""
@@ -266,8 +286,8 @@ async def resolve_start(
 ) -> tuple[int, int | None]:
     """The offset that a request's start means, and the epoch of the record before it.
 
-    A position is checked against the log's history (R13); raises `OffsetOutOfRange` or
-    `LogTruncated`.
+    A position is checked against the log's history (R13). Raises `OffsetOutOfRange`,
+    `LogTruncated`, and `Unavailable` for what a new leader does not know yet (R15).
     """
     log = partition.log
     kind = wanted.WhichOneof("start")
@@ -284,12 +304,24 @@ async def resolve_start(
         )
         return position.offset, _epoch_before(partition, position.offset) if epoch is None else epoch
     if kind == "latest":
+        check_newest_known(partition)
         return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
     if kind == "timestamp_us":
         found = await broker.in_catch_up_thread(log.find_time, wanted.timestamp_us, partition.high_watermark)
+        if found is None:
+            check_newest_known(partition)
         offset = partition.high_watermark if found is None else found
         return offset, _epoch_before(partition, offset)
     return log.start_offset, None
+
+
+def check_newest_known(partition: Partition) -> None:
+    """R15: raises `Unavailable` while a new leader does not know how far its log is committed."""
+    if partition.leads and not partition.may_answer_latest:
+        raise Unavailable(
+            f"the leader of {partition.name}/{partition.partition} is new and learns how far it is committed",
+            retry_after_ms=50,
+        )
 
 
 def _epoch_before(partition: Partition, offset: int) -> int | None:

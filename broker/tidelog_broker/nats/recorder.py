@@ -7,7 +7,8 @@ waits to be committed, reading pauses and the NATS server holds the rest, until 
 its patience and disconnects us.
 
 A stream with several partitions places a message by FNV-1a-32 of its subject modulo
-their number, so the messages of one subject stay in order.
+their number, so the messages of one subject stay in order. Each broker that leads one of them
+subscribes, and records the share of those that it leads. One that leads no more is silent (N5).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tidelog.errors import (
     BatchTooLarge,
     DiskFull,
     IndefiniteError,
+    NotLeader,
     ResourceExhausted,
     StorageFailed,
     TidelogError,
@@ -74,29 +76,43 @@ class _Refused(Exception):
 class _Recording:
     """A stream that records its subject."""
 
-    __slots__ = ("count", "filter_reserved", "name", "partitions", "pattern", "places", "subscription")
+    __slots__ = (
+        "count",
+        "filter_reserved",
+        "name",
+        "partitions",
+        "pattern",
+        "places",
+        "stream_id",
+        "subscription",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.name = partition.name
+        self.stream_id = partition.stream_id
         self.partitions: dict[int, Partition] = {}
+        """Those that are led here."""
         self.count = 0
-        """One more than the largest number among them: one that has no usable log leaves a gap."""
+        """Of the stream's partitions, wherever they are led."""
         self.pattern = partition.config.subject.encode()
         self.filter_reserved = has_wildcard(self.pattern) and may_match_reserved(self.pattern)
         self.places: dict[bytes, int] = {}
         self.subscription: Subscription | None = None
 
     def partition_of(self, subject: bytes) -> Partition | None:
-        """Where a message goes; None: its partition cannot be served now."""
+        """Where a message goes; None: to a partition that is not led here."""
+        return self.partitions.get(self.number_of(subject))
+
+    def number_of(self, subject: bytes) -> int:
         count = self.count
         if count == 1:
-            return self.partitions.get(0)
+            return 0
         number = self.places.get(subject)
         if number is None:
             if len(self.places) >= _PARTITION_CACHE_MAX:
                 self.places.clear()
             number = self.places[subject] = fnv1a_32(subject) % count
-        return self.partitions.get(number)
+        return number
 
 
 class Recorder:
@@ -128,7 +144,7 @@ class Recorder:
             recording = self._recordings[partition.stream_id] = _Recording(partition)
             self._subscribe(recording)
         recording.partitions[partition.partition] = partition
-        recording.count = max(recording.partitions) + 1
+        recording.count = partition.siblings
         recording.places.clear()
 
     def partition_changed(self, partition: Partition) -> None:
@@ -142,9 +158,17 @@ class Recorder:
                 others = []
             for one in (*others, partition):
                 self.partition_added(one)
+        elif recording is not None and recording.count != partition.siblings:
+            recording.count = partition.siblings
+            recording.places.clear()
 
     def partition_removed(self, partition: Partition) -> None:
-        self._end(partition.stream_id)
+        recording = self._recordings.get(partition.stream_id)
+        if recording is None:
+            return
+        recording.partitions.pop(partition.partition, None)
+        if not recording.partitions:
+            self._end(partition.stream_id)
 
     async def settled(self) -> None:
         """Waits until the server knows which subscriptions began and ended, if it is there."""
@@ -217,8 +241,7 @@ class Recorder:
                 continue
             partition = recording.partition_of(subject)
             if partition is None:
-                any_other = next(iter(recording.partitions.values()))
-                self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
+                self._refuse_lost(recording, message)
                 continue
             try:
                 name, headers, message_id = _facts(message, recording.name, partition)
@@ -241,6 +264,15 @@ class Recorder:
             group.replies.append(message[1])
         for partition, group in groups.items():
             self._append(partition, group)
+
+    def _refuse_lost(self, recording: _Recording, message: Message) -> None:
+        """Of a partition that is led elsewhere, whoever leads it speaks; a lost one of ours, we."""
+        key = (recording.stream_id, recording.number_of(message[0]))
+        placed = self._broker.controller.image.partition(*key)
+        ours = placed is not None and placed.leader == self._broker.broker_id
+        if ours and key in self._broker.lost and recording.partitions:
+            any_other = next(iter(recording.partitions.values()))
+            self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
 
     def _append(self, partition: Partition, group: _Group) -> None:
         def done(outcome: SinglesAppended | TidelogError) -> None:
@@ -267,6 +299,9 @@ class Recorder:
         if isinstance(outcome, TidelogError):
             self._outcomes.labels(outcome.code).inc(len(group.replies))
             self._note(partition, str(outcome), len(group.replies))
+            deposed = not partition.leads and not partition.stopped
+            if isinstance(outcome, NotLeader) or (isinstance(outcome, IndefiniteError) and deposed):
+                return  # Whoever leads now answers, or the publisher asks again (N5).
             body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
                 _failure_of(outcome), str(outcome)
             )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -30,6 +31,9 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, Partition
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
+from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
 from tidelog_broker.runtime.samples import broker_samples
 from tidelog_broker.runtime.threads import Threads
@@ -40,6 +44,11 @@ log = structlog.get_logger(__name__)
 
 STOP_COMMIT_SECONDS_MAX = 10.0
 """How long a stop waits for appends that are in flight."""
+
+STOP_LOOK_SECONDS = 0.01
+
+START_LOOK_SECONDS = 0.02
+"""How often a deletion looks whether all members of the ISR have it."""
 
 T = TypeVar("T")
 
@@ -56,6 +65,7 @@ class BrokerLimits:
     deleted_delay: float = 60.0
     flush_threads: int = 4
     catch_up_threads: int = 2
+    catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
 
 
 class Broker:
@@ -69,8 +79,13 @@ class Broker:
         clock: Clock,
         limits: BrokerLimits,
         reserve: Reserve | None = None,
+        incarnation: bytes | None = None,
     ) -> None:
-        """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does."""
+        """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does.
+
+        `incarnation`: of this run, which leads once the image shows it (R10). None: the image
+        shows no other one, as on a broker that is alone.
+        """
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self.controller = controller
@@ -81,7 +96,7 @@ class Broker:
         """Done when storage can no longer be trusted: the process must end."""
         self.ready_reason: str | None = "starting"
         """Why the broker is not ready; None: it is."""
-        self._hosted = HostedPartitions()
+        self._hosted = HostedPartitions(broker_id)
         self.partitions = self._hosted.served
         """Those that are served here, by (stream id, partition)."""
         self.lost = self._hosted.lost
@@ -97,6 +112,14 @@ class Broker:
         )
         self._rounds = WriteRounds(
             threads.write, self._flushes, clock, self.fail, AppendCounter(self.metrics).count
+        )
+        self._host = Host(
+            broker_id,
+            incarnation,
+            store,
+            self._rounds,
+            self._flushes,
+            lambda partition, reason: self._follower.set_aside(partition, reason),
         )
         self._maintenance = Maintenance(
             store,
@@ -114,19 +137,51 @@ class Broker:
             retry=lambda: self._follower.retry_uncreated(),
         )
         self._maintenance.partitions = self.partitions
+        self._host.maintenance = self._maintenance
         self._maintaining: asyncio.Task[None] | None = None
         self._follower = ImageFollower(
             broker_id,
             controller,
             self._hosted,
+            self._host,
             store,
             self._rounds,
             self._flushes,
             threads,
             self.fail,
             self._maintenance.deleted,
+            self._replica_lost,
         )
         self._stopping = False
+
+    # --- other brokers
+
+    def join(self, peers: Peers, rng: random.Random) -> ReplicaLinks:
+        """Replicates with other brokers from the start on; to be called before `start`.
+
+        Whoever listens for them has the returned object accept connections of the lanes
+        `replica` and `catch-up`, and tells it whose machine refuses connections.
+        """
+        links = ReplicaLinks(
+            peers,
+            self.partitions,
+            self._leader_epoch,
+            self._threads.catch_up,
+            rng,
+            catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
+        )
+        self._host.peers, self._host.links = peers, links
+        return links
+
+    def _leader_epoch(self, key: tuple[bytes, int]) -> int:
+        placed = self.controller.image.partition(*key)
+        return 0 if placed is None else placed.leader_epoch
+
+    def _replica_lost(self, partition: Partition, reason: str) -> None:
+        if self._host.links is not None:
+            self._host.links.forget(partition)
+        if self._host.peers is not None:
+            self._host.peers.replica_lost(*partition.key, reason)
 
     # --- starting and stopping
 
@@ -151,12 +206,18 @@ class Broker:
                 if not self.failed.done():
                     await self._rounds.drained()
                     await self._flushes.flush(p for p in self.partitions.values() if p.fsync)
+                    await self._others_committed()
         for partition in self.partitions.values():
             partition.give_up(
                 Stopping("the broker is stopping", retry_after_ms=500),
                 TimedOut("the broker stopped before it knew of the commit; the records may be in the log"),
             )
+            partition.end_role()
+        self._host.stop()
+        if self._host.links is not None:
+            await self._host.links.stop("the broker stops")
         await self._follower.stop()
+        await self._maintenance.stop()
         if self._maintaining is not None:
             self._maintaining.cancel()
             await asyncio.gather(self._maintaining, return_exceptions=True)
@@ -165,10 +226,15 @@ class Broker:
             await self._close_clean()
         self._threads.shutdown(wait=not self.failed.done())
 
+    async def _others_committed(self) -> None:
+        """Waits until followers have what is in flight; the caller has a time limit."""
+        while any(partition.waiting for partition in self.partitions.values()):  # noqa: ASYNC110  once, at a stop
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+
     async def _close_clean(self) -> None:
         entries = [(partition.log, partition.high_watermark) for partition in self.partitions.values()]
         try:
-            await self._rounds.exclusively(lambda: None)
+            await self._rounds.drained()
             await self._loop.run_in_executor(self._threads.flush_lead, self._store.close_clean, entries)
         except StorageFailure as error:
             self.fail(error)
@@ -191,18 +257,20 @@ class Broker:
     # --- for doors
 
     def listen(self, listener: PartitionListener) -> None:
-        """Tells `listener` of every partition led here, now and from now on."""
+        """Tells `listener` of every partition that is led here, now and from now on."""
         self._hosted.listen(listener)
 
     def leading(self, stream_id: bytes, partition: int) -> Partition:
         """The partition, if this broker leads it; raises the typed error that says why not."""
         found = self.partitions.get((stream_id, partition))
-        if found is not None and not found.stopped:
+        if found is not None and found.leads and not found.stopped:
             return found
         if found is not None and self.failed.done():
             raise StorageFailed("the broker's storage failed")
         if self._stopping:
             raise Stopping("the broker is stopping", retry_after_ms=500)
+        if found is not None:
+            raise found.not_leader()
         raise self._hosted.refusal(stream_id, partition, self.controller.image)
 
     def append(self, partition: Partition, append: Append) -> None:
@@ -225,9 +293,19 @@ class Broker:
         return self._loop.run_in_executor(self._threads.catch_up, function, *args)
 
     async def delete_records(self, partition: Partition, before: int) -> int:
-        """Moves the log start offset forward, durably; the new one (R11)."""
+        """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
+
+        Raises `TimedOut` and `NotLeader`: it may be moved all the same.
+        """
         await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
-        return partition.log.start_offset
+        start, deadline = partition.log.start_offset, self.deadline(None)
+        while partition.start_acknowledged < start:
+            if self._loop.time() > deadline or partition.stopped:
+                raise TimedOut(
+                    f"records below offset {start} are deleted here, and not on every replica in sync yet"
+                )
+            await asyncio.sleep(START_LOOK_SECONDS)
+        return start
 
     async def applied(self, version: int) -> None:
         """Waits until the partitions here are what the image of `version` says."""

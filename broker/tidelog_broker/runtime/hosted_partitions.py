@@ -17,11 +17,13 @@ from tidelog.errors import (
     PartitionNotFound,
     StreamNotFound,
     TidelogError,
+    TimedOut,
     Unavailable,
 )
 from tidelog.model import StreamConfig, id_text
-from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.replica import ReplicaHost
 from tidelog_broker.storage.append_guard import GuardLimits
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.store import Wanted
@@ -30,13 +32,16 @@ log = structlog.get_logger(__name__)
 
 
 class PartitionListener(Protocol):
-    """Somebody who follows which partitions this broker leads (the NATS recorder)."""
+    """Somebody who follows which partitions this broker leads (the NATS recorder, N5)."""
 
-    def partition_added(self, partition: Partition) -> None: ...
+    def partition_added(self, partition: Partition) -> None:
+        """It is led here from now on."""
 
-    def partition_changed(self, partition: Partition) -> None: ...
+    def partition_changed(self, partition: Partition) -> None:
+        """What is led here has other settings."""
 
-    def partition_removed(self, partition: Partition) -> None: ...
+    def partition_removed(self, partition: Partition) -> None:
+        """It is led here no more."""
 
     async def settled(self) -> None:
         """Waits until what was said by the calls before has taken effect."""
@@ -45,24 +50,43 @@ class PartitionListener(Protocol):
 class HostedPartitions:
     """See the module. By (stream id, partition)."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
         self.served: dict[tuple[bytes, int], Partition] = {}
         self.lost: dict[tuple[bytes, int], str] = {}
         """Partitions of ours without a usable log, and why."""
         self.uncreated: set[tuple[bytes, int]] = set()
         """Those of the lost whose folder could not be made yet; tried again now and then."""
+        self.kept: set[tuple[bytes, int]] = set()
+        """Those of the lost that are never made anew by themselves: their folder is another
+        partition's (2d), or their log contradicted its leader's (2c)."""
         self.strays: list[str] = []
         """Folders that belong to no partition of this broker; kept (2d)."""
         self._listeners: list[PartitionListener] = []
+        self._led: dict[Partition, None] = {}
+        """Those of which listeners were told."""
 
     def __repr__(self) -> str:
         return f"<HostedPartitions served={len(self.served)} lost={len(self.lost)}>"
 
     def listen(self, listener: PartitionListener) -> None:
-        """Tells `listener` of every partition served here, now and from now on."""
+        """Tells `listener` of every partition led here, now and from now on."""
         self._listeners.append(listener)
-        for partition in self.served.values():
+        for partition in self._led:
             listener.partition_added(partition)
+
+    def _role_changed(self, partition: Partition) -> None:
+        if partition.leads == (partition in self._led):
+            return
+        if partition.leads:
+            self._led[partition] = None
+        else:
+            del self._led[partition]
+        for listener in self._listeners:
+            if partition.leads:
+                listener.partition_added(partition)
+            else:
+                listener.partition_removed(partition)
 
     async def listeners_settled(self) -> None:
         """Waits until what listeners were told has taken effect."""
@@ -71,48 +95,87 @@ class HostedPartitions:
 
     # --- as the image says
 
-    def add(self, stream: StreamImage, number: int, one: PartitionLog) -> None:
-        """Serves a partition from now on, whatever became of it before."""
+    def add(
+        self,
+        image: ClusterImage,
+        stream: StreamImage,
+        number: int,
+        one: PartitionLog,
+        host: ReplicaHost,
+        high_watermark: int,
+    ) -> None:
+        """Serves a partition from now on, whatever became of it before; it leads or follows."""
         key = (stream.id, number)
         self.uncreated.discard(key)
         self.lost.pop(key, None)
-        placed = stream.partitions[number]
-        partition = Partition(stream.name, stream.id, number, stream.config, one, placed.leader_epoch)
-        partition.isr_size = len(placed.isr)
+        partition = Partition(
+            stream.name, stream.id, number, stream.config, one, host, high_watermark=high_watermark
+        )
+        partition.siblings = len(stream.partitions)
+        partition.on_role = self._role_changed
         self.served[key] = partition
-        for listener in self._listeners:
-            listener.partition_added(partition)
+        partition.imaged(image, stream)
 
-    def configure(self, partition: Partition, stream: StreamImage) -> None:
+    def configure(self, image: ClusterImage, partition: Partition, stream: StreamImage) -> None:
         """Has a partition take what changed in its stream."""
-        placed = stream.partitions[partition.partition]
-        partition.leader_epoch = placed.leader_epoch
-        partition.isr_size = len(placed.isr)
-        if partition.config != stream.config:
+        changed = partition.config != stream.config
+        if changed:
             partition.configure(stream.config)
             partition.log.configure(log_config(stream.config))
+        if partition.siblings != len(stream.partitions):
+            partition.siblings = len(stream.partitions)
+            changed = True
+        if changed and partition in self._led:
             for listener in self._listeners:
                 listener.partition_changed(partition)
+        partition.imaged(image, stream)
 
     def remove(self, stream: StreamImage) -> list[Partition]:
         """Serves a deleted stream no more: whoever waits is told; those that were served."""
         gone = [partition for key, partition in self.served.items() if key[0] == stream.id]
         answer = StreamNotFound(f"stream {stream.name} was deleted")
         for partition in gone:
-            for listener in self._listeners:
-                listener.partition_removed(partition)
-            partition.removed = True
-            del self.served[partition.stream_id, partition.partition]
-            partition.give_up(answer, answer)
+            self._take_out(partition, answer)
         for key in [key for key in self.lost if key[0] == stream.id]:
             del self.lost[key]
             self.uncreated.discard(key)
+            self.kept.discard(key)
         return gone
 
-    def is_missing(self, want: Wanted) -> bool:
-        """Whether it is to be made: a log that was there and is lost must not be replaced by an empty one."""
+    def leave(self, partition: Partition) -> None:
+        """Serves a replica no more that the image has taken away from this broker."""
+        name = f"{partition.name}/{partition.partition}"
+        written = TimedOut(f"this broker has no replica of {name} any more; the records may be in the log")
+        self._take_out(partition, partition.not_leader(), written)
+
+    def set_aside(self, partition: Partition, reason: str) -> None:
+        """Serves a replica no more whose log contradicts its leader's (R1, 2c)."""
+        self.lost[partition.key] = reason
+        self.kept.add(partition.key)
+        answer = DataCorrupt(f"{partition.name}/{partition.partition} cannot be served: {reason}")
+        self._take_out(partition, answer)
+
+    def _take_out(
+        self, partition: Partition, unwritten: TidelogError, written: TidelogError | None = None
+    ) -> None:
+        partition.removed = True
+        del self.served[partition.key]
+        partition.give_up(unwritten, written or unwritten)
+        partition.end_role()
+
+    def is_missing(self, want: Wanted, placed: PartitionImage) -> bool:
+        """Whether it is to be made.
+
+        A log that was there and is lost is not replaced by an empty one, unless nobody
+        counts on it: the image has taken it out of the ISR, and others have the data (2c).
+        """
         key = (want.stream_id, want.partition)
-        return key not in self.served and (key not in self.lost or key in self.uncreated)
+        if key in self.served or key in self.kept:
+            return False
+        if key not in self.lost or key in self.uncreated:
+            return True
+        members = (*placed.isr, *placed.eligible)
+        return bool(members) and self._broker_id not in members
 
     def not_made(self, want: Wanted, error: OSError) -> None:
         """A full disk, most likely. The stream is there all the same, and its partition comes later."""

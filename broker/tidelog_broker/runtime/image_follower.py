@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import structlog
 
@@ -17,12 +18,28 @@ from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, placed_on
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.replica import ReplicaHost
 from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
 from tidelog_broker.runtime.threads import CREATIONS_MAX, Threads
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.store import LogStore, Wanted
 
 log = structlog.get_logger(__name__)
+
+
+class _Change(NamedTuple):
+    """A new image."""
+
+    before: ClusterImage
+    after: ClusterImage
+
+
+class _Contradiction(NamedTuple):
+    """A log that is to be set aside (R1)."""
+
+    partition: Partition
+    reason: str
 
 
 class ImageFollower:
@@ -33,14 +50,17 @@ class ImageFollower:
         broker_id: int,
         controller: Controller,
         hosted: HostedPartitions,
+        host: ReplicaHost,
         store: LogStore,
         rounds: WriteRounds,
         flushes: FlushRounds,
         threads: Threads,
         fail: Fail,
         deleted: Callable[[str | None], None],
+        lost: Callable[[Partition, str], None],
     ) -> None:
-        """`deleted` is told of each deleted stream's folder, which is to be removed one day."""
+        """`deleted` is told of each folder that is to be removed one day; `lost`, on the event loop,
+        of each log that was set aside."""
         self._loop = asyncio.get_running_loop()
         self._broker_id = broker_id
         self._controller = controller
@@ -51,17 +71,19 @@ class ImageFollower:
         self._threads = threads
         self._fail = fail
         self._deleted = deleted
+        self._lost = lost
+        self._host = host
         self._opened: dict[tuple[bytes, int], PartitionLog] = {}
         """Logs that wait for `start`."""
-        self._images: asyncio.Queue[tuple[ClusterImage, ClusterImage]] = asyncio.Queue()
-        """The image before and the image after each change that is not applied yet."""
+        self._work: asyncio.Queue[_Change | _Contradiction] = asyncio.Queue()
+        """What is not applied yet."""
         self._task: asyncio.Task[None] | None = None
         self._applied = 0
         """Version of the image that the partitions here follow."""
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
-        return f"<ImageFollower applied={self._applied} waiting={self._images.qsize()}>"
+        return f"<ImageFollower applied={self._applied} waiting={self._work.qsize()}>"
 
     # --- at a start and at a stop
 
@@ -78,7 +100,10 @@ class ImageFollower:
         for path in opened.strays:
             log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)
         for lost in opened.lost:
-            self._hosted.lost[lost.wanted.stream_id, lost.wanted.partition] = lost.reason
+            key = (lost.wanted.stream_id, lost.wanted.partition)
+            self._hosted.lost[key] = lost.reason
+            if lost.stray:
+                self._hosted.kept.add(key)
             log.error(
                 "a partition has no usable log", stream=lost.wanted.name, partition=lost.wanted.partition,
                 reason=lost.reason,
@@ -89,10 +114,12 @@ class ImageFollower:
         """Begins to serve what was opened, as the image of now says, and follows it from here on."""
         image = self._controller.image
         for (stream_id, number), one in self._opened.items():
-            self._hosted.add(image.streams[stream_id], number, one)
+            self._add(image, image.streams[stream_id], number, one)
         self._opened = {}
         self._applied = image.version
-        self._controller.watch(lambda old, new: self._images.put_nowait((old, new)))
+        self._controller.watch(lambda old, new: self._work.put_nowait(_Change(old, new)))
+        # What the image knows to be lost, or placed here since the logs were opened.
+        self._work.put_nowait(_Change(ClusterImage(), image))
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
@@ -121,16 +148,25 @@ class ImageFollower:
         """Has partitions tried again that could not be made."""
         if self._hosted.uncreated:
             image = self._controller.image
-            self._images.put_nowait((image, image))
+            self._work.put_nowait(_Change(image, image))
+
+    def set_aside(self, partition: Partition, reason: str) -> None:
+        """Has a log set aside that contradicts its leader's; it is served no more from now on (R1)."""
+        self._hosted.set_aside(partition, reason)
+        self._work.put_nowait(_Contradiction(partition, reason))
 
     async def _follow(self) -> None:
         while True:
-            old, new = await self._images.get()
+            work = await self._work.get()
             try:
-                await self._apply(old, new)
+                if isinstance(work, _Contradiction):
+                    await self._quarantine(work.partition, work.reason)
+                    continue
+                await self._apply(work.before, work.after)
             except Exception as error:
                 self._fail(error)
                 return
+            new = work.after
             self._applied = new.version
             for version, turn in self._waiters:
                 if version <= new.version and not turn.done():
@@ -142,22 +178,30 @@ class ImageFollower:
         delta = delta_between(old, new)
         for stream in delta.deleted:
             await self._remove(stream)
-        for stream in delta.streams:
-            for want in placed_on(self._broker_id, stream):
-                partition = hosted.served.get((want.stream_id, want.partition))
-                if partition is not None:
-                    hosted.configure(partition, stream)
         changed = {stream.id: stream for stream in delta.streams}
+        for partition in list(hosted.served.values()):
+            now = changed.get(partition.stream_id)
+            if now is not None and self._broker_id not in now.partitions[partition.partition].replicas:
+                await self._leave(partition)
+            elif now is not None:
+                hosted.configure(new, partition, now)
+            elif delta.brokers and partition.stream_id in new.streams:
+                # Who may join an ISR, and which run of whom is meant (R4, R10).
+                partition.imaged(new, new.streams[partition.stream_id])
         again = {key[0]: new.streams[key[0]] for key in hosted.uncreated if key[0] in new.streams}
-        await self._create({**again, **changed}.values())
+        await self._create(new, {**again, **changed}.values())
 
-    async def _create(self, streams: Iterable[StreamImage]) -> None:
+    def _add(self, image: ClusterImage, stream: StreamImage, number: int, one: PartitionLog) -> None:
+        saved = self._store.checkpoints.high_watermark((stream.id, number))
+        self._hosted.add(image, stream, number, one, self._host, saved)
+
+    async def _create(self, image: ClusterImage, streams: Iterable[StreamImage]) -> None:
         """Makes the partitions of `streams` that are not there yet, several at a time."""
         new = [
             (stream, want)
             for stream in streams
             for want in placed_on(self._broker_id, stream)
-            if self._hosted.is_missing(want)
+            if self._hosted.is_missing(want, stream.partitions[want.partition])
         ]
         for start in range(0, len(new), CREATIONS_MAX):
             part = new[start : start + CREATIONS_MAX]
@@ -168,7 +212,7 @@ class ImageFollower:
                 elif isinstance(one, BaseException):
                     raise one
                 else:
-                    self._hosted.add(stream, want.partition, one)
+                    self._add(image, stream, want.partition, one)
 
     def _make(self, want: Wanted) -> asyncio.Future[PartitionLog]:
         return self._loop.run_in_executor(self._threads.creation, self._store.create, want)
@@ -179,9 +223,7 @@ class ImageFollower:
         def remove() -> str | None:
             return self._store.delete_stream(stream.name, stream.id, [partition.log for partition in gone])
 
-        # A round that writes now may still want a flush; after it nobody touches the files any more.
-        await self._rounds.exclusively(lambda: None)
-        await self._flushes.forget(gone)
+        await self._leave_alone(gone)
         try:
             path = await self._rounds.exclusively(remove)
         except OSError as error:
@@ -190,3 +232,32 @@ class ImageFollower:
             )
         else:
             self._deleted(path)
+
+    async def _leave(self, partition: Partition) -> None:
+        """A replica that the image has taken away: its files go, after a delay (M5)."""
+        self._hosted.leave(partition)
+        await self._leave_alone([partition])
+        try:
+            path = await self._rounds.exclusively(lambda: self._store.remove_replica(partition.log))
+        except OSError as error:
+            log.error(
+                "the folder of a replica that left could not be set aside",
+                partition=repr(partition), error=str(error),
+            )  # fmt: skip
+        else:
+            log.info("a replica left", partition=repr(partition))
+            self._deleted(path)
+
+    async def _quarantine(self, partition: Partition, reason: str) -> None:
+        await self._leave_alone([partition])
+        try:
+            await self._rounds.exclusively(lambda: self._store.quarantine(partition.log, reason))
+        except OSError as error:
+            log.error("a log could not be set aside", partition=repr(partition), error=str(error))
+        self._lost(partition, reason)
+
+    async def _leave_alone(self, gone: list[Partition]) -> None:
+        """When it returns nobody touches the files any more."""
+        # A round that writes now may still want a flush.
+        await self._rounds.drained_of(gone)
+        await self._flushes.forget(gone)

@@ -30,6 +30,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+START_RETRY_SECONDS = 1.0
+"""After log start offsets could not be saved."""
+
 TICK_SECONDS = 0.1
 """How often deadlines and background flushes are looked at, while there is anything to do."""
 
@@ -76,6 +79,9 @@ class Maintenance:
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
         self.partitions: dict[tuple[bytes, int], Partition] = {}
         """Those of the broker; shared with it."""
+        self._starts: dict[Partition, int] = {}
+        """Log start offsets that roles want moved."""
+        self._moving: asyncio.Task[None] | None = None
         self.writing: dict[Partition, None] = {}
         """Partitions with appends that wait for their commit; they may pass their deadline."""
 
@@ -180,7 +186,8 @@ class Maintenance:
                 await self._rounds.exclusively(partition.log.roll)
                 self._flushes.wrote(partition)
         await self._forget(
-            [p for p in self.partitions.values() if not bounds_of(p.config.retention).unlimited]
+            # Only a leader moves the log start (R11).
+            [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
         for entry in [entry for entry in self._deleted if entry[0] <= monotonic()]:
             self._deleted.remove(entry)
@@ -205,12 +212,40 @@ class Maintenance:
         if moved:
             await self.advance_starts(moved)
 
+    def request_start(self, partition: Partition, offset: int) -> None:
+        """Has a log start offset moved, together with others; the partition's `start_moved` follows."""
+        self._starts[partition] = max(offset, self._starts.get(partition, 0))
+        if self._moving is None:
+            self._moving = self._loop.create_task(self._move_starts(), name="log start offsets")
+
+    async def _move_starts(self) -> None:
+        while self._starts:
+            starts, self._starts = self._starts, {}
+            try:
+                await self.advance_starts(list(starts.items()))
+            except OSError as error:
+                log.warning("log start offsets could not be saved; it tries again", error=str(error))
+                self._starts = {**starts, **self._starts}
+                await asyncio.sleep(START_RETRY_SECONDS)
+            except StorageFailure as error:
+                self._fail(error)
+                break
+        self._moving = None
+
+    async def stop(self) -> None:
+        """Moves no more log start offsets."""
+        if self._moving is not None:
+            self._moving.cancel()
+            await asyncio.gather(self._moving, return_exceptions=True)
+
     async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
         """Moves log start offsets; they are durable before any file goes (DESIGN 4, 2b)."""
         starts = [(partition, start) for partition, start in starts if not partition.removed]
         for partition, start in starts:
             partition.log.advance_start(start)
         await self._save([partition for partition, _ in starts])
+        for partition, _ in starts:
+            partition.start_moved()
         for partition, _ in starts:
             if partition.removed:
                 continue

@@ -1,29 +1,31 @@
-"""One partition on this broker: its log, what waits to be written, what waits to be committed.
+"""One partition on this broker: what waits to be written, what waits to be committed, who reads.
 
-Neighbours: `rounds` decides when a partition writes and when its log is flushed;
-`coalescing` turns single records into batches; `storage.log` holds the data. All
-methods run on the event loop, except `write_round`, which runs in the one thread that
-writes at that time.
+Its log and its role are `replica`'s. Neighbours: `rounds` decides when a partition writes and
+when its log is flushed; `coalescing` turns single records into batches; `storage.log` holds
+the data. All methods run on the event loop, except `write_round`, which runs in the one thread
+that writes at that time.
 
-The order of things for an append: `submit` → queue → `write_round` → `written` →
-(flush) → `advance` → high watermark → answer.
+The order of things for an append: `submit` → queue → `write_round` → `written` → (flush,
+followers) → `committed` → answer.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from tidelog.errors import ResourceExhausted, Stopping, TidelogError, TimedOut
+from tidelog.errors import NotEnoughReplicas, NotLeader, ResourceExhausted, Stopping, TidelogError, TimedOut
 from tidelog.model import Durability, StreamConfig
 from tidelog.records import BatchLimits
 from tidelog_broker.core.replication.commit_queue import CommitQueue
-from tidelog_broker.core.replication.high_watermark import high_watermark
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.runtime.append_queue import AppendQueue
 from tidelog_broker.runtime.appends import Acks, Append, BatchAppend, Outcome, SinglesAppended
 from tidelog_broker.runtime.coalescing import coalesce
+from tidelog_broker.runtime.replica import Replica, ReplicaHost
 from tidelog_broker.storage.log import Appended, PartitionLog
 
 log = structlog.get_logger(__name__)
@@ -42,36 +44,40 @@ class _Waiting(NamedTuple):
     outcome: Appended | SinglesAppended
 
 
+class _Ended(NamedTuple):
+    """What those hear who still wait when nobody commits any more."""
+
+    unwritten: TidelogError
+    written: TidelogError
+
+
 class Follower(Protocol):
     """Somebody who wants to know when there is more to read."""
 
     def on_commit(self, partition: Partition) -> None: ...
 
 
-class Partition:
+class Partition(Replica):
     """See the module."""
 
     __slots__ = (
         "_ended",
         "_followers",
+        "_here",
         "_in_round",
+        "_left",
         "_queue",
+        "_refuse_new",
         "_uncommitted",
         "checkpointed",
         "config",
         "dirty_since",
-        "high_watermark",
-        "isr_size",
-        "leader_epoch",
         "limits",
-        "log",
-        "name",
+        "on_role",
         "partition",
-        "queued_bytes",
-        "removed",
+        "siblings",
         "stopped",
         "stream_id",
-        "warm",
     )
 
     def __init__(
@@ -81,77 +87,97 @@ class Partition:
         partition: int,
         config: StreamConfig,
         log: PartitionLog,
-        leader_epoch: int,
+        host: ReplicaHost,
+        *,
+        high_watermark: int = 0,
     ) -> None:
-        self.name = name
+        """`high_watermark`: as it was last saved."""
+        super().__init__(
+            name,
+            (stream_id, partition),
+            log,
+            host,
+            fsync=config.durability is Durability.FSYNC,
+            high_watermark=high_watermark,
+        )
         self.stream_id = stream_id
         self.partition = partition
-        self.log = log
-        self.leader_epoch = leader_epoch
-        self.high_watermark = log.durable_offset
-        """Everything below is committed."""
-        self.isr_size = 1
-        self.queued_bytes = 0
+        self.siblings = 1
+        """Partitions of the stream, this one included."""
         self.stopped = False
         """Takes no appends any more."""
-        self.removed = False
-        """Its stream was deleted, and its files go."""
-        self.warm = False
-        """It has written since the start, so the append guard is in memory."""
         self.dirty_since: float | None = None
         """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
         self.checkpointed = (-1, -1)
         """Recovery point and LSO as last saved."""
-        self._queue: deque[Append] = deque()
+        self.on_role: Callable[[Partition], None] | None = None
+        """Told when this broker begins or ceases to lead."""
+        self._queue = AppendQueue()
         self._in_round = 0
         """Appends that are being written."""
+        self._refuse_new: TidelogError | None = None
+        """What acks=all hears in the round that is being written (R7)."""
         self._uncommitted: CommitQueue[_Waiting] = CommitQueue()
-        self._ended: tuple[TidelogError, TidelogError] | None = None
-        """What was given up: the answers to what was not written, and to what was."""
+        self._here: CommitQueue[_Waiting] | None = None
+        """Those with acks=leader, which wait for this disk alone; None: there was none yet."""
+        self._ended: _Ended | None = None
+        """It was given up for good."""
+        self._left: _Ended | None = None
+        """The leadership ended, and another role has not begun."""
         self._followers: dict[Follower, None] = {}
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
         self.config = config
         self.limits = BatchLimits(batch_bytes_max=config.batch_bytes_max)
+        self.set_durability(fsync=config.durability is Durability.FSYNC)
 
     def __repr__(self) -> str:
+        role = "leader" if self.leads else "follower" if self.role is not None else "idle"
         return (
-            f"<Partition {self.name}/{self.partition} leader epoch={self.leader_epoch} "
+            f"<Partition {self.name}/{self.partition} {role} epoch={self.leader_epoch} "
             f"leo={self.log.end_offset} hw={self.high_watermark} lso={self.log.start_offset} "
-            f"queued={len(self._queue)} uncommitted={len(self._uncommitted)}>"
+            f"isr={list(self.placed.isr)} queued={len(self._queue)} uncommitted={self.uncommitted}>"
         )
-
-    @property
-    def fsync(self) -> bool:
-        return self.config.durability is Durability.FSYNC
 
     @property
     def queued(self) -> int:
         return len(self._queue)
 
     @property
+    def queued_bytes(self) -> int:
+        return self._queue.bytes
+
+    @property
     def uncommitted(self) -> int:
-        return len(self._uncommitted)
+        return len(self._uncommitted) + (0 if self._here is None else len(self._here))
 
     @property
     def waiting(self) -> int:
         """Appends without an answer."""
-        return len(self._queue) + self._in_round + len(self._uncommitted)
+        return len(self._queue) + self._in_round + self.uncommitted
 
     # --- appending
 
+    def not_leader(self) -> NotLeader:
+        facts: dict[str, Any] = {} if self.placed.leader is None else {"leader": self.placed.leader}
+        return NotLeader(
+            f"this broker does not lead {self.name}/{self.partition}", retry_after_ms=50, **facts
+        )
+
     def check_room(self, size: int) -> None:
-        """Raises `ResourceExhausted` or `Stopping` if an append of `size` bytes cannot be queued now."""
+        """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken."""
         if self.stopped:
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
-        if self.queued_bytes + size > QUEUE_BYTES_MAX and self._queue:
+        if not isinstance(self.role, LeaderPartition):
+            raise self.not_leader()
+        if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
             raise ResourceExhausted(
-                f"{self.queued_bytes} bytes wait to be written to {self.name}/{self.partition}; "
+                f"{self._queue.bytes} bytes wait to be written to {self.name}/{self.partition}; "
                 f"{QUEUE_BYTES_MAX} may (queue_bytes_max)",
                 retry_after_ms=100,
             )
-        if len(self._uncommitted) + len(self._queue) >= UNCOMMITTED_MAX:
+        if self.uncommitted + len(self._queue) >= UNCOMMITTED_MAX:
             raise ResourceExhausted(
                 f"{UNCOMMITTED_MAX} appends wait to be committed (uncommitted_max)", retry_after_ms=100
             )
@@ -159,63 +185,98 @@ class Partition:
     def submit(self, append: Append) -> None:
         """Queues an append for the next write round; raises what `check_room` raises."""
         self.check_room(append.bytes)
-        self._queue.append(append)
-        self.queued_bytes += append.bytes
+        self._queue.put(append)
 
     def take_queue(self, bytes_max: int) -> list[Append]:
         """What is to be written in this round: up to about `bytes_max` bytes, at least one append."""
-        queue = self._queue
-        appends: list[Append] = []
-        taken = 0
-        while queue and taken < bytes_max:
-            append = queue.popleft()
-            appends.append(append)
-            taken += append.bytes
-        self.queued_bytes -= taken
-        self._in_round += len(appends)
+        appends = self._queue.take(bytes_max)
+        if appends:
+            self._operations += 1
+            self._in_round += len(appends)
+            self._refuse_new = self._too_few()
         return appends
+
+    def _too_few(self) -> NotEnoughReplicas | None:
+        role = self.role
+        if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
+            return None
+        return NotEnoughReplicas(
+            f"{self.name}/{self.partition} has {self.isr_size} replicas in sync; "
+            f"{self.config.min_insync_effective} are its minimum (min_insync_replicas)",
+            retry_after_ms=100,
+        )
 
     def write_round(self, appends: list[Append], now_us: int) -> list[Outcome]:
         """Writes queued appends; raises `StorageFailure`. Single records become batches here."""
-        guard = self.log.guard
+        if not appends:
+            return []
         self.warm = True
-        plan = coalesce(appends, guard, self.limits, now_us)
-        written = self.log.append(plan.items, leader_epoch=self.leader_epoch, now_us=now_us)
+        if self._refuse_new is None:
+            return self._write_appends(appends, now_us, None)
+        # Rare: only those that want all replicas are refused, and the order is kept.
+        outcomes: list[Outcome] = []
+        for all_replicas, some in groupby(appends, lambda append: append.acks is Acks.ALL):
+            outcomes += self._write_appends(list(some), now_us, self._refuse_new if all_replicas else None)
+        return outcomes
+
+    def _write_appends(
+        self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
+    ) -> list[Outcome]:
+        plan = coalesce(appends, self.log.guard, self.limits, now_us)
+        written = self.log.append(
+            plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
+        )
         return plan.outcomes(written, self.leader_epoch)
 
-    def written(self, outcomes: list[Outcome]) -> None:
+    def written(self, outcomes: Sequence[Outcome]) -> None:
         """Answers what was refused; the rest waits for the high watermark."""
+        if not outcomes:
+            return
+        self._operations -= 1
         self._in_round -= len(outcomes)
+        ended = self._ended or self._left
         for append, outcome in outcomes:
             if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
                 _answer(append.done, outcome)
-            elif self._ended is not None:
+            elif ended is not None:
                 # Given up while it was being written: it is in the log, and nobody commits it any more.
-                _answer(append.done, self._ended[1])
+                _answer(append.done, ended.written)
             else:
                 end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
-                self._uncommitted.add(end, _Waiting(append.done, outcome), append.deadline)
-        if self._ended is None:
-            self.advance()
+                queue = self._uncommitted if append.acks is Acks.ALL else self._waits_here()
+                queue.add(end, _Waiting(append.done, outcome), append.deadline)
+        if ended is None:
+            self.appended()
+            # Repeats may be committed already.
+            self._answer_committed()
+        else:
+            self._begin_when_idle()
+
+    def _waits_here(self) -> CommitQueue[_Waiting]:
+        if self._here is None:
+            self._here = CommitQueue()
+        return self._here
 
     # --- committing
 
-    def advance(self) -> None:
-        """Moves the high watermark as far as R3 allows, answers what it passes, wakes readers."""
-        durable = self.log.durable_offset if self.fsync else self.log.end_offset
-        before = self.high_watermark
-        self.high_watermark = high_watermark(
-            before,
-            leader_durable=durable,
-            maximal_isr_durable=(),
-            committed_isr_size=self.isr_size,
-            min_insync_effective=self.config.min_insync_effective,
-        )
-        reached = self.high_watermark
-        for entry in self._uncommitted.advance(reached):
-            _answer(entry.done, entry.outcome)
-        if reached != before and self._followers:
+    def committed(self, high_watermark: int) -> None:
+        """Answers what the high watermark passes, wakes readers."""
+        self._answer_committed()
+        if self._followers:
             self.wake_followers()
+
+    def flushed(self) -> None:
+        super().flushed()
+        if self._here:
+            self._answer_committed()
+
+    def _answer_committed(self) -> None:
+        if self._uncommitted:
+            for entry in self._uncommitted.advance(self.high_watermark):
+                _answer(entry.done, entry.outcome)
+        if self._here:
+            for entry in self._here.advance(self.log.durable_offset if self.fsync else self.log.end_offset):
+                _answer(entry.done, entry.outcome)
 
     def expire(self, now: float) -> None:
         """Answers appends whose deadline passed.
@@ -223,35 +284,64 @@ class Partition:
         Those that were written may yet be committed; those still in the queue are taken
         out of it, and what their sender sends behind them is refused.
         """
-        for entry in self._uncommitted.expire(now):
+        late = self._uncommitted.expire(now)
+        if self._here is not None:
+            late += self._here.expire(now)
+        for entry in late:
             _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
-        if any(append.deadline <= now for append in self._queue):
-            overdue = [append for append in self._queue if append.deadline <= now]
-            self._queue = deque(append for append in self._queue if append.deadline > now)
-            self.queued_bytes = sum(append.bytes for append in self._queue)
-            for append in overdue:
-                if isinstance(append, BatchAppend) and append.item.sender is not None:
-                    append.item.sender.failed = True
-                _answer(append.done, TimedOut("the append was not written in time"))
+        for append in self._queue.expire(now):
+            if isinstance(append, BatchAppend) and append.item.sender is not None:
+                append.item.sender.failed = True
+            _answer(append.done, TimedOut("the append was not written in time"))
 
     def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
         """Answers everything that waits, by whether it is in the log already; takes nothing more."""
         self.stopped = True
         # The first reason stands: a broker that failed goes on to stop.
-        self._ended = self._ended or (unwritten, uncommitted)
-        queue, self._queue, self.queued_bytes = self._queue, deque(), 0
-        for append in queue:
-            _answer(append.done, unwritten)
-        for entry in self._uncommitted.give_up():
-            _answer(entry.done, uncommitted)
+        self._ended = self._ended or _Ended(unwritten, uncommitted)
+        self._answer_waiting(_Ended(unwritten, uncommitted))
         self.wake_followers()
+
+    def _answer_waiting(self, ended: _Ended) -> None:
+        for append in self._queue.give_up():
+            if isinstance(append, BatchAppend) and append.item.sender is not None:
+                append.item.sender.failed = True
+            _answer(append.done, ended.unwritten)
+        given_up = self._uncommitted.give_up()
+        if self._here is not None:
+            given_up += self._here.give_up()
+        for entry in given_up:
+            _answer(entry.done, ended.written)
+
+    # --- the role
+
+    def role_began(self) -> None:
+        self._left = None
+        if self.leads and self.on_role is not None:
+            self.on_role(self)
+
+    def role_ended(self, *, led: bool) -> None:
+        if not led:
+            return
+        self._left = _Ended(
+            self.not_leader(),
+            TimedOut(
+                f"this broker ceased to lead {self.name}/{self.partition} before it knew of the commit; "
+                "the records may be in the log",
+                retry_after_ms=50,
+            ),
+        )
+        self._answer_waiting(self._left)
+        if self.on_role is not None:
+            self.on_role(self)
+        self.wake_followers()
+
+    # --- reading
 
     def wake_followers(self) -> None:
         """Has everybody who reads look again."""
         for follower in list(self._followers):
             follower.on_commit(self)
-
-    # --- reading
 
     def follow(self, follower: Follower) -> None:
         self._followers[follower] = None

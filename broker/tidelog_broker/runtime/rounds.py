@@ -10,12 +10,13 @@ new bytes, and what is written meanwhile piles up for the next: group commit (DE
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from time import perf_counter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from tidelog.errors import ResourceExhausted, StorageFailed
+from tidelog.errors import ResourceExhausted, StorageFailed, TidelogError
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
@@ -31,12 +32,32 @@ ROUND_BYTES_MAX = 8 << 20
 QUEUED_BYTES_MAX = 256 << 20
 """Bytes that wait to be written, all partitions together; over it appends are refused (retriable)."""
 
+TASK_BYTES_MAX = 32 << 20
+"""Of followers' writes in one round, about."""
+
 T = TypeVar("T")
 
 Fail = Callable[[BaseException], None]
 """Ends the broker: what is on disk is unknown."""
 
 Work = list[tuple[Partition, list[Append]]]
+
+
+class Task(NamedTuple):
+    """A write that is no append of a leader: a follower's, or a cut."""
+
+    partition: Partition
+    work: Callable[[], object]
+    """May raise `TidelogError` or OSError, after which the log goes on, or `StorageFailure`."""
+    done: Callable[[Exception | None], None]
+    bytes: int
+
+
+class Written(NamedTuple):
+    """What became of a round."""
+
+    appends: list[tuple[Partition, list[Outcome]]]
+    tasks: list[Exception | None]
 
 
 class WriteRounds:
@@ -58,6 +79,7 @@ class WriteRounds:
         self._fail = fail
         self._observe = observe
         self._waiting: dict[Partition, None] = {}
+        self._tasks: deque[Task] = deque()
         self._queued_bytes = 0
         self._scheduled = False
         self._busy = False
@@ -87,14 +109,19 @@ class WriteRounds:
         self._queued_bytes += size
         self._schedule()
 
+    def do(self, task: Task) -> None:
+        """Has `task` done in the next round, after those that came before it."""
+        self._tasks.append(task)
+        self._schedule()
+
     def _schedule(self) -> None:
-        if self._waiting and not self._scheduled and not self._busy:
+        if (self._waiting or self._tasks) and not self._scheduled and not self._busy:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         self._scheduled = False
-        if self._busy or not self._waiting:
+        if self._busy or not (self._waiting or self._tasks):
             return
         partitions, self._waiting = list(self._waiting), {}
         size = 0
@@ -110,21 +137,25 @@ class WriteRounds:
                 self._waiting[partition] = None
         # Counted anew, because a partition that was given up has emptied its queue by itself.
         self._queued_bytes = sum(partition.queued_bytes for partition in self._waiting)
+        tasks: list[Task] = []
+        while self._tasks and size < TASK_BYTES_MAX:
+            tasks.append(self._tasks.popleft())
+            size += tasks[-1].bytes
         now_us = self._clock()
         self._busy = True
         self.rounds += 1
         if inline and size <= INLINE_WRITE_BYTES_MAX:
             try:
-                done = _write(work, now_us)
+                done = _write(work, tasks, now_us)
             except BaseException as error:
                 self._broken(work, error)
                 return
-            self._end(done)
+            self._end(tasks, done)
             return
-        future = self._loop.run_in_executor(self._threads, _write, work, now_us)
-        future.add_done_callback(lambda written: self._written(work, written))
+        future = self._loop.run_in_executor(self._threads, _write, work, tasks, now_us)
+        future.add_done_callback(lambda written: self._written(work, tasks, written))
 
-    def _written(self, work: Work, future: asyncio.Future[list[tuple[Partition, list[Outcome]]]]) -> None:
+    def _written(self, work: Work, tasks: list[Task], future: asyncio.Future[Written]) -> None:
         if future.cancelled():
             self._broken(work, StorageFailure("the write thread ended"))
             return
@@ -132,7 +163,7 @@ class WriteRounds:
         if error is not None:
             self._broken(work, error)
         else:
-            self._end(future.result())
+            self._end(tasks, future.result())
 
     def _broken(self, work: Work, error: BaseException) -> None:
         """The lane stays busy for ever: nothing is written any more, and nobody waits for it."""
@@ -147,12 +178,17 @@ class WriteRounds:
                 waiter.exception()  # it counts as seen, whether or not somebody still waits
         self._idle, self._drained = [], []
 
-    def _end(self, done: list[tuple[Partition, list[Outcome]]]) -> None:
+    def _end(self, tasks: list[Task], done: Written) -> None:
         self._busy = False
-        for partition, outcomes in done:
+        for partition, outcomes in done.appends:
             partition.written(outcomes)
             self._flushes.wrote(partition)
             self._observe(partition, outcomes)
+        if tasks:
+            for task, error in zip(tasks, done.tasks, strict=True):
+                # A failed one may have written a part.
+                self._flushes.wrote(task.partition)
+                task.done(error)
         self._wake()
 
     def _wake(self) -> None:
@@ -163,7 +199,7 @@ class WriteRounds:
                 waiter.set_result(None)
                 return
         self._schedule()
-        if not self._waiting:
+        if not self._waiting and not self._tasks:
             drained, self._drained = self._drained, []
             for waiter in drained:
                 if not waiter.done():
@@ -175,11 +211,22 @@ class WriteRounds:
 
     async def drained(self) -> None:
         """Waits until nothing is queued and nothing is being written; raises `StorageFailure`."""
-        while self._busy or self._waiting:
+        while self._busy or self._waiting or self._tasks:
             self._refuse_broken()
             turn: asyncio.Future[None] = self._loop.create_future()
             self._drained.append(turn)
             await turn
+
+    async def drained_of(self, partitions: Iterable[Partition]) -> None:
+        """Waits until nothing of these is being written or on its way there; they want nothing more."""
+        gone = frozenset(partitions)
+        waiting = True
+        while waiting:
+            self._refuse_broken()
+            # Exclusive work waits for what is being written, and goes before what is not yet.
+            waiting = any(task.partition in gone for task in self._tasks)
+            await self.exclusively(lambda: None)
+            await asyncio.sleep(0)
 
     async def exclusively(self, work: Callable[[], T]) -> T:
         """Runs `work` in the write thread while no round writes; raises what it raises.
@@ -209,8 +256,17 @@ class WriteRounds:
         self._wake()
 
 
-def _write(work: Work, now_us: int) -> list[tuple[Partition, list[Outcome]]]:
-    return [(partition, partition.write_round(appends, now_us)) for partition, appends in work]
+def _write(work: Work, tasks: list[Task], now_us: int) -> Written:
+    done = [(partition, partition.write_round(appends, now_us)) for partition, appends in work]
+    return Written(done, [_do(task) for task in tasks] if tasks else [])
+
+
+def _do(task: Task) -> Exception | None:
+    try:
+        task.work()
+    except (TidelogError, OSError) as error:
+        return error
+    return None
 
 
 class FlushRounds:
@@ -293,7 +349,7 @@ class FlushRounds:
         for partition in partitions:
             if not partition.removed:
                 self.unsaved[partition] = None
-            partition.advance()
+            partition.flushed()
         while self._waiters and self._waiters[0][0] <= ended:
             waiter = self._waiters.pop(0)[1]
             if not waiter.done():

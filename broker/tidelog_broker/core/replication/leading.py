@@ -78,7 +78,13 @@ class LeaderPartition(Leadership):
         for follower in self.followers.values():
             follower.leader_appended(before, self._end, now_ms)
         effects = self._advance(now_ms, [])
-        if not self.fsync and not self._flushing_history and not self._epoch_durable():
+        if (
+            not self.fsync
+            and not self._flushing_history
+            and not self._epoch_durable()
+            and self.log.epochs.latest == self.leader_epoch
+        ):
+            # (What was appended may all have been repeats, before which no epoch begins.)
             self._flushing_history = True
             effects.append(FlushHistory())
         return effects

@@ -1,0 +1,177 @@
+"""What the roles of a broker's replicas need of it: writes, flushes, time, and the other brokers.
+
+A broker without peers has no connections, and no timer here ever runs. Neighbours: `replica`
+decides nothing and asks for all this; `rounds` writes and flushes; `replica_links` talks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
+from tidelog_broker.core.replication import effects as do
+from tidelog_broker.core.replication.messages import FromFollower, FromLeader
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.replica import Done, Replica
+from tidelog_broker.runtime.replica_links import ReplicaLinks
+from tidelog_broker.runtime.replica_peers import Peers
+from tidelog_broker.runtime.rounds import FlushRounds, Task, WriteRounds
+from tidelog_broker.storage.store import LogStore
+
+if TYPE_CHECKING:
+    from tidelog_broker.runtime.maintenance import Maintenance
+
+TICK_SECONDS: Final = 0.05
+"""How often leaders are looked after that wait for somebody."""
+
+PROPOSALS_MAX: Final = 1000
+"""ISR changes in one request to the controller."""
+
+
+class Host:
+    """See the module. Of one event loop; implements `replica.ReplicaHost`."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        incarnation: bytes | None,
+        store: LogStore,
+        rounds: WriteRounds,
+        flushes: FlushRounds,
+        set_aside: Callable[[Partition, str], None],
+    ) -> None:
+        """`incarnation` of this run; None: whatever the image says. `set_aside` is told of a log that
+        contradicts its leader's."""
+        self._loop = asyncio.get_running_loop()
+        self.broker_id = broker_id
+        self._incarnation = incarnation
+        self._store = store
+        self._rounds = rounds
+        self._flushes = flushes
+        self._set_aside = set_aside
+        self.maintenance: Maintenance | None = None
+        self.peers: Peers | None = None
+        self.links: ReplicaLinks | None = None
+        """None: there are no peers."""
+        self._ticking: dict[Replica, None] = {}
+        self._ticker: asyncio.TimerHandle | None = None
+        self._proposals: list[IsrProposal] = []
+        self.stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Host broker={self.broker_id} ticking={len(self._ticking)} {self.links!r}>"
+
+    @property
+    def ticking(self) -> int:
+        """Leaders that wait for somebody."""
+        return len(self._ticking)
+
+    def stop(self) -> None:
+        """No timer runs any more."""
+        self.stopped = True
+        self._ticking.clear()
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def is_this_run(self, incarnation: bytes) -> bool:
+        return self._incarnation is None or incarnation == self._incarnation
+
+    # --- time
+
+    def now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def later(self, ms: int, call: Callable[[], None]) -> None:
+        if not self.stopped:
+            self._loop.call_later(ms / 1000, call)
+
+    def needs_ticks(self, replica: Replica) -> None:
+        self._ticking[replica] = None
+        if self._ticker is None and not self.stopped:
+            self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._ticker = None
+        ticking, self._ticking = self._ticking, {}
+        for replica in ticking:
+            if replica.tick():
+                self.needs_ticks(replica)
+
+    # --- the disk
+
+    def write(self, replica: Replica, work: Callable[[], object], done: Done, size: int) -> None:
+        self._rounds.do(Task(cast(Partition, replica), work, done, size))
+
+    def flush(self, replica: Replica) -> None:
+        self._flushes.request(cast(Partition, replica))
+
+    def truncate(self, replica: Replica, offset: int) -> None:
+        one = replica.log
+        one.truncate(offset, lambda point: self._store.save_recovery_point(one, point))
+
+    def restart(self, replica: Replica, offset: int) -> None:
+        one = replica.log
+        one.restart_at(offset, lambda at: self._store.save_restart(one, at))
+
+    def advance_start(self, replica: Replica, offset: int) -> None:
+        assert self.maintenance is not None, "a broker that replicates keeps checkpoints"
+        self.maintenance.request_start(cast(Partition, replica), offset)
+
+    def quarantine(self, replica: Replica, reason: str) -> None:
+        self._set_aside(cast(Partition, replica), reason)
+
+    # --- the controller
+
+    def propose(self, replica: Replica, proposal: do.Propose) -> None:
+        if self.peers is None or self._incarnation is None:
+            return  # Nobody else could be meant.
+        if not self._proposals:
+            self._loop.call_soon(self._send_proposals)
+        self._proposals.append(
+            IsrProposal(
+                proposer=Member(self.broker_id, self._incarnation),
+                stream_id=replica.key[0],
+                partition=replica.key[1],
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+                isr=tuple(Member(*member) for member in proposal.isr),
+            )
+        )
+
+    def _send_proposals(self) -> None:
+        proposals, self._proposals = self._proposals, []
+        if self.peers is not None and not self.stopped:
+            for start in range(0, len(proposals), PROPOSALS_MAX):
+                self.peers.propose_isr(proposals[start : start + PROPOSALS_MAX])
+
+    # --- other brokers
+
+    def leads(self, replica: Replica) -> None:
+        if self.links is not None:
+            self.links.leads(replica)
+
+    def follow(self, replica: Replica, leader: int) -> None:
+        if self.links is not None:
+            self.links.follow(replica, leader)
+
+    def unfollow(self, replica: Replica, leader: int) -> None:
+        if self.links is not None:
+            self.links.unfollow(replica, leader)
+
+    def switch_lane(self, replica: Replica, leader: int) -> None:
+        if self.links is not None:
+            self.links.switch_lane(replica, leader)
+
+    def say(self, replica: Replica, leader: int, message: FromFollower) -> None:
+        if self.links is not None:
+            self.links.say(replica, leader, message)
+
+    def answer(self, replica: Replica, broker: int, message: FromLeader) -> None:
+        if self.links is not None:
+            self.links.answer(replica, broker, message)
+
+    def send_batches(self, replica: Replica, wanted: do.SendBatches) -> None:
+        if self.links is not None:
+            self.links.send_batches(replica, wanted)

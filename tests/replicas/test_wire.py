@@ -1,0 +1,67 @@
+"""Words between replicas come out of a frame as they went in, and anything else is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog_broker.core.replication.messages import (
+    Batches,
+    Diverged,
+    Durable,
+    Position,
+    Progress,
+    Refusal,
+    Refused,
+    StartOver,
+)
+from tidelog_broker.peers.errors import ProtocolBroken
+from tidelog_broker.runtime.replica_wire import Address, encode, from_follower, from_leader
+
+ADDRESS = Address(bytes(range(16)), 7, 3)
+NOTHING = memoryview(b"")
+
+
+@pytest.mark.parametrize("message", [Position(5, 10, 4, 9, 2), Position(1, 0, None, 0, 0), Durable(5, 9, 2)])
+def test_a_followers_words(message: Position | Durable) -> None:
+    assert from_follower(encode(ADDRESS, message)) == (ADDRESS, message)
+    with pytest.raises(ProtocolBroken):
+        from_leader(encode(ADDRESS, message), NOTHING)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Progress(5, 9, 2),
+        Progress(5, 9, 2, ((3, 4), (5, 9))),
+        Diverged(5, 3, 7, unclean=True),
+        StartOver(5, 2, unclean=False),
+        *(Refused(refusal, 6) for refusal in Refusal),
+    ],
+)
+def test_a_leaders_words(message: Progress | Diverged | StartOver | Refused) -> None:
+    assert from_leader(encode(ADDRESS, message), NOTHING) == (ADDRESS, message)
+    with pytest.raises(ProtocolBroken):
+        from_follower(encode(ADDRESS, message))
+
+
+def test_batches_are_the_payload_and_not_copied() -> None:
+    data = memoryview(b"whole batches")
+
+    address, message = from_leader(encode(ADDRESS, Batches(5, 9, 2, 10, b"left out", ((5, 10),))), data)
+
+    assert address == ADDRESS
+    assert isinstance(message, Batches)
+    assert message == Batches(5, 9, 2, 10, data, ((5, 10),))
+    assert message.data is data
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_words_are_refused_and_nothing_else_happens(data: bytes) -> None:
+    for read in (from_follower, lambda header: from_leader(header, NOTHING)):
+        try:
+            address, _ = read(data)
+        except ProtocolBroken:
+            continue
+        assert len(address.stream_id) == 16
