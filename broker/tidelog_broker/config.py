@@ -186,6 +186,11 @@ class Settings(BaseSettings):
 
     flush_threads: int = Field(default=4, ge=1, le=64, description="Files flushed at a time.")
     catch_up_threads: int = Field(default=2, ge=1, le=64, description="Threads that read old segments.")
+    catch_up_bytes_per_second: int = Field(
+        default=64 * MIB,
+        ge=MIB,
+        description="How fast a follower that is far behind is fed, beside the others. Bytes per second.",
+    )
     open_files_max: int = Field(default=512, ge=16, description="Files kept open between uses.")
     tail_cache_bytes_max: int = Field(
         default=64 * MIB, ge=0, description="Recent batches kept in memory. Bytes."

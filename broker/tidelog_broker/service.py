@@ -32,6 +32,7 @@ from tidelog_broker.runtime.control_links import cluster_of
 from tidelog_broker.runtime.formatting import format_joiner
 from tidelog_broker.runtime.quorum_controller import PEER_LISTENER, QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
+from tidelog_broker.runtime.quorum_peers import QuorumPeers
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import Files, OsFiles
 from tidelog_broker.storage.store import LogStore
@@ -73,6 +74,7 @@ class Service:
         self._connection: Connection | None = None
         self._recorder: Recorder | None = None
         self._controller: QuorumController | None = None
+        self._peers: QuorumPeers | None = None
 
     async def start(self) -> None:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
@@ -134,8 +136,17 @@ class Service:
             tail_cache_bytes_max=settings.tail_cache_bytes_max,
         )
         broker = self.broker = Broker(
-            directory.broker_id, store, controller, self._clock, _limits(settings), directory.reserve
+            directory.broker_id,
+            store,
+            controller,
+            self._clock,
+            _limits(settings),
+            directory.reserve,
+            controller.incarnation,
         )
+        if settings.peer_listener:
+            self._peers = QuorumPeers(controller)
+            self._peers.join(broker, random.Random())
         admin = AdminService(broker, controller)
         controller.serve_calls(admin.serve_call)
         door = self._door = GrpcDoor(
@@ -157,6 +168,7 @@ class Service:
         await broker.open_logs(same_boot=directory.same_boot)
         await self._register(controller)
         broker.start()
+        await broker.applied(controller.image.version)
         await self._start_nats()
         await door.start()
         await door.set_serving(True)
@@ -215,7 +227,11 @@ class Service:
             on_connected=lambda server: log.info("connected to NATS", server=server),
             on_disconnected=self._nats_lost,
         )
-        self._recorder = Recorder(self.broker, self._connection)
+        recorder = self._recorder = Recorder(self.broker, self._connection)
+        assert self._controller is not None, "it was opened before"
+        membership = self._controller.membership
+        membership.on_session = recorder.session
+        recorder.session(membership.session_good())
         self.broker.listen(self._recorder)
         self._connection.start()
 
@@ -251,8 +267,11 @@ class Service:
             if self._recorder is not None:
                 await self._recorder.drain()
             assert self._controller is not None, "it was started"
+            await self.broker.hand_over()
             await self._controller.step_aside()
         await self.broker.stop()
+        if self._peers is not None:
+            await self._peers.stop()
         if self._connection is not None:
             await self._flush_answers(self._connection)
             await self._connection.close()
@@ -345,4 +364,5 @@ def _limits(settings: Settings) -> BrokerLimits:
         deleted_delay=settings.deleted_delay_ms / 1000,
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
+        catch_up_bytes_per_second=settings.catch_up_bytes_per_second,
     )

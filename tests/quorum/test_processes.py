@@ -88,10 +88,7 @@ async def test_brokers_join_by_seeds_serve_admin_requests_anywhere_and_survive_t
         stream = await api.create("orders")
         resolved = await api.metadata.Resolve(metadata_pb2.ResolveRequest(names=["orders"]))
         assert resolved.streams[0].stream_id == stream.stream_id
-        assert [len(partition.replicas) for partition in stream.partitions] == [1]
-        with pytest.raises(grpc.aio.AioRpcError, match="this version keeps one copy") as refused:
-            await api.create("copies", replication_factor=3)
-        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert [len(partition.replicas) for partition in stream.partitions] == [3]
         assert "peer" not in {entry.name for broker in resolved.brokers for entry in broker.listeners}
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await api.admin.DeleteStream(admin_pb2.DeleteStreamRequest(name="nothing"))

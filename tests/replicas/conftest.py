@@ -146,8 +146,11 @@ class Node:
         other = self._cluster.nodes[broker_id]
         return None if broker_id in self.cut or not other.port else ("127.0.0.1", other.port)
 
-    def evidence(self, broker_id: int, evidence: Evidence | None) -> None:
+    def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
         self.known_evidence[broker_id] = evidence
+
+    def refuses(self, broker_id: int) -> bool:
+        return self.known_evidence.get(broker_id) is Evidence.REFUSED
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._cluster.controller.propose(proposals)

@@ -393,6 +393,16 @@ def test_a_member_whose_machine_refuses_connections_leaves_at_once() -> None:
     assert proposed(stage.leader.disconnected(THIRD, True, stage.now)) == [(1, 2)]
 
 
+def test_a_member_that_stops_leaves_as_soon_as_its_connection_ends() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.brokers[THIRD] = Broker(b"run %d" % THIRD, False)
+
+    assert proposed(stage.wait(499)) == []
+    assert proposed(stage.leader.disconnected(THIRD, False, stage.now)) == [(1, 2)]
+
+
 def test_a_member_that_never_came_leaves_as_one_that_was_lost_unless_its_broker_is_there() -> None:
     stage = Stage()
     stage.position(SECOND, 10)

@@ -8,7 +8,6 @@ the answer is given when this broker's own image shows the change.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from uuid import uuid4
@@ -16,8 +15,8 @@ from uuid import uuid4
 from google.protobuf.message import DecodeError, Message
 
 from tidelog import wire
-from tidelog.errors import FeatureNotImplemented, InvalidRequest, StreamNotFound, TimedOut
-from tidelog.model import ClusterDescription, ReplicaDescription, StreamSettings
+from tidelog.errors import InvalidRequest, StreamNotFound, TimedOut
+from tidelog.model import ClusterDescription, ReplicaDescription
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
@@ -100,7 +99,7 @@ class AdminService:
             return decide.create_stream(
                 image,
                 request.name,
-                _one_copy(settings, image),
+                settings,
                 stream_id=stream_id,
                 created_us=now_us,
                 labels=labels,
@@ -219,7 +218,7 @@ class AdminService:
             stream_id=partition.stream_id,
             partition=partition.partition,
             broker_id=self._broker.broker_id,
-            leader=True,
+            leader=partition.leads,
             state="damaged" if log.damaged else "online",
             log_start_offset=log.start_offset,
             high_watermark=partition.high_watermark,
@@ -265,21 +264,6 @@ def _named(image: ClusterImage, name: str) -> StreamImage:
     if stream is None:
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
     return stream
-
-
-def _one_copy(settings: StreamSettings, image: ClusterImage) -> StreamSettings:
-    """Several brokers share the metadata, but not yet the records: nobody may be promised more copies."""
-    if len(image.brokers) < 2:
-        return settings
-    if settings.replication_factor is None:
-        return replace(settings, replication_factor=1)
-    if settings.replication_factor > 1:
-        raise FeatureNotImplemented(
-            f"replication_factor is {settings.replication_factor}; this version keeps one copy of a stream, "
-            "on one of the brokers",
-            field="replication_factor",
-        )
-    return settings
 
 
 def _given(request: admin_pb2.AlterStreamRequest | admin_pb2.DeleteStreamRequest, field: str):  # type: ignore[no-untyped-def]

@@ -126,6 +126,8 @@ class Recorder:
         self._log_limit = LogLimit(monotonic)
         self._inflight = 0
         self._paused = False
+        self._silent = False
+        """The broker may have been replaced without knowing."""
         self._said = 0
         """Subscriptions begun and ended."""
         self._confirmed = 0
@@ -142,7 +144,8 @@ class Recorder:
         recording = self._recordings.get(partition.stream_id)
         if recording is None:
             recording = self._recordings[partition.stream_id] = _Recording(partition)
-            self._subscribe(recording)
+            if not self._silent:
+                self._subscribe(recording)
         recording.partitions[partition.partition] = partition
         recording.count = partition.siblings
         recording.places.clear()
@@ -193,6 +196,17 @@ class Recorder:
         if recording is not None and recording.subscription is not None:
             self._said += 1
             self._connection.unsubscribe(recording.subscription)
+
+    def session(self, good: bool) -> None:
+        """Whether the controller takes this broker for alive: if not, another may lead already (N5)."""
+        self._silent = not good
+        for recording in self._recordings.values():
+            if good and recording.subscription is None:
+                self._subscribe(recording)
+            elif not good and recording.subscription is not None:
+                self._said += 1
+                self._connection.unsubscribe(recording.subscription)
+                recording.subscription = None
 
     async def drain(self) -> None:
         """Takes in what the server has sent, then nothing more (N5)."""

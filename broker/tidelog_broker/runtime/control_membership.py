@@ -18,6 +18,7 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError, NotController
+from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.control_wire import Answer, Heartbeat, Register, Report, Request
 
@@ -52,9 +53,13 @@ class Membership:
         """Why this run is of the cluster no more."""
         self.stopping = False
         self._good_until = 0.0
+        self._session_told = False
+        self._session_end: asyncio.TimerHandle | None = None
+        self.on_session: Callable[[bool], None] = lambda good: None
+        """Told when the session begins to be good, and when it is good no more."""
         self._task: asyncio.Task[None] | None = None
-        self._accused: dict[int, tuple[bytes, Evidence]] = {}
-        """By broker: the run, and what stands against it."""
+        self._accused: dict[tuple[int, Lane], tuple[bytes, Evidence]] = {}
+        """By broker and connection: the run, and what stands against it."""
         self._reports: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -88,7 +93,7 @@ class Membership:
                 if not error.retriable or (isinstance(error, Unavailable) and self._loop.time() >= deadline):
                     raise RegistrationRefused(f"the cluster refuses this broker: {error}") from error
             await asyncio.sleep(HEARTBEAT_SECONDS)
-        self._good_until = self._loop.time() + SESSION_SECONDS
+        self._heard(self._loop.time())
         self._task = asyncio.create_task(self._stay(), name="heartbeats")
 
     async def step_aside(self) -> None:
@@ -97,6 +102,8 @@ class Membership:
         await self._beat(self._loop.time())
 
     async def stop(self) -> None:
+        if self._session_end is not None:
+            self._session_end.cancel()
         for task in (self._task, *self._reports):
             if task is not None:
                 task.cancel()
@@ -132,9 +139,30 @@ class Membership:
                 self._end(str(error))
             # Else the image shows sooner or later whose word counts.
             return
-        self._good_until = now + SESSION_SECONDS
-        for broker in list(self._accused):
-            self._report(broker)
+        self._heard(now)
+        for accused in list(self._accused):
+            self._report(*accused)
+
+    def _heard(self, asked: float) -> None:
+        """The controller has answered what was asked at that time."""
+        self._good_until = asked + SESSION_SECONDS
+        if self._session_end is None:
+            self._session_end = self._loop.call_at(self._good_until, self._look_at_session)
+        self._tell_session()
+
+    def _look_at_session(self) -> None:
+        self._session_end = None
+        if self.session_good():
+            self._session_end = self._loop.call_at(self._good_until, self._look_at_session)
+        self._tell_session()
+
+    def _tell_session(self) -> None:
+        good = self.session_good()
+        if good != self._session_told:
+            self._session_told = good
+            if not good:
+                log.warning("the controller has not answered for a whole session", seconds=SESSION_SECONDS)
+            self.on_session(good)
 
     def imaged(self) -> None:
         """There is a new image."""
@@ -146,16 +174,16 @@ class Membership:
 
     # --- what it has against others (R14)
 
-    def accuse(self, broker: int, run: bytes, evidence: Evidence | None) -> None:
+    def accuse(self, broker: int, lane: Lane, run: bytes, evidence: Evidence | None) -> None:
         """Told at once, and with each heartbeat while it stands: a new controller must hear of it, too."""
         if evidence is None:
-            self._accused.pop(broker, None)
+            self._accused.pop((broker, lane), None)
         else:
-            self._accused[broker] = (run, evidence)
-            self._report(broker)
+            self._accused[broker, lane] = (run, evidence)
+            self._report(broker, lane)
 
-    def _report(self, broker: int) -> None:
-        run, evidence = self._accused[broker]
+    def _report(self, broker: int, lane: Lane) -> None:
+        run, evidence = self._accused[broker, lane]
         known = self._image().brokers.get(broker)
         if known is None or known.incarnation != run or known.fenced or not self.registered:
             return

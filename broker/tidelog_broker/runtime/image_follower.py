@@ -75,6 +75,8 @@ class ImageFollower:
         self._host = host
         self._opened: dict[tuple[bytes, int], PartitionLog] = {}
         """Logs that wait for `start`."""
+        self._opened_by = ClusterImage()
+        """The image that said which."""
         self._work: asyncio.Queue[_Change | _Contradiction] = asyncio.Queue()
         """What is not applied yet."""
         self._task: asyncio.Task[None] | None = None
@@ -108,18 +110,19 @@ class ImageFollower:
                 "a partition has no usable log", stream=lost.wanted.name, partition=lost.wanted.partition,
                 reason=lost.reason,
             )  # fmt: skip
-        self._opened = opened.logs
+        self._opened, self._opened_by = opened.logs, image
 
     def start(self) -> None:
         """Begins to serve what was opened, as the image of now says, and follows it from here on."""
-        image = self._controller.image
+        then, now = self._opened_by, self._controller.image
         for (stream_id, number), one in self._opened.items():
-            self._add(image, image.streams[stream_id], number, one)
-        self._opened = {}
-        self._applied = image.version
+            self._add(then, then.streams[stream_id], number, one)
+        self._opened, self._opened_by = {}, ClusterImage()
+        self._applied = then.version
         self._controller.watch(lambda old, new: self._work.put_nowait(_Change(old, new)))
-        # What the image knows to be lost, or placed here since the logs were opened.
-        self._work.put_nowait(_Change(ClusterImage(), image))
+        # What happened since the logs were opened, then what was lost before.
+        self._work.put_nowait(_Change(then, now))
+        self._work.put_nowait(_Change(ClusterImage(), now))
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:

@@ -72,6 +72,7 @@ class Partition(Replica):
         "checkpointed",
         "config",
         "dirty_since",
+        "leaving",
         "limits",
         "on_role",
         "partition",
@@ -106,6 +107,8 @@ class Partition(Replica):
         """Partitions of the stream, this one included."""
         self.stopped = False
         """Takes no appends any more."""
+        self.leaving = False
+        """Another broker is about to lead it: it takes no appends, and readers stay."""
         self.dirty_since: float | None = None
         """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
         self.checkpointed = (-1, -1)
@@ -171,6 +174,11 @@ class Partition(Replica):
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
         if not isinstance(self.role, LeaderPartition):
             raise self.not_leader()
+        if self.leaving:
+            raise NotLeader(
+                f"this broker stops, and hands {self.name}/{self.partition} over to another one",
+                retry_after_ms=20,
+            )
         if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
             raise ResourceExhausted(
                 f"{self._queue.bytes} bytes wait to be written to {self.name}/{self.partition}; "

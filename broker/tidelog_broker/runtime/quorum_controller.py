@@ -31,7 +31,7 @@ from tidelog_broker.core.raft.errors import Busy, NotLeader
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
-from tidelog_broker.peers.hello import Identity
+from tidelog_broker.peers.hello import Identity, Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
@@ -111,9 +111,9 @@ class QuorumController:
         """Where this broker's peer listener is reached; None: nowhere."""
         self._duties: Duties | None = None
         self._answers = Answers(self)
-        self.links = ControlLinks(self._identity, self, rng)
+        self.links = ControlLinks(self.identity, self, rng)
         self._asking = Asking(
-            self._identity,
+            self.identity,
             self.links,
             seeds=options.seeds,
             leader=lambda: self.leader,
@@ -136,6 +136,8 @@ class QuorumController:
         """What the links were last made from."""
         self._refused: dict[int, None] = {}
         """Brokers whose machines refuse connections."""
+        self.on_refused: Callable[[int], None] = lambda broker: None
+        """Told of each of them at once."""
         self._producer_ids = range(0)
         self._producer_lock = asyncio.Lock()
         self._closed = False
@@ -417,7 +419,8 @@ class QuorumController:
 
     # --- the others
 
-    def _identity(self) -> Identity:
+    def identity(self) -> Identity:
+        """This run of this broker, as others are told."""
         host, port = self.peer_address or ("", 0)
         directory = self._directory
         return Identity(
@@ -467,9 +470,14 @@ class QuorumController:
         if evidence is Evidence.REFUSED:
             self._refused[broker] = None
             self._driver.refused(broker)
+            self.on_refused(broker)
         else:
             self._refused.pop(broker, None)
-        self.membership.accuse(broker, run, evidence)
+        self.membership.accuse(broker, Lane.CONTROL, run, evidence)
+
+    def refuses(self, broker: int) -> bool:
+        """The machine of a broker refuses connections: its process is gone."""
+        return broker in self._refused
 
     async def ask(self, request: Request, seconds: float) -> Answer:
         """Asks the controller, wherever it is; see `control_asking`. Raises `Stopping`, too."""

@@ -150,7 +150,8 @@ class ReplicaLinks:
             return
         del self.feeds[key]
         if connection.lane is Lane.REPLICA:
-            self._tell_gone(connection.peer.broker_id, refused=False)
+            broker = connection.peer.broker_id
+            self._tell_gone(broker, refused=self._peers.refuses(broker))
 
     def refused(self, broker: int) -> None:
         """The machine of a follower's broker refuses connections: its process is gone (R4)."""

@@ -1,6 +1,6 @@
 """What the part of a broker that replicates needs of the part that knows the other brokers.
 
-`service` puts both together. A broker without peers has none of this.
+Neighbour: `quorum_peers` is that part. A broker without peers has none of this.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ class Peers(Protocol):
     def address(self, broker_id: int) -> tuple[str, int] | None:
         """Where a broker's peer listener is thought to be; None: unknown for now."""
 
-    def evidence(self, broker_id: int, evidence: Evidence | None) -> None:
-        """What a connection to a leader's broker proves against it changed (R14)."""
+    def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
+        """What the replica connection proves against that run of a leader's broker changed (R14)."""
+
+    def refuses(self, broker_id: int) -> bool:
+        """The machine of a broker refuses connections: its process is gone (R4)."""
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         """For the controller, whichever broker that is. The image is the answer (R4)."""

@@ -30,6 +30,8 @@ class Uplink:
         """Those that follow over this connection."""
         self.connection: Connection | None = None
         """None: it is not open."""
+        self._run = b""
+        """The incarnation that was last connected."""
         self._link = Link(leader, lane, peers.identity, self, rng)
         self._link.start()
 
@@ -37,6 +39,8 @@ class Uplink:
         return f"<Uplink {self._link!r} replicas={len(self.replicas)}>"
 
     async def stop(self, reason: str) -> None:
+        # What nobody looks at any more must not stand against anybody.
+        self.evidence(None)
         await self._link.stop(reason)
 
     # --- the replicas
@@ -63,10 +67,10 @@ class Uplink:
     def evidence(self, evidence: Evidence | None) -> None:
         # The lane for those that are far behind may be busy for its own reasons.
         if self._lane is Lane.REPLICA:
-            self._peers.evidence(self._leader, evidence)
+            self._peers.evidence(self._leader, self._run, evidence)
 
     def opened(self, connection: Connection) -> None:
-        self.connection = connection
+        self.connection, self._run = connection, connection.peer.incarnation
         for replica in list(self.replicas.values()):
             replica.leader_connected()
 

@@ -171,6 +171,7 @@ class Leadership:
             placement.isr,
             self.broker_id,
             self.followers,
+            placement.brokers,
             placement.min_insync_effective,
             self.log.end_offset,
             now_ms,

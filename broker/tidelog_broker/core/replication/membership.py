@@ -57,17 +57,19 @@ def lags(progress: Progress, leader_end: int, now_ms: int, times: ReplicationTim
     return behind and now_ms - progress.caught_up_at >= times.replica_lag_max_ms
 
 
-def is_gone(progress: Progress, now_ms: int, times: ReplicationTimes) -> bool:
-    """Whether a member's connection is lost for good: too long, or its machine refuses another."""
+def is_gone(progress: Progress, broker: Broker, now_ms: int, times: ReplicationTimes) -> bool:
+    """Whether a member's connection is lost for good: too long, or the process ends or has ended."""
     if progress.lost_since is None:
         return False
-    return progress.refused or now_ms - progress.lost_since >= times.peer_silence_max_ms
+    ends = progress.refused or not broker.may_join
+    return ends or now_ms - progress.lost_since >= times.peer_silence_max_ms
 
 
 def remaining(
     isr: tuple[int, ...],
     leader: int,
     followers: Mapping[int, Progress],
+    brokers: Mapping[int, Broker],
     minimum: int,
     leader_end: int,
     now_ms: int,
@@ -87,7 +89,11 @@ def remaining(
     for member in list(stay):
         if len(stay) <= minimum:
             break
-        if member != leader and member in followers and is_gone(followers[member], now_ms, times):
+        if (
+            member != leader
+            and member in followers
+            and is_gone(followers[member], brokers[member], now_ms, times)
+        ):
             stay.remove(member)
     return tuple(stay)
 
