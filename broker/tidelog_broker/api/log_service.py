@@ -20,7 +20,7 @@ from tidelog.errors import (
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.wire import error_to_proto
-from tidelog_broker.api.fetch import FetchAnswer, FetchCall, resolve_start
+from tidelog_broker.api.fetch import FetchAnswer, FetchCall, check_newest_known, resolve_start
 from tidelog_broker.api.produce import ProduceCall
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
@@ -202,6 +202,8 @@ class LogService:
         try:
             partition = self._broker.leading(wanted.stream_id, wanted.partition)
             offset, epoch = await resolve_start(self._broker, partition, wanted)
+            # The answer says where readers stop, whatever it was that they asked.
+            check_newest_known(partition)
         except TidelogError as error:
             return log_pb2.PartitionOffsets(error=error_to_proto(error))
         log = partition.log
@@ -226,6 +228,7 @@ class LogService:
 
     async def delete_records(self, request: log_pb2.DeleteRecordsRequest) -> log_pb2.DeleteRecordsResponse:
         partition = self._broker.leading(request.stream_id, request.partition)
+        check_newest_known(partition)
         reached = partition.high_watermark
         before = request.before_offset if request.HasField("before_offset") else reached
         if before > reached:
