@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -13,50 +12,11 @@ import pytest
 
 from support.api import Api
 from support.broker import BrokerProcess
+from support.trio import Trio, free_port
 from tidelog_proto import admin_pb2, metadata_pb2
 
 WAIT_SECONDS = 15.0
 PEERS = ("--peer-listener", "127.0.0.1:0")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-class Trio:
-    def __init__(self, folder: Path) -> None:
-        self.ports = [free_port() for _ in range(3)]
-        seeds = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        self.brokers = []
-        for number, port in enumerate(self.ports):
-            (folder / str(number)).mkdir()
-            flags = ("--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds)
-            self.brokers.append(BrokerProcess(folder / str(number), flags=flags))
-
-    def start(self) -> None:
-        self.brokers[0].command("format", "--broker-id", "0")
-        for broker in self.brokers:
-            broker.launch()
-        for broker in self.brokers:
-            broker.wait_ready()
-
-    def stop(self) -> None:
-        for broker in self.brokers:
-            if broker.running:
-                broker.kill()
-
-
-@pytest.fixture
-def trio(tmp_path: Path) -> Iterator[Trio]:
-    one = Trio(tmp_path)
-    try:
-        one.start()
-        yield one
-    finally:
-        one.stop()
 
 
 async def described(address: str) -> admin_pb2.DescribeClusterResponse:

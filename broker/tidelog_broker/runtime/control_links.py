@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut, Unavailable
+from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.peers.connection import Accept, Connection, Receiver
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import PeerError, ProtocolBroken, WrongPeer
@@ -41,8 +42,8 @@ Address = tuple[str, int]
 class Host(Protocol):
     """Who is at this end. Nothing here may raise or block."""
 
-    def said(self, word: Word) -> None:
-        """A Raft message."""
+    def said(self, message: Message) -> None:
+        """Of Raft, from whom its connection belongs to."""
 
     async def answer(self, request: Request) -> Answer: ...
 
@@ -212,7 +213,7 @@ class _Peer:
             if done is not None and not done.done():
                 done.set_result(word.answer)
         elif not isinstance(word, Ask):
-            self._host.said(word)
+            _said(self._host, connection, word)
 
     def writable(self, connection: Connection) -> None:
         """What is sent is bounded by Raft's own window and by who asks."""
@@ -247,7 +248,7 @@ class _Inbound:
             connection.abort(str(error))
             return
         if not isinstance(word, Ask):
-            self._host.said(word)
+            _said(self._host, connection, word)
         elif len(self._tasks) >= ASKED_MAX:
             refused = ResourceExhausted(f"{ASKED_MAX} requests are being answered", retry_after_ms=100)
             connection.send(HEADER, encode(Reply(word.id, failed(refused))))
@@ -264,6 +265,17 @@ class _Inbound:
 
     def closed(self, connection: Connection, reason: str) -> None:
         """What was asked is done all the same; nobody is there to be told."""
+
+
+def _said(host: Host, connection: Connection, word: Message | Reply) -> None:
+    """A vote or an acknowledgement counts for who greeted on the connection, and for nobody else."""
+    peer = connection.peer
+    if isinstance(word, Reply):
+        connection.abort("an answer to what was not asked on this connection")
+    elif (word.source.broker_id, word.source.directory_id) != (peer.broker_id, peer.directory_id):
+        connection.abort(f"broker {peer.broker_id} speaks as {word.source}")
+    else:
+        host.said(word)
 
 
 async def who_is_there(address: Address, me: Callable[[], Identity]) -> Identity:

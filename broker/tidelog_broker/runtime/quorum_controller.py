@@ -43,11 +43,8 @@ from tidelog_broker.runtime.control_membership import Membership, RegistrationRe
 from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
-    Ask,
     Block,
-    Reply,
     Request,
-    Word,
 )
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
 from tidelog_broker.runtime.raft_driver import SNAPSHOT_ENTRIES, RaftDriver
@@ -448,9 +445,8 @@ class QuorumController:
     def _send(self, message: Message) -> None:
         self.links.send(message.target.broker_id, message)
 
-    def said(self, word: Word) -> None:
-        assert not isinstance(word, Ask | Reply), word
-        self._driver.step(word)
+    def said(self, message: Message) -> None:
+        self._driver.step(message)
 
     async def answer(self, request: Request) -> Answer:
         return await self._answers.answer(request)

@@ -1,0 +1,52 @@
+"""A vote counts for the broker whose connection it came on."""
+
+from __future__ import annotations
+
+from quorum.conftest import CLUSTER, Cluster, identifier
+from support.waiting import until
+from tidelog_broker.core.raft.messages import VoteRequest
+from tidelog_broker.model import Voter
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.dialing import dial
+from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.runtime.control_links import HEADER
+from tidelog_broker.runtime.control_wire import encode
+
+
+class Listening:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None: ...
+
+    def writable(self, connection: Connection) -> None: ...
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def test_a_message_of_raft_that_names_another_sender_ends_its_connection_and_counts_for_nothing(
+    cluster: Cluster,
+) -> None:
+    await cluster.quorum()
+    asked, claimed = cluster.brokers[1], cluster.brokers[2]
+    me = Identity(7, CLUSTER, identifier(7), identifier(70), "127.0.0.1", 1)
+    connection = await dial("127.0.0.1", asked.port, lambda: me, Lane.CONTROL, target=1, timeout_s=5)
+    heard = Listening()
+    connection.serve(heard)
+    before = asked.controller._driver.node.term
+
+    vote = VoteRequest(
+        source=Voter(claimed.id, claimed.directory_id),
+        target=Voter(asked.id, asked.directory_id),
+        term=before + 100,
+        transfer=True,
+        last_term=before,
+        last_index=1 << 40,
+    )
+    connection.send(HEADER, encode(vote))
+    await until(lambda: bool(heard.reasons), "the connection ends")
+
+    assert asked.controller._driver.node.term == before

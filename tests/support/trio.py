@@ -1,0 +1,91 @@
+"""Three brokers as processes: one is formatted, the others join by seeds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from support.broker import BrokerProcess
+from tidelog import Client
+
+WAIT_SECONDS = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Trio:
+    """A cluster on loopback, on the same ports over restarts."""
+
+    def __init__(self, folder: Path, *, nats: str = "") -> None:
+        self.ports = [free_port() for _ in range(3)]
+        seeds = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        self.brokers = []
+        for number, port in enumerate(self.ports):
+            (folder / str(number)).mkdir()
+            flags = ("--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds)
+            self.brokers.append(BrokerProcess(folder / str(number), nats=nats, flags=flags))
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of the clients' listeners."""
+        return [broker.address for broker in self.brokers]
+
+    def start(self) -> None:
+        self.brokers[0].command("format", "--broker-id", "0")
+        self.start_again()
+
+    def start_again(self) -> None:
+        """All at once, as after a power cut."""
+        for broker in self.brokers:
+            broker.launch()
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def kill(self) -> None:
+        """All at once."""
+        for broker in self.brokers:
+            broker.kill()
+
+    def lose_disk(self, number: int) -> None:
+        """Of a broker that is down; it comes back with an empty one."""
+        shutil.rmtree(self.brokers[number].data)
+
+    def stop(self) -> None:
+        for broker in self.brokers:
+            if broker.running:
+                broker.kill()
+
+
+async def complete(client: Client, stream: str) -> None:
+    """Waits until every replica of a stream is in sync, and all three brokers vote."""
+
+    async def is_complete() -> bool:
+        described, cluster = await client.describe_stream(stream), await client.describe_cluster()
+        return len(cluster.voters) == 3 and all(len(one.isr) == 3 for one in described.partitions)
+
+    await _until(is_complete, "three replicas in sync and three voters")
+
+
+async def joined(client: Client) -> None:
+    """Waits until three brokers are registered."""
+
+    async def are_there() -> bool:
+        return len((await client.describe_cluster()).brokers) == 3
+
+    await _until(are_there, "three brokers")
+
+
+async def _until(condition: Callable[[], object], what: str) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + WAIT_SECONDS
+    while not await condition():  # type: ignore[misc]
+        assert loop.time() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
+        await asyncio.sleep(0.02)
