@@ -149,6 +149,7 @@ class Service:
             self._peers.join(broker, random.Random())
         admin = AdminService(broker, controller)
         controller.serve_calls(admin.serve_call)
+        controller.membership.on_session = self._session
         door = self._door = GrpcDoor(
             [
                 (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),
@@ -227,13 +228,16 @@ class Service:
             on_connected=lambda server: log.info("connected to NATS", server=server),
             on_disconnected=self._nats_lost,
         )
-        recorder = self._recorder = Recorder(self.broker, self._connection)
         assert self._controller is not None, "it was opened before"
-        membership = self._controller.membership
-        membership.on_session = recorder.session
-        recorder.session(membership.session_good())
+        self._recorder = Recorder(self.broker, self._connection)
+        self._recorder.session(self._controller.session_good())
         self.broker.listen(self._recorder)
         self._connection.start()
+
+    def _session(self, good: bool) -> None:
+        self.broker.session(good)
+        if self._recorder is not None:
+            self._recorder.session(good)
 
     def _nats_lost(self, reason: str) -> None:
         say = log.info if self._stopping else log.warning

@@ -237,3 +237,34 @@ async def test_an_unclean_epoch_lets_followers_cut_what_was_committed(cluster: C
     await cluster.become_equal()
     assert cluster[1].partition().log.end_offset == 2
     assert not cluster[1].lost
+
+
+async def test_a_leader_that_reaches_neither_controller_nor_followers_says_so_and_goes_on_when_it_does(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.create()
+    await appended(cluster[1].append(b"before"))
+    cluster.controller.deaf = True
+    leader = cluster[1].broker
+
+    leader.session(False)
+    await appended(cluster[1].append(b"all members are there"))
+    for other in (2, 3):
+        await cluster[other].stop()
+    with pytest.raises(Unavailable, match="reaches neither"):
+        cluster[1].append(b"refused")
+    leader.session(True)
+    waiting = cluster[1].append(b"in doubt")
+    await until(lambda: cluster[1].partition().log.end_offset == 3, "it is written")
+    leader.session(False)
+    outcome = await asyncio.wait_for(waiting, 5)
+
+    assert isinstance(outcome, TidelogError)
+    assert not outcome.definite
+    assert outcome.retriable
+    leader.session(True)
+    for other in (2, 3):
+        await cluster[other].start()
+    await appended(cluster[1].append(b"after"))
+    await cluster.become_equal()

@@ -200,6 +200,12 @@ class Broker:
         self._maintaining = asyncio.create_task(self._maintenance.run())
         self.ready_reason = None
 
+    def session(self, good: bool) -> None:
+        """Whether the controller takes this broker for alive, by this broker's clock."""
+        self._host.unsure = not good
+        for partition in list(self.partitions.values()):
+            partition.weigh()
+
     async def hand_over(self) -> None:
         """Before a stop: what others can lead takes no more appends, and those it has are committed.
 

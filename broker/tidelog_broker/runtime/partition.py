@@ -17,7 +17,15 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from tidelog.errors import NotEnoughReplicas, NotLeader, ResourceExhausted, Stopping, TidelogError, TimedOut
+from tidelog.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    ResourceExhausted,
+    Stopping,
+    TidelogError,
+    TimedOut,
+    Unavailable,
+)
 from tidelog.model import Durability, StreamConfig
 from tidelog.records import BatchLimits
 from tidelog_broker.core.replication.commit_queue import CommitQueue
@@ -61,6 +69,7 @@ class Partition(Replica):
     """See the module."""
 
     __slots__ = (
+        "_doubt",
         "_ended",
         "_followers",
         "_here",
@@ -127,6 +136,8 @@ class Partition(Replica):
         """It was given up for good."""
         self._left: _Ended | None = None
         """The leadership ended, and another role has not begun."""
+        self._doubt: _Ended | None = None
+        """It leads, and nobody can say whether it still does."""
         self._followers: dict[Follower, None] = {}
         self.configure(config)
 
@@ -179,6 +190,8 @@ class Partition(Replica):
                 f"this broker stops, and hands {self.name}/{self.partition} over to another one",
                 retry_after_ms=20,
             )
+        if self._doubt is not None:
+            raise self._doubt.unwritten
         if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
             raise ResourceExhausted(
                 f"{self._queue.bytes} bytes wait to be written to {self.name}/{self.partition}; "
@@ -243,12 +256,13 @@ class Partition(Replica):
         self._operations -= 1
         self._in_round -= len(outcomes)
         ended = self._ended or self._left
+        unheard = ended or self._doubt
         for append, outcome in outcomes:
             if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
                 _answer(append.done, outcome)
-            elif ended is not None:
-                # Given up while it was being written: it is in the log, and nobody commits it any more.
-                _answer(append.done, ended.written)
+            elif unheard is not None:
+                # Given up while it was being written: it is in the log, and nobody here knows of the commit.
+                _answer(append.done, unheard.written)
             else:
                 end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
                 queue = self._uncommitted if append.acks is Acks.ALL else self._waits_here()
@@ -323,8 +337,28 @@ class Partition(Replica):
 
     # --- the role
 
+    def weigh(self) -> None:
+        """A leader that may be none any more lets those who wait look for the other one."""
+        if not self.in_doubt:
+            self._doubt = None
+        elif self._doubt is None:
+            name = f"{self.name}/{self.partition}"
+            self._doubt = _Ended(
+                Unavailable(
+                    f"this broker leads {name} and reaches neither its controller nor its followers; "
+                    "another broker may lead it by now",
+                    retry_after_ms=100,
+                ),
+                TimedOut(
+                    f"this broker leads {name} and reaches neither its controller nor its followers; "
+                    "the records may be lost, or committed later",
+                    retry_after_ms=100,
+                ),
+            )
+            self._answer_waiting(self._doubt)
+
     def role_began(self) -> None:
-        self._left = None
+        self._left = self._doubt = None
         if self.leads and self.on_role is not None:
             self.on_role(self)
 

@@ -48,6 +48,8 @@ class ReplicaHost(Protocol):
     """What a replica's role needs of its broker."""
 
     broker_id: int
+    unsure: bool
+    """The controller has not answered for a session: another leader may have been elected."""
 
     def is_this_run(self, incarnation: bytes) -> bool:
         """Whether the image speaks of this run of the broker (R10)."""
@@ -165,7 +167,19 @@ class Replica:
         """The log start offset that every member of the ISR has on disk (R11)."""
         return self.role.start_acknowledged if isinstance(self.role, LeaderPartition) else 0
 
+    @property
+    def in_doubt(self) -> bool:
+        """Another broker may lead, and nothing can be committed here: a member of the ISR is gone."""
+        role = self.role
+        if not self._host.unsure or not isinstance(role, LeaderPartition):
+            return False
+        followers = (role.followers.get(member) for member in self.placed.isr)
+        return any(one is not None and one.lost_since is not None for one in followers)
+
     # --- what a partition does about it
+
+    def weigh(self) -> None:
+        """Whether it is in doubt may have changed."""
 
     def role_began(self) -> None:
         """It leads or follows from now on."""
@@ -322,11 +336,13 @@ class Replica:
         role = self.role
         if isinstance(role, LeaderPartition) and broker in role.followers:
             self._perform(role, role.connected(broker, incarnation, self._host.now_ms()))
+            self.weigh()
 
     def follower_gone(self, broker: int, *, refused: bool) -> None:
         role = self.role
         if isinstance(role, LeaderPartition) and broker in role.followers:
             self._perform(role, role.disconnected(broker, refused, self._host.now_ms()))
+            self.weigh()
 
     def received(self, message: FromLeader) -> None:
         """The leader says something."""

@@ -59,6 +59,8 @@ class Host:
         self._ticker: asyncio.TimerHandle | None = None
         self._proposals: list[IsrProposal] = []
         self.stopped = False
+        self.unsure = False
+        """The controller has not answered for a session: another leader may have been elected."""
 
     def __repr__(self) -> str:
         return f"<Host broker={self.broker_id} ticking={len(self._ticking)} {self.links!r}>"
