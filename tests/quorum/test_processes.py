@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -17,6 +17,16 @@ from tidelog_proto import admin_pb2, metadata_pb2
 
 WAIT_SECONDS = 15.0
 PEERS = ("--peer-listener", "127.0.0.1:0")
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[Trio]:
+    one = Trio(tmp_path)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
 
 
 async def described(address: str) -> admin_pb2.DescribeClusterResponse:
