@@ -29,8 +29,9 @@ from tidelog_broker.nats.settings import Settings as NatsSettings
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
 from tidelog_broker.runtime.clock import Clock, system_clock
 from tidelog_broker.runtime.control_links import cluster_of
+from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formatting import format_joiner
-from tidelog_broker.runtime.quorum_controller import PEER_LISTENER, QuorumController, QuorumOptions
+from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -184,9 +185,9 @@ class Service:
             return
         _, host, port, shown_host, shown_port = parse_listen(self._settings.peer_listener)
         bound = await controller.listen(host, port)
-        controller.peer_address = (shown_host, shown_port or bound)
+        controller.neighbours.address = (shown_host, shown_port or bound)
         # Last: clients without another wish take the first.
-        self.listeners.append(Listener(PEER_LISTENER, *controller.peer_address))
+        self.listeners.append(Listener(PEER_LISTENER, *controller.neighbours.address))
 
     async def _register(self, controller: QuorumController) -> None:
         """Tells the metadata log of this run: it leads in new epochs from here on (R10)."""

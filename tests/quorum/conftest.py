@@ -15,9 +15,10 @@ from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.controller import Decision
 from tidelog_broker.runtime.formatting import format_joiner, format_solo
-from tidelog_broker.runtime.quorum_controller import PEER_LISTENER, QuorumController, QuorumOptions
+from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.storage.data_directory import DataDirectory
 
@@ -73,7 +74,7 @@ class Broker:
             ),
         )
         self.port = await self.controller.listen("127.0.0.1", self.port)
-        self.controller.peer_address = ("127.0.0.1", self.port)
+        self.controller.neighbours.address = ("127.0.0.1", self.port)
         self.running = True
         return self.controller
 

@@ -3,8 +3,9 @@
 One for every size of cluster: a broker alone is the only voter and is elected at once. It
 is a list of parts: `raft_driver` performs Raft, `committed_image` is what it applies to,
 `control_duties` is what only the leader of the quorum does, `control_links` connects
-the brokers, `control_asking` finds the controller, `control_answers` says what requests mean
-to it, `control_membership` registers this broker. `quorum_opening` opens the log under it.
+the brokers, `control_neighbours` says what they mean to each other, `control_asking` finds the
+controller, `control_answers` says what requests mean to it, `control_membership` registers this
+broker. `quorum_opening` opens the log under it.
 """
 
 from __future__ import annotations
@@ -28,18 +29,15 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
-from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
-from tidelog_broker.peers.hello import Identity, Lane
-from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
-from tidelog_broker.runtime.control_asking import Asking
 from tidelog_broker.runtime.control_changes import refused_by_disk
 from tidelog_broker.runtime.control_duties import Duties
-from tidelog_broker.runtime.control_links import Address, ControlLinks
-from tidelog_broker.runtime.control_membership import Membership, RegistrationRefused
+from tidelog_broker.runtime.control_links import Address
+from tidelog_broker.runtime.control_membership import RegistrationRefused
+from tidelog_broker.runtime.control_neighbours import Neighbours
 from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
@@ -104,37 +102,31 @@ class QuorumController:
         self.incarnation = incarnation
         self._committed = CommittedImage(raft_log.snapshot)
         self._waiting = self._committed.waiting
-        self.peer_address: Address | None = None
-        """Where this broker's peer listener is reached; None: nowhere."""
         self._duties: Duties | None = None
-        self._answers = Answers(self)
-        self.links = ControlLinks(self.identity, self, rng)
-        self._asking = Asking(
-            self.identity,
-            self.links,
+        answers = self._answers = Answers(self)
+        self.neighbours = Neighbours(
+            self.me,
+            directory.cluster_id,
+            incarnation,
+            rng,
             seeds=options.seeds,
-            leader=lambda: self.leader,
-            answer_here=self.answer,
-            hinted=self._link,
+            image=lambda: self.image,
+            raft=lambda: self._driver,
+            answer=answers.answer,
         )
-        self.membership = Membership(incarnation, self.ask, lambda: self.image)
+        self.links = self.neighbours.links
+        self.membership = self.neighbours.membership
         self.watch(lambda old, new: self.membership.imaged())
         self._driver = RaftDriver(
             self.me,
             raft_log,
             threads,
             self,
-            self._send,
+            self.neighbours.send,
             reserve=directory.reserve,
             rng=rng,
             snapshot_entries=options.snapshot_entries,
         )
-        self._linked: tuple[object, ...] = ()
-        """What the links were last made from."""
-        self._refused: dict[int, None] = {}
-        """Brokers whose machines refuse connections."""
-        self.on_refused: Callable[[int], None] = lambda broker: None
-        """Told of each of them at once."""
         self._producer_ids = range(0)
         self._producer_lock = asyncio.Lock()
         self._closed = False
@@ -151,8 +143,7 @@ class QuorumController:
 
     @property
     def leader(self) -> int | None:
-        leader = self._driver.node.leader
-        return None if leader is None else leader.broker_id
+        return self.neighbours.leader
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -231,7 +222,7 @@ class QuorumController:
         An empty log returns at once: its broker registers first, and is sent entries then (M1).
         Raises `RegistrationRefused` if a seed will have nothing to do with this broker.
         """
-        await self._asking.start()
+        await self.neighbours.asking.start()
         self._driver.start()
         await self.until(lambda: self._empty or self._current or self._failure is not None)
         self._alive()
@@ -274,7 +265,7 @@ class QuorumController:
             return
         self._closed = True
         await self._waiting.drained(CLOSE_SECONDS_MAX)
-        await self._asking.stop()
+        await self.neighbours.asking.stop()
         await self.membership.stop()
         await self._hand_over()
         await self._driver.close()
@@ -386,8 +377,7 @@ class QuorumController:
         return lambda: encode_image(image)
 
     def ticked(self) -> None:
-        for broker in self._refused:
-            self._driver.refused(broker)
+        self.neighbours.ticked()
         if self._duties is not None and not self._closed:
             self._duties.keep_up(self.now_ms)
 
@@ -400,7 +390,7 @@ class QuorumController:
         if self._duties is None and node.leads and self._current:
             self._duties = Duties(driver, self.image, voters_wanted=self._options.voters_wanted)
             log.info("this broker is the controller", term=node.term, voters=self.voters)
-        self._link()
+        self.neighbours.link()
         self._committed.look()
 
     def withdrawn(self, saved_index: int, error: OSError) -> None:
@@ -416,71 +406,8 @@ class QuorumController:
 
     # --- the others
 
-    def identity(self) -> Identity:
-        """This run of this broker, as others are told."""
-        host, port = self.peer_address or ("", 0)
-        directory = self._directory
-        return Identity(
-            self.me.broker_id, directory.cluster_id, self.me.directory_id, self.incarnation, host, port
-        )
-
-    def _link(self) -> None:
-        """Keeps a connection to everybody that may have to be talked to."""
-        configuration, brokers = self._driver.node.configuration, self.image.brokers
-        made_from = (configuration, brokers, self._asking.hint)
-        if all(one is other for one, other in zip(made_from, self._linked, strict=False)) and self._linked:
-            return
-        self._linked = made_from
-        for broker in brokers.values():
-            for listener in broker.listeners:
-                if listener.name == PEER_LISTENER and broker.id != self.me.broker_id:
-                    self.links.learn(broker.id, (listener.host, listener.port))
-        members = {voter.broker_id: None for voter in (*configuration.voters, *configuration.learners)}
-        wanted = {**dict.fromkeys(brokers), **members}
-        if self._asking.hint is not None:
-            wanted[self._asking.hint] = None
-        wanted.pop(self.me.broker_id, None)
-        self.links.want(sorted(wanted))
-
-    def _send(self, message: Message) -> None:
-        self.links.send(message.target.broker_id, message)
-
-    def said(self, message: Message) -> None:
-        self._driver.step(message)
-
-    async def answer(self, request: Request) -> Answer:
-        return await self._answers.answer(request)
-
-    def believes(self, identity: Identity) -> bool:
-        known = self.image.brokers.get(identity.broker_id)
-        return known is None or known.fenced or known.directory_id == identity.directory_id
-
-    def opened(self, broker: int) -> None:
-        self._refused.pop(broker, None)
-        self._driver.disconnected(broker)
-
-    def closed(self, broker: int) -> None:
-        self._driver.disconnected(broker)
-
-    def accused(self, broker: int, run: bytes, evidence: Evidence | None) -> None:
-        if evidence is Evidence.REFUSED:
-            self._refused[broker] = None
-            self._driver.refused(broker)
-            self.on_refused(broker)
-        else:
-            self._refused.pop(broker, None)
-        self.membership.accuse(broker, Lane.CONTROL, run, evidence)
-
-    def refuses(self, broker: int) -> bool:
-        """The machine of a broker refuses connections: its process is gone."""
-        return broker in self._refused
-
     async def ask(self, request: Request, seconds: float) -> Answer:
         """Asks the controller, wherever it is; see `control_asking`. Raises `Stopping`, too."""
         if self._closed:
             raise Stopping("the broker is stopping")
-        return await self._asking.ask(request, seconds)
-
-
-PEER_LISTENER: Final = "peer"
-"""The name of the listener in the image that other brokers connect to."""
+        return await self.neighbours.asking.ask(request, seconds)

@@ -53,7 +53,7 @@ class QuorumPeers:
         links = broker.join(self, rng)
         self._controller.links.lanes[Lane.REPLICA] = links.accept
         self._controller.links.lanes[Lane.CATCH_UP] = links.accept
-        self._controller.on_refused = links.refused
+        self._controller.neighbours.on_refused = links.refused
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *([] if self._telling is None else [self._telling])]
@@ -64,7 +64,7 @@ class QuorumPeers:
     # --- of `replica_peers.Peers`
 
     def identity(self) -> Identity:
-        return self._controller.identity()
+        return self._controller.neighbours.identity()
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         return self._controller.links.address(broker_id)
@@ -73,7 +73,7 @@ class QuorumPeers:
         self._controller.membership.accuse(broker_id, Lane.REPLICA, run, evidence)
 
     def refuses(self, broker_id: int) -> bool:
-        return self._controller.refuses(broker_id)
+        return self._controller.neighbours.refuses(broker_id)
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._do(self._propose(ChangeIsr(tuple(proposals))))

@@ -1,0 +1,141 @@
+"""What a broker's part in the quorum knows of the other brokers, and they of it.
+
+Who it is connected to, and whom it believes; what comes from them goes to Raft or is answered, and
+what their connections prove goes to both. Neighbours: `control_links` has the connections,
+`quorum_controller` is this broker's part.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.raft.messages import Message
+from tidelog_broker.model import Voter
+from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.runtime.control_asking import Asking
+from tidelog_broker.runtime.control_links import Address, ControlLinks
+from tidelog_broker.runtime.control_membership import Membership
+from tidelog_broker.runtime.control_wire import Answer, Request
+from tidelog_broker.runtime.raft_driver import RaftDriver
+
+PEER_LISTENER: Final = "peer"
+"""The name of the listener in the image that other brokers connect to."""
+
+
+class Neighbours:
+    """See the module. The host of `ControlLinks`; of one event loop."""
+
+    def __init__(
+        self,
+        me: Voter,
+        cluster_id: bytes,
+        incarnation: bytes,
+        rng: random.Random,
+        *,
+        seeds: tuple[Address, ...],
+        image: Callable[[], ClusterImage],
+        raft: Callable[[], RaftDriver],
+        answer: Callable[[Request], Awaitable[Answer]],
+    ) -> None:
+        """`answer`: what this broker says to a request, as the controller or not. It never raises."""
+        self._me = me
+        self._cluster_id = cluster_id
+        self._incarnation = incarnation
+        self._image = image
+        self._raft = raft
+        self._answer = answer
+        self.address: Address | None = None
+        """Where this broker's peer listener is reached; None: nowhere."""
+        self.links = ControlLinks(self.identity, self, rng)
+        self.asking = Asking(
+            self.identity,
+            self.links,
+            seeds=seeds,
+            leader=lambda: self.leader,
+            answer_here=answer,
+            hinted=self.link,
+        )
+        self.membership = Membership(incarnation, self.asking.ask, image)
+        self.on_refused: Callable[[int], None] = lambda broker: None
+        """Told at once of each broker whose machine refuses connections."""
+        self._refused: dict[int, None] = {}
+        self._linked: tuple[object, ...] = ()
+        """What the links were last made from."""
+
+    def __repr__(self) -> str:
+        return f"<Neighbours {self.links!r} refused={list(self._refused)}>"
+
+    @property
+    def leader(self) -> int | None:
+        """The broker that leads the quorum, as far as this one has heard."""
+        leader = self._raft().node.leader
+        return None if leader is None else leader.broker_id
+
+    def identity(self) -> Identity:
+        """This run of this broker, as others are told."""
+        host, port = self.address or ("", 0)
+        return Identity(
+            self._me.broker_id, self._cluster_id, self._me.directory_id, self._incarnation, host, port
+        )
+
+    def refuses(self, broker: int) -> bool:
+        """The machine of a broker refuses connections: its process is gone."""
+        return broker in self._refused
+
+    def ticked(self) -> None:
+        """Raft acts on refused connections while they last."""
+        for broker in self._refused:
+            self._raft().refused(broker)
+
+    def link(self) -> None:
+        """Keeps a connection to everybody that may have to be talked to."""
+        configuration, brokers = self._raft().node.configuration, self._image().brokers
+        made_from = (configuration, brokers, self.asking.hint)
+        if all(one is other for one, other in zip(made_from, self._linked, strict=False)) and self._linked:
+            return
+        self._linked = made_from
+        for broker in brokers.values():
+            for listener in broker.listeners:
+                if listener.name == PEER_LISTENER and broker.id != self._me.broker_id:
+                    self.links.learn(broker.id, (listener.host, listener.port))
+        members = {voter.broker_id: None for voter in (*configuration.voters, *configuration.learners)}
+        wanted = {**dict.fromkeys(brokers), **members}
+        if self.asking.hint is not None:
+            wanted[self.asking.hint] = None
+        wanted.pop(self._me.broker_id, None)
+        self.links.want(sorted(wanted))
+
+    def send(self, message: Message) -> None:
+        self.links.send(message.target.broker_id, message)
+
+    # --- of `control_links.Host`
+
+    def said(self, message: Message) -> None:
+        self._raft().step(message)
+
+    async def answer(self, request: Request) -> Answer:
+        return await self._answer(request)
+
+    def believes(self, identity: Identity) -> bool:
+        known = self._image().brokers.get(identity.broker_id)
+        return known is None or known.fenced or known.directory_id == identity.directory_id
+
+    def opened(self, broker: int) -> None:
+        self._refused.pop(broker, None)
+        self._raft().disconnected(broker)
+
+    def closed(self, broker: int) -> None:
+        self._raft().disconnected(broker)
+
+    def accused(self, broker: int, run: bytes, evidence: Evidence | None) -> None:
+        if evidence is Evidence.REFUSED:
+            self._refused[broker] = None
+            self._raft().refused(broker)
+            self.on_refused(broker)
+        else:
+            self._refused.pop(broker, None)
+        self.membership.accuse(broker, Lane.CONTROL, run, evidence)
