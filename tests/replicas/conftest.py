@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from storage.batches import item
 from support.waiting import until
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
@@ -112,6 +112,11 @@ class ScriptedController:
     def placed(self, number: int = 0) -> PartitionImage:
         return self.image.streams[STREAM].partitions[number]
 
+    async def newest(self) -> ClusterImage:
+        if self.deaf:
+            raise Unavailable("nobody is the controller")
+        return self.image
+
     def propose(self, proposals: Sequence[IsrProposal]) -> None:
         for proposal in proposals:
             self.proposals.append(proposal)
@@ -167,7 +172,12 @@ class Node:
             LogStore(OsFiles(), str(self.folder)),
             self._cluster.controller,  # type: ignore[arg-type]
             system_clock,
-            BrokerLimits(checkpoint_interval=0.1, catch_up_bytes_per_second=self._cluster.catch_up_rate),
+            BrokerLimits(
+                checkpoint_interval=0.1,
+                sweep_interval=0.1,
+                deleted_delay=0.0,
+                catch_up_bytes_per_second=self._cluster.catch_up_rate,
+            ),
             incarnation=self.incarnation,
         )
         self.links = self.broker.join(self, random.Random(self.id))

@@ -138,6 +138,7 @@ class Broker:
             page_cache_dirty_bytes_max=limits.page_cache_dirty_bytes_max,
             sweep_interval=limits.sweep_interval,
             deleted_delay=limits.deleted_delay,
+            newest=controller.newest,
             reserve=reserve,
             retry=lambda: self._follower.retry_uncreated(),
         )

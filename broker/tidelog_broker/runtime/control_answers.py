@@ -23,6 +23,7 @@ from tidelog_broker.runtime.control_wire import (
     Call,
     Called,
     ChangeIsr,
+    Confirm,
     Done,
     Heartbeat,
     LoseReplicas,
@@ -83,6 +84,9 @@ class Answers:
                     lambda image: decide.allocate_producer_ids(image, broker, count)
                 )
                 return Block(done.image.next_producer_id - count, count)
+            case Confirm():
+                await self._controller.confirm()
+                return Done(self._controller.image.version)
             case Call(rpc, body):
                 if self.serve_call is None:
                     raise Unavailable("the controller does not serve clients yet", retry_after_ms=500)

@@ -90,6 +90,10 @@ class AllocateBlock(_Said, frozen=True, omit_defaults=True, tag="block?"):
     count: int
 
 
+class Confirm(_Said, frozen=True, omit_defaults=True, tag="confirm?"):
+    """Which version has everything that is committed now (ReadIndex, M5)."""
+
+
 class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
     """A client's request that came to a broker that is not the controller, verbatim."""
 
@@ -97,7 +101,7 @@ class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
     request: bytes
 
 
-Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplicas | AllocateBlock | Call
+Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplicas | AllocateBlock | Confirm | Call
 
 
 # --- answers

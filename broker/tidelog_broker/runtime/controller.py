@@ -67,5 +67,11 @@ class Controller(Protocol):
     async def allocate_producer_id(self) -> int:
         """An id that was never given out before (R8), on any broker. Raises like `change`."""
 
+    async def newest(self) -> ClusterImage:
+        """The image here, once it has everything that was committed when it was asked (M5).
+
+        Raises what a request to the controller raises; nothing is changed by it.
+        """
+
     async def close(self) -> None:
         """Refuses what comes from now on, waits for what is on its way, closes the log."""

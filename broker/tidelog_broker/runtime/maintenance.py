@@ -17,6 +17,7 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog.model import Retention
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.partition import Partition
@@ -24,7 +25,7 @@ from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.store import LogStore, deleted_stream
 
 log = structlog.get_logger(__name__)
 
@@ -54,13 +55,14 @@ class Maintenance:
         page_cache_dirty_bytes_max: int,
         sweep_interval: float,
         deleted_delay: float,
+        newest: Callable[[], Awaitable[ClusterImage]],
         reserve: Reserve | None = None,
         retry: Callable[[], None] = lambda: None,
     ) -> None:
         """Intervals and delays in seconds.
 
-        `reserve` lets checkpoints be written on a full disk; `retry` is called now and then,
-        for what failed for want of room.
+        `newest` is the image with everything that is committed by now (M5). `reserve` lets checkpoints be
+        written on a full disk; `retry` is called now and then, for what failed for want of room.
         """
         self._loop = asyncio.get_running_loop()
         self._store = store
@@ -74,6 +76,7 @@ class Maintenance:
         self._page_cache_dirty_bytes_max = page_cache_dirty_bytes_max
         self._sweep_interval = sweep_interval
         self._deleted_delay = deleted_delay
+        self._newest = newest
         self._reserve = reserve
         self._retry = retry
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
@@ -189,8 +192,20 @@ class Maintenance:
             # Only a leader moves the log start (R11).
             [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
-        for entry in [entry for entry in self._deleted if entry[0] <= monotonic()]:
+        await self._remove_deleted([entry for entry in self._deleted if entry[0] <= monotonic()])
+
+    async def _remove_deleted(self, due: list[tuple[float, str]]) -> None:
+        """M5: what was set aside goes for good once a majority has confirmed that its stream is gone."""
+        if not due:
+            return
+        image = await self._newest()
+        for entry in due:
             self._deleted.remove(entry)
+            stream_id = deleted_stream(entry[1])
+            if stream_id in image.streams:
+                # The metadata was recovered by force, and the deletion was lost: nobody here knows better.
+                log.error("files are set aside as deleted, and their stream is there", folder=entry[1])
+                continue
             try:
                 await self._in_thread(self._store.remove_deleted, entry[1])
             except OSError:

@@ -23,6 +23,7 @@ from tidelog.errors import (
     Stopping,
     StorageFailed,
     TimedOut,
+    Unavailable,
 )
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
@@ -42,6 +43,8 @@ from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
     Block,
+    Confirm,
+    Done,
     Request,
 )
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
@@ -205,6 +208,17 @@ class QuorumController:
                 await self._driver.read()
         except (NotLeader, Busy, ConnectionError, TimeoutError) as error:
             raise self.elsewhere() from error
+
+    async def newest(self) -> ClusterImage:
+        done = await self.ask(Confirm(), CHANGE_SECONDS_MAX)
+        assert isinstance(done, Done), done
+        try:
+            await self.until(lambda: self.image.version >= done.version, CHANGE_SECONDS_MAX)
+        except TimeoutError:
+            raise Unavailable(
+                f"this broker has not heard of version {done.version} of the metadata yet", retry_after_ms=500
+            ) from None
+        return self.image
 
     async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         """Waits for `condition`, looked at whenever image or leader change. Raises TimeoutError."""

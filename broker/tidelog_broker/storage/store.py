@@ -379,3 +379,9 @@ def stream_folder(name: str, stream_id: bytes) -> str:
 
 def id_digits(stream_id: bytes) -> str:
     return stream_id.hex()[:8]
+
+
+def deleted_stream(path: str) -> bytes | None:
+    """The id of the stream whose folder was set aside at `path`; None: it is a single replica's."""
+    name, _, _ = path.rpartition("/")[2].removeprefix(".deleted-").partition(".")
+    return bytes.fromhex(name) if len(name) == 32 and all(c in "0123456789abcdef" for c in name) else None

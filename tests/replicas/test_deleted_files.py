@@ -1,0 +1,52 @@
+"""M5: what is deleted goes for good only when the newest image says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replicas.conftest import STREAM, Cluster, Node, appended
+from support.waiting import until
+from tidelog.errors import Unavailable
+
+
+def set_aside(node: Node) -> list[Path]:
+    return list((node.folder / "streams").glob(".deleted-*"))
+
+
+async def test_files_of_a_deleted_stream_stay_until_the_controller_confirms_the_deletion(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.create()
+    await appended(cluster[1].append(b"x"))
+    cluster.controller.deaf = True
+
+    cluster.controller.publish(streams=cluster.controller.image.streams.remove(STREAM))
+    for node in cluster.nodes.values():
+        await until(lambda node=node: bool(set_aside(node)), "its folder is set aside")  # type: ignore[misc]
+    with pytest.raises(Unavailable):
+        await cluster[1].broker._maintenance.sweep()
+    assert len(set_aside(cluster[1])) == 1
+
+    cluster.controller.deaf = False
+    for node in cluster.nodes.values():
+        await until(lambda node=node: not set_aside(node), "its files are gone")  # type: ignore[misc]
+
+
+async def test_files_are_kept_of_a_stream_that_is_there_again(cluster: Cluster) -> None:
+    await cluster.start()
+    await cluster.create()
+    await appended(cluster[1].append(b"x"))
+    cluster.controller.deaf = True
+    image = cluster.controller.image
+    cluster.controller.publish(streams=image.streams.remove(STREAM))
+    await until(lambda: bool(set_aside(cluster[1])), "its folder is set aside")
+
+    cluster.controller.publish(streams=image.streams)
+    cluster.controller.deaf = False
+    await until(lambda: (STREAM, 0) in cluster[1].broker.partitions, "it is made anew")
+    await cluster[1].broker._maintenance.sweep()
+
+    assert len(set_aside(cluster[1])) == 1
