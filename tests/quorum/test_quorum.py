@@ -7,6 +7,7 @@ import contextlib
 import errno
 
 import pytest
+from structlog.testing import capture_logs
 
 from quorum.conftest import CLUSTER, Cluster, create
 from tidelog.errors import StreamExists, TidelogError, Unavailable
@@ -270,3 +271,26 @@ async def test_errors_of_the_controller_keep_their_type(cluster: Cluster) -> Non
         await cluster.brokers[1].controller.ask(Call("Create", b"orders"), 5)
 
     assert raised.value.details == {"name": "orders"}
+
+
+async def test_a_bug_in_the_upkeep_ends_neither_the_broker_nor_the_controller(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.grow(1)
+    (only,) = cluster.brokers
+    asked: list[object] = []
+
+    def broken(*_: object) -> None:
+        asked.append(1)
+        raise ValueError("a bug")
+
+    assert only.controller.duties is not None
+    monkeypatch.setattr(only.controller.duties._upkeep, "next_command", broken)
+    with capture_logs() as logs:
+        await cluster.eventually(lambda: len(asked) > 1)
+
+    assert only.failures == []
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "the controller's upkeep failed; it tries again"
+    ]
+    await only.controller.change(create("orders"))

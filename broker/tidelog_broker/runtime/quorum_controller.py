@@ -48,6 +48,7 @@ from tidelog_broker.runtime.control_wire import (
     Request,
 )
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
+from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.raft_driver import SNAPSHOT_ENTRIES, RaftDriver
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
@@ -132,6 +133,7 @@ class QuorumController:
         )
         self._producer_ids = range(0)
         self._producer_lock = asyncio.Lock()
+        self._log_limit = LogLimit(self._loop.time)
         self._closed = False
         self._failure: StorageFailure | None = None
 
@@ -393,7 +395,13 @@ class QuorumController:
     def ticked(self) -> None:
         self.neighbours.ticked()
         if self._duties is not None and not self._closed:
-            self._duties.keep_up(self.now_ms)
+            try:
+                self._duties.keep_up(self.now_ms)
+            except Exception as error:
+                # A bug here must not end a broker whose partitions are well, and look like a broken disk.
+                left_out = self._log_limit.left_out(type(error).__name__)
+                if left_out is not None:
+                    log.exception("the controller's upkeep failed; it tries again", left_out_before=left_out)
 
     def changed(self) -> None:
         driver, duties = self._driver, self._duties
