@@ -1,13 +1,11 @@
 """Connections: one gRPC channel per broker, shared by everything that a client does.
 
-Also the calls that any broker may answer (`Channels.anywhere`) and the first contact
-(`Channels.connect`). Who leads what is `_metadata`'s business.
+Which broker to ask where any may answer is `_asking`'s business, who leads what
+`_metadata`'s. `tidelog.testing` puts brokers in memory in the place of `Broker`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -15,30 +13,43 @@ from typing import Any, Final, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from tidelog._asking import are_you_there, first_answer, on
 from tidelog._framing import FETCH_METHOD, PRODUCE_METHOD, parse_fetch_answer
-from tidelog._retry import RetryPolicy
-from tidelog._status import error_from_rpc
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
-from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2_grpc
 
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX: Final = BATCH_BYTES_HARD_MAX + (1 << 20)
 """A whole batch of the hard bound, and what stands around it."""
 
-KEEPALIVE_MS: Final = 20_000
-"""How often a connection with calls on it is asked whether it is still there."""
+KEEPALIVE_MS: Final = 300
+"""How often a connection with calls on it, from which nothing comes, is asked whether it is still there."""
 
-KEEPALIVE_TIMEOUT_MS: Final = 10_000
+PING_TIMEOUT_MS: Final = 1_200
+"""No answer for so long, and the connection is given up: at most two seconds after a broker froze, which
+is when a cluster takes it for gone. gRPC answers from a thread of its own, so that a broker that is only
+busy is not mistaken for one."""
+
+CONNECT_S: Final = 0.5
+"""How long the first attempt to reach a leader waits for a connection, each further one so much longer:
+metadata may name a broker that is gone. The connecting itself goes on meanwhile."""
+
+CONNECT_MS_MAX: Final = 2_000
+"""How long one attempt to connect may take."""
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # The second one decides; the first must not be later.
+    ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
+    ("grpc.max_reconnect_backoff_ms", 500),
     # Brokers are reached directly, and a client's connections are its own.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -94,19 +105,32 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker {self.address}>"
 
+    @property
+    def connected(self) -> bool:
+        """Whether a connection stands, as far as is known."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
     async def close(self) -> None:
         await self._channel.close(None)
+
+
+Dial = Callable[[str], Broker]
+"""Makes the calls to an address."""
 
 
 class Channels:
     """The brokers that a client talks to, by address, connected when first used."""
 
-    def __init__(self, bootstrap: Sequence[str], *, request_timeout_s: float) -> None:
-        self.bootstrap = tuple(_checked_address(address) for address in bootstrap)
+    def __init__(
+        self, bootstrap: str | Sequence[str], *, request_timeout_s: float, dial: Dial = Broker
+    ) -> None:
+        addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+        self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
             raise InvalidRequest("no broker address given; give at least one host:port")
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
+        self._dial = dial
         self._brokers: dict[str, Broker] = {}
         self._closed = False
         self._preferred = self.bootstrap[0]
@@ -120,82 +144,61 @@ class Channels:
             raise InvalidRequest("the client is closed")
         found = self._brokers.get(address)
         if found is None:
-            found = self._brokers[address] = Broker(address)
+            found = self._brokers[address] = self._dial(address)
         return found
 
     def learn(self, addresses: Sequence[str]) -> None:
         """Addresses that the cluster itself named: to ask when the first ones are silent."""
         self._known = tuple(addresses)
 
-    async def anywhere(self, call: Callable[[Broker], Awaitable[T]]) -> T:
-        """The answer of the first broker that can be reached; the last that answered goes first.
+    # --- whom to ask where any broker may answer
 
-        Raises `Unavailable` naming every address tried if none could; any other error
-        is the answer, because the request was sent.
+    @property
+    def addresses(self) -> list[str]:
+        """All that are known, in the order in which to ask them."""
+        return list(dict.fromkeys((self._preferred, *self._known, *self.bootstrap)))
+
+    def prefer(self, address: str) -> None:
+        """It answered: the next question goes there first."""
+        self._preferred = address
+
+    def avoid(self, address: str) -> None:
+        """It did not answer, or could not: the next question goes to another one first, if there is one."""
+        if address == self._preferred:
+            others = self.addresses
+            self._preferred = others[1] if len(others) > 1 else address
+
+    async def anywhere(self, call: Callable[[Broker], Awaitable[T]]) -> T:
+        """The answer of one broker that can be reached; the last that answered is asked first.
+
+        One at a time: the call may have effects. Raises `Unavailable` naming every address
+        if none can be reached; any other error is the answer, because the request was
+        sent, and whoever repeats it will reach another broker.
         """
-        addresses = dict.fromkeys((self._preferred, *self.bootstrap, *self._known))
-        silent: list[str] = []
-        for address in addresses:
+        for _ in self.addresses:
+            if not self.broker(self._preferred).connected:
+                # Nothing is lost by asking whether anybody is there before something is sent.
+                await self._find()
+            address = self._preferred
             try:
-                answer = await on(self.broker(address), call)
+                return await on(self.broker(address), call)
             except Unavailable as error:
-                if error.details:
+                self.avoid(address)
+                if error.details or error.retry_after_ms is not None:
                     # A broker's own answer, not gRPC's.
                     raise
-                silent.append(f"{address} ({error})")
-            else:
-                self._preferred = address
-                return answer
-        raise Unavailable(f"no broker could be reached: {'; '.join(silent)}")
-
-    async def connect(self, timeout_s: float, policy: RetryPolicy, rng: random.Random) -> None:
-        """Waits until one of the first addresses answers; they are asked side by side.
-
-        Raises `Unavailable` after `timeout_s`, with each address and why it was not it.
-        """
-        reasons: dict[str, str] = {}
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        asking = {
-            asyncio.create_task(self._ask(address, deadline, reasons, policy, rng))
-            for address in self.bootstrap
-        }
-        try:
-            while asking:
-                done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    address = task.result()
-                    if address is not None:
-                        self._preferred = address
-                        return
-        finally:
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
-        tried = "; ".join(f"{address}: {reasons.get(address, 'no answer')}" for address in self.bootstrap)
-        raise Unavailable(
-            f"no broker answered within {timeout_s:g} s: {tried}", addresses=",".join(self.bootstrap)
-        )
-
-    async def _ask(
-        self, address: str, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
-    ) -> str | None:
-        """`address` once it answers, None when the time is over."""
-        loop = asyncio.get_running_loop()
-        tries = 0
-        while (left := deadline - loop.time()) > 0:
-            broker = self.broker(address)
-            request = metadata_pb2.ResolveRequest()
-            try:
-                await on(broker, partial(_resolve, request=request, timeout_s=left))
+                last = error
             except TidelogError as error:
-                reasons[address] = error.message
-                tries += 1
-                delay = policy.delay_s(tries, rng, error.retry_after_ms)
-                await asyncio.sleep(max(0.0, min(delay, deadline - loop.time())))
-            else:
-                return address
-        return None
+                if error.retriable:
+                    self.avoid(address)
+                raise
+        raise last
+
+    async def _find(self) -> None:
+        """Has `_preferred` be a broker that answers."""
+        brokers = [self.broker(address) for address in self.addresses]
+        address, _ = await first_answer(brokers, partial(are_you_there, timeout_s=self.request_timeout_s))
+        self.prefer(address)
 
     async def close(self) -> None:
         self._closed = True
@@ -204,26 +207,13 @@ class Channels:
             await broker.close()
 
 
-async def on(broker: Broker, call: Callable[[Broker], Awaitable[T]]) -> T:
-    """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
-    try:
-        return await call(broker)
-    except grpc.RpcError as error:
-        raise error_from_rpc(error, broker.address) from None
-
-
-async def _resolve(
-    broker: Broker, request: metadata_pb2.ResolveRequest, timeout_s: float
-) -> metadata_pb2.ResolveResponse:
-    return await broker.metadata.Resolve(request, timeout=timeout_s)
-
-
 def _is_port(text: str) -> bool:
     # ASCII and short: int() refuses other digits, and thousands of them.
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 1 << 16
 
 
 def _checked_address(address: str) -> str:
+    address = address.strip()
     host, colon, port = address.rpartition(":")
     if not host or "/" in host or not colon or not _is_port(port):
         raise InvalidRequest(f"{address!r} is not a broker's address; one looks like localhost:9210")

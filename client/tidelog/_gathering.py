@@ -16,7 +16,8 @@ from tidelog._batching import Batch, OpenBatch, encode
 from tidelog._lane import Failed
 from tidelog._options import COMPRESSION, ProducerOptions
 from tidelog._partitioner import StickyPartition
-from tidelog._sender import Delivery, Sender, own_copy
+from tidelog._sender import Delivery, Sender
+from tidelog._unfinished import own_copy
 from tidelog.errors import TidelogError
 from tidelog.model import Receipt
 
@@ -179,7 +180,7 @@ class Gatherings:
                 base_sequence=lane.next_sequence(),
             )
         except TidelogError as error:
-            self._sender.report(Failed(batch, error))
+            self._sender.unfinished.fail(Failed(batch, error))
         else:
             self._sender.submit(gathering.delivery, batch)
 

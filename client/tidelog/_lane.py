@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tidelog._batching import Batch
 from tidelog.errors import (
+    ConnectionLost,
     DuplicateSequence,
     OutOfOrderSequence,
     TidelogError,
@@ -187,10 +188,12 @@ class Lane:
         failed: list[Failed] = []
         inflight, self._inflight = list(self._inflight.values()), {}
         self._hold(error)
+        # What ended the call may be definite about itself; it says nothing of what was under way.
+        doubt = ConnectionLost(error.message) if error.definite else error
         for batch in inflight:
             batch.last_error = error
             if batch.number in written:
-                failed += self._in_doubt(batch, error)
+                failed += self._in_doubt(batch, doubt)
             else:
                 self._returned.append(batch)
         return failed

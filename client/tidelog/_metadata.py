@@ -1,20 +1,43 @@
-"""Names to stream ids, partitions and leaders: asked once per stream, again when it proves wrong."""
+"""Names to stream ids, partitions and leaders: asked once per stream, again when it proves wrong.
+
+A broker may be behind the others, or cut off from them. So the newest version of the
+metadata counts, and what a broker that refused says of the leader is believed until the
+next answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._channels import Broker, Channels, on
+from tidelog._asking import first_answer, on
+from tidelog._channels import Broker, Channels
 from tidelog._retry import RetryPolicy, retrying
-from tidelog.errors import NotLeader, PartitionNotFound, StreamNotFound
+from tidelog.errors import (
+    InternalError,
+    InvalidRequest,
+    NotLeader,
+    PartitionNotFound,
+    StreamNotFound,
+    TidelogError,
+)
 from tidelog.model import BrokerDescription, StreamDescription, id_text
 from tidelog_proto import metadata_pb2
 
 T = TypeVar("T")
+
+NAMES_MAX: Final = 1_000
+"""Streams of one request."""
+
+ANSWER_S_MAX: Final = 2.0
+"""Brokers answer from memory; one that takes longer is given up."""
+
+CONFIRM_S_MAX: Final = 1.0
+"""How long the others are waited for when an answer may be out of date."""
 
 
 class Metadata:
@@ -27,12 +50,20 @@ class Metadata:
         self._timeout_s = timeout_s
         self._policy = policy
         self._rng = rng
+        self._version = 0
+        """Of the newest answer."""
         self._streams: dict[str, StreamDescription] = {}
         self._addresses: dict[int, str] = {}
-        self._asking: dict[str, asyncio.Task[StreamDescription]] = {}
+        self._told: dict[tuple[bytes, int], int] = {}
+        """Leaders by (stream id, partition), as a broker that refused named them."""
+        self._wanted: dict[str, asyncio.Future[StreamDescription]] = {}
+        """Who is asked about, and what waits for the answer."""
+        self._asking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Metadata streams={len(self._streams)} brokers={len(self._addresses)}>"
+        return (
+            f"<Metadata version={self._version} streams={len(self._streams)} brokers={len(self._addresses)}>"
+        )
 
     async def stream(self, name: str) -> StreamDescription:
         """What is known of the stream; asks the cluster the first time.
@@ -42,12 +73,15 @@ class Metadata:
         return self._streams.get(name) or await self.refresh(name)
 
     async def refresh(self, name: str) -> StreamDescription:
-        """Asks the cluster again; who asks at the same time shares the answer."""
-        asking = self._asking.get(name)
-        if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._resolve(name), name=f"resolve {name}")
-            asking.add_done_callback(lambda task: self._asked(name, task))
-        return await asyncio.shield(asking)
+        """Asks the cluster again; who asks for the same stream at the same time shares the answer."""
+        future = self._wanted.get(name)
+        if future is None:
+            future = self._wanted[name] = asyncio.get_running_loop().create_future()
+            # Whoever asked may have been cancelled; the error is then nobody's.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask_all(), name="resolve streams")
+        return await asyncio.shield(future)
 
     async def same_stream(self, name: str, stream_id: bytes) -> StreamDescription:
         """`refresh`, but never another stream that was created under the same name."""
@@ -59,13 +93,15 @@ class Metadata:
             )
         return found
 
+    # --- leaders
+
     def leader_address(self, stream: StreamDescription, partition: int) -> str:
         """Where the partition's leader listens.
 
         Raises `PartitionNotFound`, and `NotLeader` (retriable) while it has none.
         """
         self.check_partition(stream, partition)
-        leader = stream.partitions[partition].leader
+        leader = self._leader(stream, partition)
         if leader is None:
             raise NotLeader(f"{stream.name}/{partition} has no leader now")
         address = self._addresses.get(leader)
@@ -74,6 +110,22 @@ class Metadata:
                 f"{stream.name}/{partition} is led by broker {leader}, which has no known address"
             )
         return address
+
+    def redirected(self, stream: StreamDescription, partition: int, error: TidelogError) -> bool:
+        """Whether `error` names another leader that can be asked at once, without `refresh`."""
+        if not isinstance(error, NotLeader) or not 0 <= partition < len(stream.partitions):
+            return False
+        text = error.details.get("leader", "")
+        if not text.isdecimal() or int(text) not in self._addresses:
+            return False
+        if int(text) == self._leader(stream, partition):
+            return False
+        self._told[stream.stream_id, partition] = int(text)
+        return True
+
+    def _leader(self, stream: StreamDescription, partition: int) -> int | None:
+        told = self._told.get((stream.stream_id, partition))
+        return stream.partitions[partition].leader if told is None else told
 
     async def at_leader(
         self, stream: StreamDescription, partition: int, call: Callable[[Broker], Awaitable[T]]
@@ -93,43 +145,90 @@ class Metadata:
             )
 
     async def close(self) -> None:
-        asking = list(self._asking.values())
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
 
-    def _asked(self, name: str, task: asyncio.Task[StreamDescription]) -> None:
-        self._asking.pop(name, None)
-        if not task.cancelled():
-            # Whoever asked may have been cancelled; the error is then nobody's.
-            task.exception()
+    # --- asking
 
-    async def _resolve(self, name: str) -> StreamDescription:
-        answer = await retrying(
-            lambda: self._channels.anywhere(lambda broker: self._ask(broker, name)),
-            timeout_s=self._timeout_s,
-            repeat_indefinite=True,
-            policy=self._policy,
-            rng=self._rng,
-        )
-        brokers = [wire.broker_from_proto(broker) for broker in answer.brokers]
-        self._addresses = {
-            broker.broker_id: self._reachable(broker) for broker in brokers if broker.listeners
-        }
+    async def _ask_all(self) -> None:
+        """Asks until nothing is wanted; what comes to be wanted during a request shares the next one."""
+        failure: TidelogError = InvalidRequest("the client is closed")
+        try:
+            while self._wanted:
+                names = list(self._wanted)[:NAMES_MAX]
+                try:
+                    answer = await retrying(
+                        lambda names=names: self._newest(names),  # type: ignore[misc]
+                        timeout_s=self._timeout_s,
+                        repeat_indefinite=True,
+                        policy=self._policy,
+                        rng=self._rng,
+                        leader=True,
+                    )
+                except TidelogError as error:
+                    for name in names:
+                        self._wanted.pop(name).set_exception(error)
+                else:
+                    self._take(names, answer)
+        except Exception as error:
+            failure = InternalError(f"the cluster's answer could not be dealt with: {error!r}")
+            raise
+        finally:
+            self._asking = None
+            for future in self._wanted.values():
+                future.set_exception(failure)
+            self._wanted.clear()
+
+    async def _newest(self, names: list[str]) -> metadata_pb2.ResolveResponse:
+        """What the first broker says; if that is old news, or not all is known there, what any says."""
+        brokers = [self._channels.broker(address) for address in self._channels.addresses]
+
+        async def ask(broker: Broker, timeout_s: float = ANSWER_S_MAX) -> metadata_pb2.ResolveResponse:
+            timeout_s = min(timeout_s, self._channels.request_timeout_s)
+            return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
+
+        address, answer = await first_answer(brokers, ask)
+        if answer.version < self._version or answer.missing:
+            others = [broker for broker in brokers if broker.address != address]
+            asked = (on(broker, partial(ask, timeout_s=CONFIRM_S_MAX)) for broker in others)
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            for broker, other in zip(others, found, strict=True):
+                if isinstance(other, TidelogError):
+                    continue
+                if isinstance(other, BaseException):
+                    raise other
+                if other.version > answer.version:
+                    address, answer = broker.address, other
+        self._channels.prefer(address)
+        return answer
+
+    def _take(self, names: list[str], answer: metadata_pb2.ResolveResponse) -> None:
+        self._version = answer.version
+        self._addresses = self._reachable([wire.broker_from_proto(broker) for broker in answer.brokers])
         self._channels.learn(list(self._addresses.values()))
-        if not answer.streams:
-            self._streams.pop(name, None)
-            raise StreamNotFound(f"there is no stream {name}", stream=name)
-        stream = wire.stream_from_proto(answer.streams[0])
-        self._streams[name] = stream
-        return stream
+        found = {message.name: message for message in answer.streams}
+        for name in names:
+            future = self._wanted.pop(name)
+            if name not in found:
+                self._streams.pop(name, None)
+                future.set_exception(StreamNotFound(f"there is no stream {name}", stream=name))
+                continue
+            stream = wire.stream_from_proto(found[name])
+            for partition in range(len(stream.partitions)):
+                self._told.pop((stream.stream_id, partition), None)
+            self._streams[name] = stream
+            future.set_result(stream)
 
-    def _reachable(self, broker: BrokerDescription) -> str:
-        """The listener that this client was pointed at, if it is one of the broker's, else its first."""
-        targets = [listener.target for listener in broker.listeners]
-        return next((target for target in targets if target in self._channels.bootstrap), targets[0])
-
-    async def _ask(self, broker: Broker, name: str) -> metadata_pb2.ResolveResponse:
-        return await broker.metadata.Resolve(
-            metadata_pb2.ResolveRequest(names=[name]), timeout=self._channels.request_timeout_s
-        )
+    def _reachable(self, brokers: list[BrokerDescription]) -> dict[int, str]:
+        """Of each broker the listener that this client was given, one of the same name, or the first."""
+        listeners = [listener for broker in brokers for listener in broker.listeners]
+        names = [one.name for one in listeners if one.target in self._channels.bootstrap]
+        found: dict[int, str] = {}
+        for broker in brokers:
+            targets = [one.target for one in broker.listeners]
+            named = [one.target for one in broker.listeners if one.name in names]
+            known = [target for target in targets if target in self._channels.bootstrap]
+            for target in (*known, *named, *targets)[:1]:
+                found[broker.broker_id] = target
+        return found

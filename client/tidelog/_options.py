@@ -23,6 +23,8 @@ COMPRESSION: Final[Mapping[str, Compression]] = {
     "zstd": Compression.ZSTD,
 }
 
+SILENCE_S_MAX: Final = 15.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
@@ -83,12 +85,13 @@ class ReaderOptions:
     """Of one answer; a single larger batch still comes whole."""
     answers_ahead_max: int = 4
     """Answers received and not yet asked for."""
-    heartbeat_ms: int = 2_000
+    heartbeat_ms: int = 1_000
     """How often an idle broker says that it is still there."""
-    silence_timeout_s: float = 15.0
-    """A broker that says nothing for so long has its connection given up."""
+    silence_timeout_s: float = 3.0
+    """A broker that says nothing for so long is given up, and asked again or another one in its place;
+    twice as long each further time, up to `SILENCE_S_MAX`, for one that is only slow."""
     retry_timeout_s: float = 60.0
-    """How long to go on after retriable errors without any progress."""
+    """How long to go on after retriable errors without hearing anything of the log."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:

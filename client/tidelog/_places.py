@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import random
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from tidelog import wire
 from tidelog._channels import Broker, Channels
 from tidelog._metadata import Metadata
 from tidelog._options import ReaderOptions
-from tidelog._retry import retrying
+from tidelog._retry import of_a_leader, retrying
 from tidelog._status import error_from_message
 from tidelog._timestamps import as_us
-from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
+from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.model import OFFSET_MAX, Position, StreamDescription
 from tidelog_proto import log_pb2
 
@@ -27,6 +27,9 @@ first record with that timestamp or a later one."""
 
 End = Literal["latest"] | int
 """The first offset not to read; latest: the high watermark when the reader began."""
+
+ANSWER_S_MAX: Final = 5.0
+"""A leader that takes longer to say where its log stands may not be the leader any more."""
 
 
 class Places:
@@ -55,6 +58,10 @@ class Places:
         else:
             self.description = await self._metadata.same_stream(self.stream, stream_id)
         return self.description
+
+    def redirected(self, partition: int, error: TidelogError) -> bool:
+        """Whether `error` names another leader that can be asked at once."""
+        return self._metadata.redirected(self.description, partition, error)
 
     async def refresh(self) -> None:
         """Asks again who leads what, for never another stream than the one found first."""
@@ -94,21 +101,24 @@ class Places:
     async def _ask_offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=self.description.stream_id, partition=partition)
         _set_start(wanted, start)
-        tries = 0
+        fresh = True
 
         async def ask(broker: Broker) -> log_pb2.OffsetsResponse:
             request = log_pb2.OffsetsRequest(partitions=[wanted])
-            return await broker.log.Offsets(request, timeout=self._channels.request_timeout_s)
+            timeout_s = min(self._channels.request_timeout_s, ANSWER_S_MAX)
+            return await broker.log.Offsets(request, timeout=timeout_s)
 
         async def attempt() -> log_pb2.PartitionOffsets:
-            nonlocal tries
-            tries += 1
-            if tries > 1:
+            nonlocal fresh
+            if not fresh:
                 await self.refresh()
+            fresh = False
             answer = (await self._metadata.at_leader(self.description, partition, ask)).partitions[0]
-            if answer.HasField("error"):
-                raise error_from_message(answer.error)
-            return answer
+            if not answer.HasField("error"):
+                return answer
+            error = of_a_leader(error_from_message(answer.error), f"{self.stream}/{partition}")
+            fresh = self.redirected(partition, error)
+            raise error
 
         return await retrying(
             attempt,
@@ -116,6 +126,7 @@ class Places:
             repeat_indefinite=True,
             policy=self._options.retry,
             rng=self._rng,
+            leader=True,
         )
 
     def _elsewhere(self, error: OffsetOutOfRange | LogTruncated) -> Start:

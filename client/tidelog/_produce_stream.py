@@ -25,6 +25,9 @@ from tidelog_proto import log_pb2
 ANSWER_GRACE: Final = 1.5
 """A broker answers within a request's own timeout; after this many times that the call is given up."""
 
+LATE_S: Final = 1.0
+"""Answers that take longer raise the question whether the broker still leads; asked so often."""
+
 
 class Pending:
     """A request without an answer yet."""
@@ -49,11 +52,13 @@ class ProduceStream:
         *,
         timeout_s: float,
         on_answer: Callable[[ProduceStream, Pending, log_pb2.ProduceResponse], None],
+        on_late: Callable[[ProduceStream], None],
         on_broken: Callable[[ProduceStream, list[Pending], TidelogError], None],
     ) -> None:
         self._broker = broker
         self._timeout_s = timeout_s
         self._on_answer = on_answer
+        self._on_late = on_late
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._outbox: deque[Pending] = deque()
@@ -67,6 +72,10 @@ class ProduceStream:
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
         return f"<ProduceStream {self._broker.address} unanswered={len(self._unanswered)}{state}>"
+
+    @property
+    def address(self) -> str:
+        return self._broker.address
 
     async def open(self, timeout_s: float) -> None:
         """Begins the call; raises `Unavailable` if no connection stands within `timeout_s`."""
@@ -99,7 +108,7 @@ class ProduceStream:
         self._outbox.append(pending)
         self._more.set()
         if self._watch is None:
-            self._watch = self._loop.call_later(self._timeout_s * ANSWER_GRACE, self._check_silence)
+            self._watch = self._loop.call_later(LATE_S, self._check_silence)
 
     async def close(self) -> None:
         """Ends the call at once; `on_broken` hears of what was unanswered."""
@@ -151,13 +160,17 @@ class ProduceStream:
         if not self._unanswered:
             return
         oldest = next(iter(self._unanswered.values()))
-        due = oldest.sent_at + self._timeout_s * ANSWER_GRACE
-        if self._loop.time() >= due:
-            self._fail(
-                ConnectionLost(f"{self._broker.address} left a request unanswered for {self._timeout_s:g} s")
-            )
-        else:
-            self._watch = self._loop.call_at(due, self._check_silence)
+        now = self._loop.time()
+        if now >= oldest.sent_at + self._timeout_s * ANSWER_GRACE:
+            self.give_up(f"left a request unanswered for {self._timeout_s:g} s")
+            return
+        if now >= oldest.sent_at + LATE_S:
+            self._on_late(self)
+        self._watch = self._loop.call_later(LATE_S, self._check_silence)
+
+    def give_up(self, reason: str) -> None:
+        """The broker is no longer waited for; `on_broken` hears of what was unanswered."""
+        self._fail(ConnectionLost(f"{self._broker.address} {reason}"))
 
     def _fail(self, error: TidelogError) -> None:
         if self.closed:

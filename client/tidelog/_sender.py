@@ -1,8 +1,8 @@
 """Sealed batches to receipts: the half of a producer that talks to brokers.
 
 One `Lane` a partition decides what to send and what an answer means; `ProduceStream`
-moves bytes; this module joins them: it finds leaders, gets held lanes going again, keeps
-deadlines and hands results to whoever waits for them.
+moves bytes; `Unfinished` knows who waits for results. This module joins them: it finds
+leaders, gets held lanes going again and keeps deadlines.
 """
 
 from __future__ import annotations
@@ -19,22 +19,28 @@ from tidelog._channels import Broker, Channels
 from tidelog._lane import ANONYMOUS, Failed, Identity, Lane
 from tidelog._metadata import Metadata
 from tidelog._options import ACKS, ProducerOptions
+from tidelog._produce_calls import ProduceCalls
 from tidelog._produce_stream import Pending, ProduceStream
-from tidelog._retry import retrying
-from tidelog.errors import ConnectionLost, FencedProducer, InternalError, InvalidRequest, TidelogError
-from tidelog.model import Receipt, StreamDescription
+from tidelog._retry import may_repeat, of_a_leader, retrying
+from tidelog._unfinished import Unfinished
+from tidelog.errors import FencedProducer, InternalError, InvalidRequest, TidelogError
+from tidelog.model import StreamDescription
 from tidelog_proto import log_pb2
 
 
 class Delivery:
     """What the sender keeps for a partition."""
 
-    __slots__ = ("expiry", "lane", "recovering", "stream")
+    __slots__ = ("expiry", "lane", "may_redirect", "recovering", "redirected", "stream")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.stream: ProduceStream | None = None
         self.recovering = False
+        self.redirected = False
+        """The broker that refused has named the leader: ask there, at once."""
+        self.may_redirect = True
+        """Once, until there was a pause: two brokers may each take the other for the leader."""
         self.expiry: asyncio.TimerHandle | None = None
 
 
@@ -55,6 +61,7 @@ class Sender:
         """Of everything accepted and not yet acknowledged; shared with the open batches."""
         self.fatal: TidelogError | None = None
         """Why nothing can be sent any more."""
+        self.unfinished = Unfinished(self.budget)
         self.description: StreamDescription
         self._options = options
         self._channels = channels
@@ -62,23 +69,12 @@ class Sender:
         self._rng = rng
         self._on_room = on_room
         self._deliveries: dict[int, Delivery] = {}
-        self._streams: dict[str, asyncio.Task[ProduceStream]] = {}
+        self._calls = ProduceCalls(channels, self._call_to, timeout_s=options.request_timeout_s)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next_number = 0
-        self._unfinished: dict[int, Batch] = {}
-        """Handed in and not yet finished, by number, oldest first."""
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
-        self._lost_records = 0
-        self._lost_first: TidelogError | None = None
         self._identity = ANONYMOUS
         self._window = options.inflight_batches_max
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
-
-    @property
-    def unfinished(self) -> int:
-        """Batches without a result."""
-        return len(self._unfinished)
 
     async def start(self) -> None:
         """Finds the stream and gets a producer id."""
@@ -98,17 +94,8 @@ class Sender:
 
     def new_batch(self, partition: int, count: int, held_bytes: int) -> Batch:
         """A batch without its data yet; `held_bytes` of the budget are its own from now on."""
-        batch = Batch(
-            b"",
-            count,
-            number=self._next_number,
-            partition=partition,
-            deadline=self._loop.time() + self._options.delivery_timeout_s,
-        )
-        self._next_number += 1
-        batch.held_bytes = held_bytes
-        self._unfinished[batch.number] = batch
-        return batch
+        deadline = self._loop.time() + self._options.delivery_timeout_s
+        return self.unfinished.begin(partition, count, held_bytes, deadline)
 
     def submit(self, delivery: Delivery, batch: Batch) -> None:
         """Takes an encoded batch of `new_batch`; its futures hear of the result."""
@@ -119,22 +106,6 @@ class Sender:
         if delivery.expiry is None:
             delivery.expiry = self._loop.call_at(batch.deadline, self._expire, delivery)
         self._pump(delivery)
-
-    async def finished(self) -> None:
-        """Waits until every batch handed in so far has a result.
-
-        Raises the first failure of records that nobody waited for, since the last call.
-        """
-        if self._unfinished:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._flushes.append((self._next_number - 1, future))
-            await future
-        first, lost = self._lost_first, self._lost_records
-        self._lost_first, self._lost_records = None, 0
-        if first is not None:
-            error = type(first)(f"{lost} records were not acknowledged; the first: {first}")
-            error.details.update(first.details, records_lost=str(lost))
-            raise error from first
 
     # --- to brokers and back
 
@@ -170,23 +141,21 @@ class Sender:
         match answer.WhichOneof("outcome"):
             case "receipt":
                 lane.acknowledged(batch)
-                self._deliver(batch, wire.receipt_from_proto(answer.receipt, lane.partition))
+                self.unfinished.deliver(batch, wire.receipt_from_proto(answer.receipt, lane.partition))
             case "error":
-                self._report_all(lane.refused(batch, _status.error_from_message(answer.error)))
-            case _:
-                error = InternalError("the broker's answer holds neither a receipt nor an error")
+                error = of_a_leader(_status.error_from_message(answer.error), self._where(lane))
+                if delivery.may_redirect and self._metadata.redirected(
+                    self.description, lane.partition, error
+                ):
+                    delivery.redirected, delivery.may_redirect = True, False
                 self._report_all(lane.refused(batch, error))
+            case _:
+                unknown = InternalError("the broker's answer holds neither a receipt nor an error")
+                self._report_all(lane.refused(batch, unknown))
         self._pump(delivery)
 
     def _broken(self, stream: ProduceStream, unanswered: list[Pending], error: TidelogError) -> None:
-        for address, opening in list(self._streams.items()):
-            if (
-                opening.done()
-                and not opening.cancelled()
-                and not opening.exception()
-                and opening.result() is stream
-            ):
-                del self._streams[address]
+        self._calls.forget(stream)
         written: dict[int, set[int]] = {}
         for pending in unanswered:
             numbers = written.setdefault(pending.lane.partition, set())
@@ -199,20 +168,41 @@ class Sender:
             self._report_all(delivery.lane.broken(written.get(partition, set()), error))
             self._pump(delivery)
 
+    def _late(self, stream: ProduceStream) -> None:
+        """Answers are overdue: perhaps the broker hangs, and another one leads by now."""
+        if not self._stopped:
+            self._spawn(self._check_leaders(stream), f"check the leaders of {self.stream}")
+
+    async def _check_leaders(self, stream: ProduceStream) -> None:
+        try:
+            description = await self._metadata.same_stream(self.stream, self.description.stream_id)
+        except TidelogError:
+            return
+        self.description = description
+        for partition, delivery in self._deliveries.items():
+            if delivery.stream is not stream or not delivery.lane.inflight:
+                continue
+            try:
+                address = self._metadata.leader_address(description, partition)
+            except TidelogError:
+                continue
+            if address != stream.address:
+                stream.give_up(f"does not answer, and {address} leads {self._where(delivery.lane)} now")
+                return
+
     async def _recover(self, delivery: Delivery) -> None:
         """Brings a held lane to the leader of its partition, with an identity that works there."""
         lane = delivery.lane
         try:
             while not lane.idle:
-                if lane.failures_in_a_row:
-                    hint = lane.last_error.retry_after_ms if lane.last_error is not None else None
-                    await asyncio.sleep(self._options.retry.delay_s(lane.failures_in_a_row, self._rng, hint))
                 try:
+                    await self._pause(delivery)
                     if lane.identity_spent:
                         self._report_all(lane.adopt(await self._new_identity()))
-                    stream = await self._leader_stream(lane)
+                    address = self._metadata.leader_address(self.description, lane.partition)
+                    stream = await self._calls.to(address, lane.failures_in_a_row)
                 except TidelogError as error:
-                    if not error.retriable:
+                    if not may_repeat(error, repeat_indefinite=True):
                         self._report_all(lane.fail_all(error))
                         return
                     lane.noted(error)
@@ -231,32 +221,29 @@ class Sender:
             delivery.recovering = False
             self._pump(delivery)
 
-    async def _leader_stream(self, lane: Lane) -> ProduceStream:
-        if lane.failures_in_a_row:
+    async def _pause(self, delivery: Delivery) -> None:
+        """After a failure: waits a little and asks again who leads, unless that was told."""
+        lane = delivery.lane
+        if delivery.redirected:
+            delivery.redirected = False
+        elif lane.failures_in_a_row:
+            await asyncio.sleep(
+                self._options.retry.pause_s(lane.last_error, lane.failures_in_a_row, self._rng)
+            )
+            delivery.may_redirect = True
             self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
-        address = self._metadata.leader_address(self.description, lane.partition)
-        opening = self._streams.get(address)
-        if opening is None:
-            opening = self._streams[address] = self._loop.create_task(self._open_stream(address))
-        try:
-            stream = await asyncio.shield(opening)
-        except TidelogError:
-            if self._streams.get(address) is opening:
-                del self._streams[address]
-            raise
-        if stream.closed:
-            raise ConnectionLost(f"the connection to {address} broke again")
-        return stream
 
-    async def _open_stream(self, address: str) -> ProduceStream:
-        stream = ProduceStream(
-            self._channels.broker(address),
+    def _call_to(self, broker: Broker) -> ProduceStream:
+        return ProduceStream(
+            broker,
             timeout_s=self._options.request_timeout_s,
             on_answer=self._answered,
+            on_late=self._late,
             on_broken=self._broken,
         )
-        await stream.open(self._options.request_timeout_s)
-        return stream
+
+    def _where(self, lane: Lane) -> str:
+        return f"{self.stream}/{lane.partition}"
 
     async def _new_identity(self) -> Identity:
         async def ask(broker: Broker) -> log_pb2.InitProducerResponse:
@@ -270,6 +257,7 @@ class Sender:
             repeat_indefinite=True,
             policy=self._options.retry,
             rng=self._rng,
+            leader=True,
         )
         if answer.inflight_batches_max:
             self._window = min(self._options.inflight_batches_max, answer.inflight_batches_max)
@@ -277,65 +265,23 @@ class Sender:
 
     # --- results
 
-    def _deliver(self, batch: Batch, receipt: Receipt) -> None:
-        if not self._finish(batch):
-            return
-        if batch.future is not None and not batch.future.done():
-            batch.future.set_result(receipt)
-        for index, future in batch.futures:
-            if not future.done():
-                offset = receipt.offset + index
-                future.set_result(receipt._replace(offset=offset, last_offset=offset))
-
     def _report_all(self, failed: list[Failed]) -> None:
         for failure in failed:
-            self.report(failure)
+            self.unfinished.fail(failure)
             if isinstance(failure.error, FencedProducer) and self.fatal is None:
                 self.fatal = failure.error
         if self.fatal is not None and failed:
             for delivery in self._deliveries.values():
                 if not delivery.lane.idle:
                     for failure in delivery.lane.fail_all(self.fatal):
-                        self.report(failure)
-
-    def report(self, failure: Failed) -> None:
-        """Ends a batch with an error."""
-        batch, error = failure
-        if not self._finish(batch):
-            return
-        batch.failure = error
-        if batch.future is not None and not batch.future.done():
-            batch.future.set_exception(own_copy(error))
-        for _, future in batch.futures:
-            if not future.done():
-                future.set_exception(own_copy(error))
-        if batch.unwatched:
-            self._lost_records += batch.unwatched
-            if self._lost_first is None or (self._lost_first.definite and not error.definite):
-                self._lost_first = error
-
-    def _finish(self, batch: Batch) -> bool:
-        """Whether `batch` was unfinished until now."""
-        if self._unfinished.pop(batch.number, None) is None:
-            return False
-        self.budget.release(batch.held_bytes)
-        if self._flushes:
-            oldest = next(iter(self._unfinished), self._next_number)
-            waiting, self._flushes = self._flushes, []
-            for last, future in waiting:
-                if oldest <= last:
-                    self._flushes.append((last, future))
-                elif not future.done():
-                    future.set_result(None)
-        return True
+                        self.unfinished.fail(failure)
 
     def _expire(self, delivery: Delivery) -> None:
         delivery.expiry = None
         self._report_all(delivery.lane.expire(self._loop.time()))
-        partition = delivery.lane.partition
-        left = [batch.deadline for batch in self._unfinished.values() if batch.partition == partition]
-        if left:
-            delivery.expiry = self._loop.call_at(min(left), self._expire, delivery)
+        deadline = self.unfinished.deadline(delivery.lane.partition)
+        if deadline is not None:
+            delivery.expiry = self._loop.call_at(deadline, self._expire, delivery)
         self._pump(delivery)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -354,22 +300,8 @@ class Sender:
             self._report_all(delivery.lane.fail_all(reason))
             delivery.stream = None
         tasks = list(self._tasks)
-        openings, self._streams = list(self._streams.values()), {}
-        for task in (*tasks, *openings):
-            if not task.done():
-                task.cancel()
-        ended = await asyncio.gather(*tasks, *openings, return_exceptions=True)
-        for stream in ended:
-            if isinstance(stream, ProduceStream):
-                await stream.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._calls.close()
         self.budget.wake_all()
-
-
-def own_copy(error: TidelogError) -> TidelogError:
-    """A copy to be raised at one place: tracebacks of several places would mix in one object."""
-    copy = error.__class__.__new__(error.__class__, error.message)
-    copy.args = (error.message,)
-    vars(copy).update(vars(error))
-    copy.details = dict(error.details)
-    copy.__cause__ = error.__cause__
-    return copy

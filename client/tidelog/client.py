@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakSet
 
-from tidelog._channels import Channels
+from tidelog._asking import first_contact
+from tidelog._channels import Broker, Channels, Dial
 from tidelog._metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.admin import Admin
@@ -20,26 +21,26 @@ from tidelog.reader import End, Reader, Start
 def connect(
     addresses: str | Sequence[str], *, options: ClientOptions | None = None, **settings: Any
 ) -> Client:
-    """A client of the cluster that one of `addresses` (``host:port``) belongs to.
+    """A client of the cluster that one of `addresses` belongs to.
 
-    Use it with ``async with``, or await it and close it. It raises `Unavailable` when no
-    broker answers within `connect_timeout_s`, naming each address and why it was not it.
-    `settings` are fields of `ClientOptions`, instead of `options`.
+    They are given as ``"a:9210,b:9210,c:9210"`` or as a sequence. One that answers is
+    enough: the client learns of the cluster's other brokers from it. Use the client with
+    ``async with``, or await it and close it. It raises `Unavailable` when no broker answers
+    within `connect_timeout_s`, naming each address and why it was not it. `settings` are
+    fields of `ClientOptions`, instead of `options`.
     """
     if options is not None and settings:
         raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
     chosen = options or ClientOptions(**settings)
-    return Client([addresses] if isinstance(addresses, str) else list(addresses), chosen)
+    return Client(addresses, chosen)
 
 
 class Client(Admin):
     """A connection to a cluster; see `connect`. All of it belongs to one event loop."""
 
-    def __init__(
-        self, addresses: Sequence[str], options: ClientOptions, rng: random.Random | None = None
-    ) -> None:
-        rng = rng or random.Random()
-        channels = Channels(addresses, request_timeout_s=options.request_timeout_s)
+    def __init__(self, addresses: str | Sequence[str], options: ClientOptions, dial: Dial = Broker) -> None:
+        rng = random.Random()
+        channels = Channels(addresses, request_timeout_s=options.request_timeout_s, dial=dial)
         metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
         super().__init__(channels, metadata, options, rng)
         self._producers: WeakSet[Producer] = WeakSet()
@@ -113,7 +114,9 @@ class Client(Admin):
         """Connects; ``async with`` and ``await`` do it."""
         if not self._connected:
             try:
-                await self._channels.connect(self._options.connect_timeout_s, self._options.retry, self._rng)
+                seeds = [self._channels.broker(address) for address in self._channels.bootstrap]
+                timeout_s, policy = self._options.connect_timeout_s, self._options.retry
+                self._channels.prefer(await first_contact(seeds, timeout_s, policy, self._rng))
             except BaseException:
                 await self._channels.close()
                 raise

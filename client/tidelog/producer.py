@@ -34,9 +34,10 @@ from tidelog._gathering import Gathering, Gatherings
 from tidelog._metadata import Metadata
 from tidelog._options import ProducerOptions
 from tidelog._partitioner import StickyPartition, partition_of
-from tidelog._sender import Sender, own_copy
+from tidelog._sender import Sender
 from tidelog._splitting import split
 from tidelog._timestamps import as_us
+from tidelog._unfinished import own_copy
 from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
 from tidelog.model import Receipt
 from tidelog.records.limits import RECORDS_PER_BATCH_MAX
@@ -79,7 +80,7 @@ class Producer:
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""
         return (
-            f"<Producer {self.stream} unfinished={self._sender.unfinished} "
+            f"<Producer {self.stream} unfinished={len(self._sender.unfinished)} "
             f"buffered={self._budget.used}/{self._budget.bytes_max}{state}>"
         )
 
@@ -286,7 +287,7 @@ class Producer:
         """
         self._check_started()
         self._gatherings.seal_all()
-        await self._sender.finished()
+        await self._sender.unfinished.all_finished()
 
     # --- from records to batches
 

@@ -100,6 +100,16 @@ def test_an_indefinite_error_is_repeated_with_the_same_sequences(numbers: Number
     assert [(lane.take(), batch.base_sequence) for batch in batches] == [(batches[0], 0), (batches[1], 3)]
 
 
+@pytest.mark.parametrize("identity", [ID, ANONYMOUS], ids=["idempotent", "plain"])
+def test_what_ends_a_call_definitely_leaves_what_was_written_in_doubt(
+    numbers: Numbers, identity: Identity
+) -> None:
+    lane, batches = lane_with(numbers, 2, identity)
+    failed = lane.broken({batches[0].number}, errors.ResourceExhausted("too many partitions in one call"))
+    failed += lane.expire(1e9)
+    assert [failure.error.definite for failure in failed] == [False, True]
+
+
 def test_without_idempotence_what_was_written_fails_and_what_was_not_goes_again(numbers: Numbers) -> None:
     lane, batches = lane_with(numbers, 2, ANONYMOUS)
     lost = errors.ConnectionLost("gone")

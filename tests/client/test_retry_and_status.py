@@ -9,7 +9,7 @@ import pytest
 import tidelog
 from support.fake_broker import FakeBroker
 from tidelog import ClientOptions, RetryPolicy, errors
-from tidelog._retry import retrying
+from tidelog._retry import may_repeat, of_a_leader, retrying
 from tidelog._status import error_from_message
 from tidelog.client import Client
 from tidelog.errors import TidelogError
@@ -76,6 +76,26 @@ def test_delays_grow_have_jitter_and_respect_the_brokers_hint() -> None:
     )
     assert max(delays) <= 0.1
     assert policy.delay_s(1, rng, hint_ms=500) == 0.5
+
+
+def test_a_leader_is_looked_for_often_and_then_with_patience() -> None:
+    policy, rng = RetryPolicy(first_delay_ms=10, delay_ms_max=1000), random.Random(3)
+    moved = errors.NotLeader("moved", retry_after_ms=500)
+    early = [policy.pause_s(moved, attempt, rng) for attempt in range(1, 101)]
+    assert max(early) <= 0.05
+    assert policy.pause_s(moved, 110, rng) >= 0.5
+    assert policy.pause_s(errors.Unavailable("new", retry_after_ms=80), 1, rng) >= 0.08
+    few = errors.NotEnoughReplicas("1 of 2")
+    assert policy.pause_s(few, 20, rng) >= 0.5
+
+
+def test_a_failed_disk_and_an_image_that_is_behind_are_one_brokers_matter() -> None:
+    assert may_repeat(errors.StorageFailed("fsync"), repeat_indefinite=True)
+    assert not may_repeat(errors.StorageFailed("fsync"), repeat_indefinite=False)
+    behind = of_a_leader(errors.StreamNotFound("who?"), "s/0")
+    assert (behind.retriable, behind.definite) == (True, True)
+    full = errors.DiskFull("full")
+    assert of_a_leader(full, "s/0") is full
 
 
 def test_an_unknown_code_in_a_stream_keeps_the_brokers_two_answers() -> None:

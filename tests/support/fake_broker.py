@@ -12,8 +12,8 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -152,10 +152,17 @@ class FakeBroker:
         """Every Produce request, in order of arrival."""
         self.calls: dict[str, int] = {}
         self.fetch_script: deque[Any] = deque()
-        """Functions from a FetchResponse to the one to send instead (or an exception to raise)."""
+        """Functions from a FetchResponse to the one to send instead (or an exception to raise, or
+        `Silence`)."""
         self.fetches: list[log_pb2.FetchRequest] = []
         self.unary_script: deque[errors.TidelogError | grpc.StatusCode | None] = deque()
         self.next_producer_id = 1000
+        self.version = 0
+        """Of its view of the metadata."""
+        self.more_listeners: list[Listener] = []
+        """In front of the one that it listens at."""
+        self.offsets_refused: errors.TidelogError | None = None
+        """What Offsets answers for each partition."""
         self.window = WINDOW
         self._server: grpc.aio.Server | None = None
         self._port = 0
@@ -174,6 +181,7 @@ class FakeBroker:
                 ("grpc.max_receive_message_length", size),
                 ("grpc.max_send_message_length", size),
                 ("grpc.so_reuseport", 0),
+                ("grpc.http2.max_ping_strikes", 0),
             ]
         )
         log_pb2_grpc.add_LogServicer_to_server(_Log(self), self._server)
@@ -209,25 +217,29 @@ class FakeBroker:
             peer.logs[stream_id] = logs
         return logs
 
-    def lead(self, name: str, partition: int, broker_id: int | None) -> None:
-        """From now on metadata says that `broker_id` leads the partition."""
-        for peer in self.peers:
+    def lead(
+        self, name: str, partition: int, broker_id: int | None, seen_by: Sequence[FakeBroker] | None = None
+    ) -> None:
+        """From now on metadata says that `broker_id` leads the partition: on all peers, or on some."""
+        for peer in self.peers if seen_by is None else seen_by:
             stream = peer.streams[name]
             parts = list(stream.partitions)
-            parts[partition] = PartitionDescription(partition, broker_id, 2, 0, (0, 1), (0, 1))
-            peer.streams[name] = StreamDescription(
-                name, stream.stream_id, stream.config, stream.version, 0, tuple(parts)
-            )
+            epoch = parts[partition].leader_epoch + 1
+            parts[partition] = PartitionDescription(partition, broker_id, epoch, 0, (0, 1), (0, 1))
+            peer.streams[name] = replace(stream, partitions=tuple(parts))
+            peer.version += 1
+            peer.logs[stream.stream_id][partition].epoch = epoch
 
     def log(self, stream_id: bytes, partition: int) -> FakeLog:
         """The log, if this broker leads it."""
-        logs = self.logs.get(stream_id)
-        if logs is None:
+        name = next((name for name, one in self.streams.items() if one.stream_id == stream_id), None)
+        if name is None:
             raise errors.StreamNotFound("there is no such stream")
-        name = next(name for name, stream in self.streams.items() if stream.stream_id == stream_id)
-        if self.streams[name].partitions[partition].leader != self.broker_id:
-            raise errors.NotLeader(f"broker {self.broker_id} does not lead {name}/{partition}")
-        return logs[partition]
+        leader = self.streams[name].partitions[partition].leader
+        if leader != self.broker_id:
+            known: dict[str, Any] = {} if leader is None else {"leader": leader}
+            raise errors.NotLeader(f"broker {self.broker_id} does not lead {name}/{partition}", **known)
+        return self.logs[stream_id][partition]
 
     def count(self, call: str) -> None:
         self.calls[call] = self.calls.get(call, 0) + 1
@@ -322,6 +334,8 @@ class _Log(log_pb2_grpc.LogServicer):
 
     def _offsets(self, wanted: log_pb2.FetchPartition) -> log_pb2.PartitionOffsets:
         try:
+            if self._broker.offsets_refused is not None:
+                raise self._broker.offsets_refused
             log = self._broker.log(wanted.stream_id, wanted.partition)
             position = _start(log, wanted)
         except errors.TidelogError as error:
@@ -345,6 +359,8 @@ class _Log(log_pb2_grpc.LogServicer):
                 answer = await answers.get()
                 left -= answer.HasField("end") or answer.HasField("error")
                 change = broker.fetch_script.popleft() if broker.fetch_script else None
+                if isinstance(change, Silence):
+                    await asyncio.Event().wait()
                 if isinstance(change, BaseException):
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "scripted break")
                 yield change(answer) if change is not None else answer
@@ -426,10 +442,12 @@ class _Metadata(metadata_pb2_grpc.MetadataServicer):
         for peer in broker.peers:
             host, port = peer.address.rsplit(":", 1)
             listener = Listener("client", host, int(port))
+            listeners = (*peer.more_listeners, listener)
             brokers.append(
-                wire.broker_to_proto(BrokerDescription(peer.broker_id, bytes(16), bytes(16), (listener,)))
+                wire.broker_to_proto(BrokerDescription(peer.broker_id, bytes(16), bytes(16), listeners))
             )
         return metadata_pb2.ResolveResponse(
+            version=broker.version,
             brokers=brokers,
             streams=[
                 wire.stream_to_proto(broker.streams[name]) for name in request.names if name in broker.streams

@@ -1,0 +1,73 @@
+"""What a client has of a broker in memory, in the place of a gRPC channel: the same calls, no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from tidelog import _channels
+from tidelog.errors import TidelogError
+from tidelog.testing import _status
+from tidelog.testing._brokers import MemoryBroker
+from tidelog.testing._calls import FetchCall, ProduceCall
+from tidelog.testing._faults import call_name
+from tidelog_proto import log_pb2
+
+T = TypeVar("T")
+
+Handlers = Mapping[str, Callable[[Any], Any]]
+"""By the rpc's name; each answers a request or raises a `TidelogError`."""
+
+
+class Connection(_channels.Broker):
+    """The calls to one broker."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.address = broker.address
+        self._broker = broker
+        self.log: Any = _Stub(broker, broker.services.log)
+        self.metadata: Any = _Stub(broker, broker.services.metadata)
+        self.admin: Any = _Stub(broker, broker.services.admin)
+        self.produce: Callable[[], ProduceCall] = lambda: ProduceCall(broker)
+        self.fetch: Callable[[log_pb2.FetchRequest], FetchCall] = lambda request: FetchCall(broker, request)
+
+    @property
+    def connected(self) -> bool:
+        return self._broker.up
+
+    async def close(self) -> None:
+        """Nothing to end: calls are their callers'."""
+
+
+class _Stub:
+    """The unary calls of one service, as generated code has them."""
+
+    def __init__(self, broker: MemoryBroker, handlers: Handlers) -> None:
+        self._broker = broker
+        self._handlers = handlers
+
+    def __getattr__(self, method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def call(request: Any, timeout: float | None = None) -> Any:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._broker.unless_broken(self._answer(method, request))
+            except TimeoutError:
+                raise _status.too_late() from None
+
+        return call
+
+    async def _answer(self, method: str, request: Any) -> Any:
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise _status.unknown_call(method)
+        fault = await self._broker.faults.met(call_name(method))
+        if fault is not None and not fault.landed:
+            raise _status.refused(fault.error)
+        try:
+            answer = handler(request)
+        except TidelogError as error:
+            raise _status.refused(error) from None
+        if fault is not None:
+            raise _status.refused(fault.error)
+        return answer

@@ -1,0 +1,178 @@
+"""The cluster in memory: streams, their logs, and who leads them. No calls, no failures to come.
+
+`_services` answers requests from it, `_cluster` is what tests see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.model import (
+    PartitionDescription,
+    StreamConfig,
+    StreamDescription,
+    id_text,
+)
+from tidelog.placement import BrokerLoad, place
+from tidelog.testing._log import MemoryLog
+
+Change = Callable[[PartitionDescription], PartitionDescription]
+
+
+class State:
+    """What all brokers of one cluster share."""
+
+    def __init__(self, broker_ids: range) -> None:
+        self.cluster_id = uuid.uuid4().bytes
+        self.version = 1
+        """Of the metadata."""
+        self.alive = dict.fromkeys(broker_ids, True)
+        """By broker id, in order."""
+        self.streams: dict[str, StreamDescription] = {}
+        self.next_producer_id = 1
+        self.changed = asyncio.Event()
+        """Set at the next change of anything; a new one stands here then."""
+        self._logs: dict[bytes, list[MemoryLog]] = {}
+
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    # --- streams
+
+    def stream(self, name: str) -> StreamDescription:
+        found = self.streams.get(name)
+        if found is None:
+            raise StreamNotFound(f"there is no stream {name!r}", name=name)
+        return found
+
+    def stream_with_id(self, stream_id: bytes) -> StreamDescription:
+        for stream in self.streams.values():
+            if stream.stream_id == stream_id:
+                return stream
+        raise StreamNotFound(f"there is no stream with id {id_text(stream_id)}")
+
+    def log(self, stream_id: bytes, partition: int) -> MemoryLog:
+        return self._logs[stream_id][partition]
+
+    def create(self, name: str, config: StreamConfig, labels: Mapping[str, str]) -> StreamDescription:
+        stream = StreamDescription(
+            name=name,
+            stream_id=uuid.uuid4().bytes,
+            config=config,
+            version=1,
+            created_us=time.time_ns() // 1000,
+            partitions=(),
+            labels=dict(labels),
+        )
+        self._logs[stream.stream_id] = []
+        return self.grow(stream, config)
+
+    def grow(self, stream: StreamDescription, config: StreamConfig) -> StreamDescription:
+        """Gives the stream a configuration, and the partitions that it lacks."""
+        first = len(stream.partitions)
+        parts = [part for one in self.streams.values() for part in one.partitions]
+        loads = [
+            BrokerLoad(
+                broker_id=broker_id,
+                replicas=sum(broker_id in part.replicas for part in parts),
+                leaders=sum(part.leader == broker_id for part in parts),
+            )
+            for broker_id in self.alive
+        ]
+        placed = place(loads, config.partitions - first, config.replication_factor)
+        logs = self._logs[stream.stream_id]
+        made = []
+        for number, replicas in enumerate(placed, first):
+            logs.append(MemoryLog(stream.stream_id, number))
+            made.append(PartitionDescription(number, None, 0, 0, replicas, replicas))
+        self.put(replace(stream, config=config, partitions=(*stream.partitions, *made)))
+        for number in range(first, config.partitions):
+            self.elect(stream.name, number)
+        return self.stream(stream.name)
+
+    def put(self, stream: StreamDescription) -> None:
+        self.streams[stream.name] = stream
+        self.version += 1
+        self.notify()
+
+    def delete(self, name: str) -> None:
+        stream = self.streams.pop(name)
+        del self._logs[stream.stream_id]
+        self.version += 1
+        self.notify()
+
+    # --- leaders
+
+    def partition(self, name: str, partition: int) -> PartitionDescription:
+        parts = self.stream(name).partitions
+        if not 0 <= partition < len(parts):
+            raise InvalidRequest(f"stream {name} has partitions 0–{len(parts) - 1}, not {partition}")
+        return parts[partition]
+
+    def elect(self, name: str, partition: int, leader: int | None = None) -> int | None:
+        """A new leader in a new epoch: `leader`, or the first of the in-sync replicas that is up.
+
+        Without any the partition has no leader then.
+        """
+        found = self.partition(name, partition)
+        candidates = [broker for broker in found.isr if self.alive[broker]]
+        if leader is not None and leader not in candidates:
+            raise InvalidRequest(
+                f"broker {leader} cannot lead {name}/{partition}; those that are up and in sync: {candidates}"
+            )
+        if leader is None and candidates:
+            leader = candidates[0]
+        epoch = found.leader_epoch + (leader is not None)
+        self._replace(name, partition, lambda part: replace(part, leader=leader, leader_epoch=epoch))
+        return leader
+
+    def depose(self, name: str, partition: int) -> None:
+        """The partition has no leader."""
+        self.partition(name, partition)
+        self._replace(name, partition, lambda part: replace(part, leader=None))
+
+    def stop(self, broker_id: int) -> None:
+        """The broker leaves: others lead what it led, and it is in sync no more."""
+        self.alive[broker_id] = False
+        for name, partition in self._all(lambda part: broker_id in part.isr):
+            found = self.partition(name, partition)
+            others = tuple(broker for broker in found.isr if broker != broker_id)
+            # The last one stays: who else could lead with everything?
+            isr = others or found.isr
+            self._replace(name, partition, lambda part, isr=isr: replace(part, isr=isr))  # type: ignore[misc]
+            if found.leader == broker_id:
+                self.elect(name, partition)
+
+    def start(self, broker_id: int) -> None:
+        """The broker is back, has caught up with everything, and leads what nobody else led."""
+        self.alive[broker_id] = True
+        for name, partition in self._all(lambda part: broker_id in part.replicas):
+            found = self.partition(name, partition)
+            if found.leader is None and broker_id in found.isr:
+                self.elect(name, partition)
+            found = self.partition(name, partition)
+            if broker_id not in found.isr and found.leader is not None:
+                isr = (*found.isr, broker_id)
+                self._replace(name, partition, lambda part, isr=isr: replace(part, isr=isr))  # type: ignore[misc]
+
+    def _all(self, condition: Callable[[PartitionDescription], bool]) -> list[tuple[str, int]]:
+        return [
+            (stream.name, part.partition)
+            for stream in self.streams.values()
+            for part in stream.partitions
+            if condition(part)
+        ]
+
+    def _replace(self, name: str, partition: int, change: Change) -> None:
+        stream = self.stream(name)
+        parts = list(stream.partitions)
+        parts[partition] = replace(
+            change(parts[partition]), partition_epoch=parts[partition].partition_epoch + 1
+        )
+        self.put(replace(stream, partitions=tuple(parts)))

@@ -1,0 +1,57 @@
+"""Errors as gRPC brings them: the client under test must not see a difference."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
+
+from tidelog._status import ERROR_DOMAIN, STATUS_DETAILS_KEY
+from tidelog.errors import ConnectionLost, TidelogError
+
+
+def refused(error: TidelogError) -> grpc.aio.AioRpcError:
+    """What a broker answers instead of a result; for `ConnectionLost`: the connection breaks."""
+    if isinstance(error, ConnectionLost):
+        return broken(error.message)
+    facts = {
+        **error.details,
+        "retriable": str(error.retriable).lower(),
+        "definite": str(error.definite).lower(),
+    }
+    status = status_pb2.Status(code=grpc.StatusCode.ABORTED.value[0], message=error.message)
+    status.details.add().Pack(
+        error_details_pb2.ErrorInfo(reason=error.code, domain=ERROR_DOMAIN, metadata=facts)
+    )
+    if error.retry_after_ms is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(error.retry_after_ms)
+        status.details.add().Pack(retry)
+    trailing = grpc.aio.Metadata((STATUS_DETAILS_KEY, status.SerializeToString()))
+    return _error(grpc.StatusCode.ABORTED, error.message, trailing)
+
+
+def broken(reason: str = "connection reset by peer") -> grpc.aio.AioRpcError:
+    """The connection is gone, and with it every call on it."""
+    return _error(grpc.StatusCode.UNAVAILABLE, reason)
+
+
+def unreachable() -> grpc.aio.AioRpcError:
+    """Nobody listens there."""
+    return _error(grpc.StatusCode.UNAVAILABLE, "failed to connect: connection refused")
+
+
+def too_late() -> grpc.aio.AioRpcError:
+    return _error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+
+def unknown_call(method: str) -> grpc.aio.AioRpcError:
+    return _error(grpc.StatusCode.UNIMPLEMENTED, f"brokers in memory do not know {method}")
+
+
+def _error(
+    code: grpc.StatusCode, text: str, trailing: grpc.aio.Metadata | None = None
+) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        code, grpc.aio.Metadata(), trailing or grpc.aio.Metadata(), details=text, debug_error_string=text
+    )

@@ -1,0 +1,237 @@
+"""What a client may rely on, tried on a real broker and on `tidelog.testing`: neither may differ."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidelog
+import tidelog.testing
+from support.broker import BrokerProcess
+from tidelog import Client, Position, ProducerOptions, errors
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["broker", "memory"])
+async def log(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    if request.param == "broker":
+        async with tidelog.connect(request.getfixturevalue("process").address) as client:
+            yield client
+    else:
+        async with tidelog.testing.cluster(1) as fake, fake.connect() as client:
+            yield client
+
+
+@pytest.fixture
+def name() -> str:
+    return f"s-{uuid.uuid4()}"
+
+
+async def filled(log: Client, name: str, count: int = 10) -> None:
+    """A stream whose record n has the value n, each in a batch of its own."""
+    await log.create_stream(name)
+    async with log.producer(name) as producer:
+        for number in range(count):
+            await producer.send(b"%d" % number)
+
+
+async def test_streams_are_made_once_described_altered_and_deleted(log: Client, name: str) -> None:
+    made = await log.create_stream(name, partitions=2, labels={"team": "blue"})
+    again = await log.create_stream(name, partitions=2)
+    assert (again.stream_id, again.version) == (made.stream_id, made.version)
+    assert [part.partition for part in made.partitions] == [0, 1]
+    assert (made.config.replication_factor, made.config.min_insync_replicas) == (1, 2)
+    with pytest.raises(errors.StreamExists):
+        await log.create_stream(name, partitions=3)
+    with pytest.raises(errors.InvalidRequest):
+        await log.alter_stream(name, partitions=1)
+    altered = await log.alter_stream(name, partitions=4, expected_version=made.version)
+    assert (len(altered.partitions), altered.labels) == (4, {"team": "blue"})
+    with pytest.raises(errors.VersionConflict):
+        await log.alter_stream(name, partitions=5, expected_version=made.version)
+    assert [stream.name for stream in await log.list_streams(f"{name}|x")] == [name]
+    with pytest.raises(errors.StreamNotFound):
+        await log.delete_stream(name, stream_id=bytes(16))
+    assert await log.delete_stream(name) == made.stream_id
+    with pytest.raises(errors.StreamNotFound):
+        await log.describe_stream(name)
+
+
+async def test_what_cannot_be_made_is_refused(log: Client, name: str) -> None:
+    planned = await log.create_stream(name, partitions=3, validate_only=True)
+    assert planned.config.partitions == 3
+    with pytest.raises(errors.StreamNotFound):
+        await log.describe_stream(name)
+    with pytest.raises(errors.InvalidRequest):
+        await log.create_stream(name, replication_factor=2)
+    with pytest.raises(errors.InvalidRequest):
+        await log.list_streams("(")
+
+
+async def test_receipts_say_where_records_are_and_readers_find_them_there(log: Client, name: str) -> None:
+    await log.create_stream(name, partitions=3)
+    async with log.producer(name, compression="zstd") as producer:
+        receipts = [
+            await producer.send(b"%d" % number, key=b"%d" % number, headers={"h": b"x", "none": None})
+            for number in range(20)
+        ]
+    found = {(record.partition, record.offset): record async for record in log.reader(name, follow=False)}
+    assert len(found) == 20
+    for number, receipt in enumerate(receipts):
+        record = found[receipt.partition, receipt.offset]
+        assert (record.value, record.key) == (b"%d" % number, b"%d" % number)
+        assert record.headers == (("h", b"x"), ("none", None))
+        assert (record.leader_epoch, record.append_time_us) == (receipt.leader_epoch, receipt.append_time_us)
+
+
+async def test_offsets_count_on_whatever_the_size_of_batches(log: Client, name: str) -> None:
+    await log.create_stream(name)
+    async with log.producer(name) as producer:
+        sizes = [1, 1000, 3]
+        for size in sizes:
+            [receipt] = await producer.send_batch(pa.table({"value": [b"v"] * size}))
+            assert receipt.last_offset - receipt.offset + 1 == size
+    assert await log.offsets(name) == {0: (0, sum(sizes))}
+    batches = [batch async for batch in log.reader(name, start=500, end=1002).batches(with_offsets=True)]
+    offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(500, 1002))
+
+
+async def test_a_conditional_append_happens_only_at_its_offset(log: Client, name: str) -> None:
+    await log.create_stream(name)
+    async with log.producer(name) as producer:
+        assert (await producer.send(b"a", expected_offset=0)).offset == 0
+        with pytest.raises(errors.UnexpectedOffset) as caught:
+            await producer.send(b"b", expected_offset=0)
+        assert caught.value.definite
+        assert caught.value.details["log_end_offset"] == "1"
+        assert (await producer.send(b"c", expected_offset=1)).offset == 1
+
+
+async def test_a_bad_batch_is_refused_definitely_and_harms_no_other(log: Client, name: str) -> None:
+    await log.create_stream(name)
+    async with log.producer(name, options=ProducerOptions(batch_bytes=4096)) as producer:
+        future = pa.array([1 << 60], pa.timestamp("us", tz="UTC"))
+        bad = pa.table({"value": [b"bad"], "timestamp": future})
+        sends = [producer.send(b"a"), producer.send_batch(bad), producer.send(b"b")]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert isinstance(results[1], errors.InvalidTimestamp)
+        with pytest.raises(errors.BatchTooLarge):
+            await producer.send(bytes(2 << 20))
+    assert sorted([record.value or b"" async for record in log.reader(name, follow=False)]) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [("earliest", 0), ("latest", None), (4, 4), (Position(7), 7), (Position(10), None)],
+    ids=["earliest", "latest", "offset", "position", "end"],
+)
+async def test_reading_begins_where_it_is_told(log: Client, name: str, start: Any, first: int | None) -> None:
+    await filled(log, name)
+    expected = [] if first is None else list(range(first, 10))
+    assert [record.offset async for record in log.reader(name, start=start, follow=False)] == expected
+
+
+async def test_reading_begins_at_a_time(log: Client, name: str) -> None:
+    await log.create_stream(name)
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    async with log.producer(name) as producer:
+        stamps = [begin + timedelta(minutes=minute) for minute in range(5)]
+        times = pa.array(stamps, pa.timestamp("us", tz="UTC"))
+        await producer.send_batch(pa.table({"value": [b"v"] * 5, "timestamp": times}))
+    for minute, first in ((-1, 0), (2, 2), (60, 5)):
+        start = begin + timedelta(minutes=minute)
+        found = [record.offset async for record in log.reader(name, start=start, follow=False)]
+        assert found == list(range(first, 5))
+
+
+async def test_a_reader_that_follows_gets_what_comes_and_ends_at_its_end(log: Client, name: str) -> None:
+    await filled(log, name, 2)
+    reader = log.reader(name, end=4)
+    reading = asyncio.create_task(_all(reader))
+    async with log.producer(name) as producer:
+        for number in range(2, 6):
+            await producer.send(b"%d" % number)
+    assert await reading == [b"0", b"1", b"2", b"3"]
+    position = reader.positions[0]
+    assert position.offset == 4
+    rest = log.reader(name, start=position, follow=False)
+    assert await _all(rest) == [b"4", b"5"]
+
+
+async def test_deleted_records_are_gone_for_every_position_below(log: Client, name: str) -> None:
+    await filled(log, name)
+    assert await log.delete_records(name, 0, 5) == 5
+    assert await log.delete_records(name, 0, 3) == 5
+    assert await log.offsets(name) == {0: (5, 10)}
+    with pytest.raises(errors.InvalidRequest):
+        await log.delete_records(name, 0, 11)
+    with pytest.raises(errors.OffsetOutOfRange) as caught:
+        await anext(log.reader(name, start=Position(2)))
+    assert (caught.value.details["log_start_offset"], caught.value.details["log_end_offset"]) == ("5", "10")
+    again = log.reader(name, start=2, end=10, on_truncated="rewind")
+    assert [record.offset async for record in again] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(("policy", "first"), [("rewind", 6), ("earliest", 0), ("latest", 10)])
+async def test_a_position_that_the_history_contradicts_follows_the_policy(
+    log: Client, name: str, policy: Any, first: int
+) -> None:
+    await filled(log, name)
+    other = Position(6, 1_000_000)
+    with pytest.raises(errors.LogTruncated) as caught:
+        await anext(log.reader(name, start=other))
+    assert caught.value.details["divergence_offset"] == "6"
+    reader = log.reader(name, start=other, end=11, on_truncated=policy)
+    async with log.producer(name) as producer:
+        # Not before the reader stands where its policy has it go on.
+        reading = asyncio.create_task(anext(reader))
+        if policy == "latest":
+            while not reader._progress or reader._progress[0].next_offset != 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        await producer.send(b"10")
+        assert (await reading).offset == first
+    await reader.aclose()
+
+
+async def test_a_position_beyond_the_end_is_out_of_range(log: Client, name: str) -> None:
+    await filled(log, name, 3)
+    with pytest.raises(errors.OffsetOutOfRange):
+        await anext(log.reader(name, start=Position(4)))
+
+
+async def test_another_stream_of_the_same_name_is_another_one(log: Client, name: str) -> None:
+    made = await log.create_stream(name)
+    async with log.producer(name) as producer:
+        await producer.send(b"v")
+        await log.delete_stream(name)
+        await log.create_stream(name)
+        with pytest.raises(errors.StreamNotFound):
+            await producer.send(b"w")
+    with pytest.raises(errors.StreamNotFound):
+        await anext(log.reader(name, stream_id=made.stream_id))
+    assert await log.offsets(name) == {0: (0, 0)}
+
+
+async def test_replicas_and_brokers_are_described(log: Client, name: str) -> None:
+    await filled(log, name, 3)
+    [replica] = await log.describe_replicas(name)
+    assert (replica.leader, replica.high_watermark, replica.log_end_offset) == (True, 3, 3)
+    cluster = await log.describe_cluster()
+    assert [broker.broker_id for broker in cluster.brokers] == [replica.broker_id]
+    assert cluster.controller == replica.broker_id
+
+
+async def _all(reader: tidelog.Reader) -> list[bytes | None]:
+    return [record.value async for record in reader]
