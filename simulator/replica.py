@@ -23,6 +23,7 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.membership import Broker as PlacedBroker
 from tidelog_broker.core.replication.membership import Placement
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
+from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
 from tidelog_broker.storage.log import Appended, AppendItem, PartitionLog
 
 if TYPE_CHECKING:
@@ -163,9 +164,9 @@ class Replica:
 
     def _lead(self, image: ClusterImage) -> None:
         placed = self.placed
-        if placed.unclean_epoch > (self.log.epochs.latest or 0):
-            # Also one in which this broker did not lead, or not for long enough to know of it.
-            self.log.begin_unclean_epoch(placed.unclean_epoch)
+        unclean = epoch_to_mark(self.log, placed.leader_epoch, placed.unclean_epoch)
+        if unclean is not None:
+            self.log.begin_unclean_epoch(unclean)
             self.broker.flush(self)
         role = LeaderPartition(
             self.broker.id,
@@ -350,7 +351,12 @@ class Replica:
 
     def _append(self, role: FollowerPartition, effect: do.Append) -> None:
         try:
-            self.log.replicate(effect.data, leader_epoch=role.leader_epoch, unclean=effect.unclean)
+            self.log.receive(
+                effect.data,
+                leader_epoch=role.leader_epoch,
+                unclean=effect.unclean,
+                save_recovery_point=lambda point: self.broker.store.save_recovery_point(self.log, point),
+            )
         except TidelogError as error:
             self.tell(f"did not take batches: {error}")
             if self.role is role:

@@ -218,6 +218,14 @@ class Settings(BaseSettings):
     sweep_interval_ms: int = Field(
         default=10_000, ge=10, description="How often retention and age rolls are looked at. ms."
     )
+    scrub_bytes_per_second: int = Field(
+        default=4 * MIB,
+        ge=0,
+        description="How fast logs are read to look for rot; 0: never. Bytes per second.",
+    )
+    scrub_interval_ms: int = Field(
+        default=86_400_000, ge=100, description="From the end of one look at all logs to the next. ms."
+    )
     deleted_delay_ms: int = Field(
         default=60_000, ge=0, description="How long a deleted stream's files are kept. ms."
     )

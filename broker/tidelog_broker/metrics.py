@@ -58,6 +58,14 @@ class Metrics:
             buckets=FLUSH_BUCKETS,
             registry=self.registry,
         )
+        self.scrubbed_bytes = Counter(
+            "tidelog_scrub_bytes", "Bytes of logs read to look for rot.", registry=self.registry
+        )
+        self.healed_ranges = Counter(
+            "tidelog_healed_ranges",
+            "Damaged offset ranges put right with what another replica has.",
+            registry=self.registry,
+        )
         self.failed = Gauge(
             "tidelog_storage_failed", "1 after a write or flush failed.", registry=self.registry
         )

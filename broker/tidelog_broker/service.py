@@ -20,7 +20,6 @@ from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
-from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.nats.connection import Connection
@@ -203,18 +202,10 @@ class Service:
                 listeners=tuple(self.listeners),
                 rack=self._settings.rack,
                 starts=starts,
-                lost=self._lost(controller),
+                suspects=self.broker.suspects(),
+                lost=self.broker.lost_replicas(),
             )
         )
-
-    def _lost(self, controller: QuorumController) -> tuple[ReplicaName, ...]:
-        """Replicas without a usable log; that of a partition which has no other stays its own (2c)."""
-        lost = []
-        for key in sorted(self.broker.lost):
-            partition = controller.image.partition(*key)
-            if partition is not None and len(partition.replicas) > 1 and key not in self.broker.uncreated:
-                lost.append(ReplicaName(*key))
-        return tuple(lost)
 
     def _fail(self, error: BaseException) -> None:
         self.broker.fail(error)
@@ -370,4 +361,6 @@ def _limits(settings: Settings) -> BrokerLimits:
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
         catch_up_bytes_per_second=settings.catch_up_bytes_per_second,
+        scrub_bytes_per_second=settings.scrub_bytes_per_second,
+        scrub_interval=settings.scrub_interval_ms / 1000,
     )

@@ -18,6 +18,7 @@ from storage.batches import item
 from support.waiting import until
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.peers.hello import Hello, Identity
@@ -137,6 +138,9 @@ class Node:
         self._cluster = cluster
         self.known_evidence: dict[int, Evidence | None] = {}
         self.lost: list[tuple[bytes, int, str]] = []
+        self.suspects: tuple[Suspect, ...] = ()
+        """What its last start told of, and of which replicas it said that they are lost."""
+        self.lost_replicas: tuple[ReplicaName, ...] = ()
         self.port = 0
         self.cut: set[int] = set()
         """Brokers that it cannot dial."""
@@ -165,7 +169,7 @@ class Node:
 
     # --- its life
 
-    async def start(self) -> None:
+    async def start(self, *, same_boot: bool = True) -> None:
         self.incarnation = next(_runs).to_bytes(16, "big")
         self.broker = Broker(
             self.id,
@@ -177,6 +181,8 @@ class Node:
                 sweep_interval=0.1,
                 deleted_delay=0.0,
                 catch_up_bytes_per_second=self._cluster.catch_up_rate,
+                scrub_bytes_per_second=self._cluster.scrub_rate,
+                scrub_interval=0.1,
             ),
             incarnation=self.incarnation,
         )
@@ -184,7 +190,8 @@ class Node:
         self.listener = PeerListener(self.identity, self._accept)
         await self.listener.start("127.0.0.1", self.port)
         self.port = self.listener.port
-        await self.broker.open_logs(same_boot=True)
+        await self.broker.open_logs(same_boot=same_boot)
+        self.suspects, self.lost_replicas = self.broker.suspects(), self.broker.lost_replicas()
         self._cluster.controller.register(self.id, self.incarnation)
         self.broker.start()
         self.running = True
@@ -208,6 +215,7 @@ class Node:
         await self.listener.stop("killed")
         broker._host.stop()
         await self.links.stop("killed")
+        await broker._stop_caring()
         await broker._follower.stop()
         await broker._maintenance.stop()
         assert broker._maintaining is not None
@@ -253,6 +261,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.controller = ScriptedController()
         self.catch_up_rate = 64 << 20
+        self.scrub_rate = 0
+        """0: nobody looks for rot."""
         self.nodes = {number: Node(number, folder, self) for number in BROKERS}
 
     def __getitem__(self, number: int) -> Node:

@@ -26,6 +26,8 @@ async def test_files_of_a_deleted_stream_stay_until_the_controller_confirms_the_
     cluster.controller.publish(streams=cluster.controller.image.streams.remove(STREAM))
     for node in cluster.nodes.values():
         await until(lambda node=node: bool(set_aside(node)), "its folder is set aside")  # type: ignore[misc]
+    # … and known to be.
+    await cluster[1].broker.applied(cluster.controller.image.version)
     with pytest.raises(Unavailable):
         await cluster[1].broker._maintenance.sweep()
     assert len(set_aside(cluster[1])) == 1

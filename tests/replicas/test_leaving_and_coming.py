@@ -9,6 +9,7 @@ from pathlib import Path
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
 from tidelog.model import Durability
+from tidelog_broker.runtime.appends import Acks
 
 KEY = (STREAM, 0)
 
@@ -89,3 +90,12 @@ async def test_a_log_that_contradicts_what_was_committed_is_set_aside_and_report
     cluster.controller.change(isr=(3,))
     await cluster[2].broker.applied(cluster.controller.image.version)
     assert KEY in cluster[2].broker.lost
+
+    for number in range(4):
+        await appended(cluster[3].append(b"%d" % number, acks=Acks.LEADER))
+    # By command: it is taken away, and given again.
+    cluster.controller.change(replicas=(1, 3))
+    cluster.controller.change(replicas=(1, 2, 3))
+    await until(lambda: 2 in cluster.controller.placed().isr, "another one in its place")
+    assert KEY not in cluster[2].broker.lost
+    assert list(folder_of(cluster, 2).glob(".quarantine-0*"))

@@ -48,7 +48,7 @@ async def request(client: Client, subject: str, value: bytes) -> tuple[int, int]
     async with asyncio.timeout(10):
         while True:
             try:
-                answer = json.loads((await client.request(subject, value, timeout=0.3)).data)
+                answer = json.loads((await client.request(subject, value, timeout=2)).data)
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 continue
             assert "error" not in answer, answer

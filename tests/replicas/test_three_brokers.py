@@ -268,3 +268,30 @@ async def test_a_leader_that_reaches_neither_controller_nor_followers_says_so_an
         await cluster[other].start()
     await appended(cluster[1].append(b"after"))
     await cluster.become_equal()
+
+
+async def test_an_unclean_epoch_in_which_nobody_came_to_lead_is_told_of_by_the_next_leader(
+    cluster: Cluster,
+) -> None:
+    await cluster.start()
+    await cluster.create()
+    for number in range(5):
+        await appended(cluster[1].append(b"%d" % number))
+    await cluster.become_equal()
+    for node in cluster.nodes.values():
+        await node.stop()
+    await cluster.start(3)
+    cluster[3].partition().log.truncate(2, lambda point: None)
+    cluster.controller.change(leader=None, isr=(3,))
+
+    # Elected uncleanly in epoch 2, it restarts before it hears of that, and leads in epoch 3.
+    placed = cluster.controller.placed()
+    assert placed.leader_epoch == 1
+    cluster.controller.change(leader_epoch=2, unclean_epoch=2)
+    cluster.controller.change(leader=3)
+    await cluster.start(1, 2)
+
+    await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "they follow")
+    await cluster.become_equal()
+    assert (cluster.controller.placed().leader_epoch, cluster[1].partition().log.end_offset) == (3, 2)
+    assert not cluster[1].lost

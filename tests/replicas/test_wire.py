@@ -12,6 +12,8 @@ from tidelog_broker.core.replication.messages import (
     Durable,
     Position,
     Progress,
+    RangeHeld,
+    RangeWanted,
     Refusal,
     Refused,
     StartOver,
@@ -25,7 +27,7 @@ NOTHING = memoryview(b"")
 
 @pytest.mark.parametrize("message", [Position(5, 10, 4, 9, 2), Position(1, 0, None, 0, 0), Durable(5, 9, 2)])
 def test_a_followers_words(message: Position | Durable) -> None:
-    assert from_follower(encode(ADDRESS, message)) == (ADDRESS, message)
+    assert from_follower(encode(ADDRESS, message), NOTHING) == (ADDRESS, message)
     with pytest.raises(ProtocolBroken):
         from_leader(encode(ADDRESS, message), NOTHING)
 
@@ -43,7 +45,7 @@ def test_a_followers_words(message: Position | Durable) -> None:
 def test_a_leaders_words(message: Progress | Diverged | StartOver | Refused) -> None:
     assert from_leader(encode(ADDRESS, message), NOTHING) == (ADDRESS, message)
     with pytest.raises(ProtocolBroken):
-        from_follower(encode(ADDRESS, message))
+        from_follower(encode(ADDRESS, message), NOTHING)
 
 
 def test_batches_are_the_payload_and_not_copied() -> None:
@@ -57,11 +59,22 @@ def test_batches_are_the_payload_and_not_copied() -> None:
     assert message.data is data
 
 
+def test_words_of_damaged_ranges_are_said_by_both_ends() -> None:
+    data = memoryview(b"whole batches")
+
+    for read in (from_follower, from_leader):
+        assert read(encode(ADDRESS, RangeWanted(5, 2, 9)), NOTHING) == (ADDRESS, RangeWanted(5, 2, 9))
+        _, held = read(encode(ADDRESS, RangeHeld(5, 2, b"left out")), data)
+        assert isinstance(held, RangeHeld)
+        assert held == RangeHeld(5, 2, data)
+        assert held.data is data
+
+
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_words_are_refused_and_nothing_else_happens(data: bytes) -> None:
-    for read in (from_follower, lambda header: from_leader(header, NOTHING)):
+    for read in (from_follower, from_leader):
         try:
-            address, _ = read(data)
+            address, _ = read(data, NOTHING)
         except ProtocolBroken:
             continue
         assert len(address.stream_id) == 16

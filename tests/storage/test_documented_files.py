@@ -13,6 +13,8 @@ from storage.batches import STREAM_ID, T0, item, records
 from storage.logs import ROOT, Bench
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage import starting_over
+from tidelog_broker.storage.damage_list import save_damage
+from tidelog_broker.storage.scan import DamagedRange
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage-format.md"
 
@@ -41,6 +43,7 @@ def tree() -> dict[str, bytes]:
     bench.log.advance_start(5)
     bench.stop()
     # As a crash leaves it that comes while the log is dropped for an empty one.
+    save_damage(bench.disk, bench.folder, [DamagedRange(7, 10), DamagedRange(13, 16)])
     starting_over.mark(bench.disk, bench.folder, 500)
     return {
         path.removeprefix(f"{bench.folder}/").removeprefix(f"{ROOT}/"): content
@@ -52,6 +55,14 @@ def checked(data: bytes) -> bytes:
     """`data` without the checksum behind it, which holds."""
     assert crc32c(data[:-4]) == int.from_bytes(data[-4:], "little")
     return data[:-4]
+
+
+def test_the_list_of_damaged_ranges_is_as_documented(tree: dict[str, bytes]) -> None:
+    head, entry = layouts("Damaged ranges")
+    content = checked(tree["damaged-ranges"])
+
+    assert head.unpack(content[: head.size]) == (b"TLD1",)
+    assert list(entry.iter_unpack(content[head.size :])) == [(7, 10), (13, 16)]
 
 
 def test_the_identity_is_as_documented(tree: dict[str, bytes]) -> None:

@@ -21,12 +21,14 @@ import structlog
 
 from tidelog.errors import Stopping, StorageFailed, TimedOut
 from tidelog.model import id_text
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.counting import AppendCounter
+from tidelog_broker.runtime.healer import Healer
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, PartitionListener
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
@@ -36,6 +38,7 @@ from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, Repl
 from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
 from tidelog_broker.runtime.samples import broker_samples
+from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import Threads
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore
@@ -71,6 +74,8 @@ class BrokerLimits:
     flush_threads: int = 4
     catch_up_threads: int = 2
     catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
+    scrub_bytes_per_second: int = 4 << 20
+    scrub_interval: float = 86_400.0
 
 
 class Broker:
@@ -145,6 +150,19 @@ class Broker:
         self._maintenance.partitions = self.partitions
         self._host.maintenance = self._maintenance
         self._maintaining: asyncio.Task[None] | None = None
+        self._scrubber: Scrubber | None = None
+        if limits.scrub_bytes_per_second:
+            self._scrubber = Scrubber(
+                self.partitions,
+                threads.scrub,
+                bytes_per_second=limits.scrub_bytes_per_second,
+                interval=limits.scrub_interval,
+                read=self.metrics.scrubbed_bytes.inc,
+            )
+        self._healer: Healer | None = None
+        """None: there are no peers."""
+        self._caring: list[asyncio.Task[None]] = []
+        """For what rots."""
         self._follower = ImageFollower(
             broker_id,
             controller,
@@ -177,6 +195,17 @@ class Broker:
             catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
         )
         self._host.peers, self._host.links = peers, links
+        self._healer = Healer(
+            self.partitions,
+            links,
+            self._rounds,
+            self._flushes,
+            reads=self._threads.catch_up,
+            heals=self._threads.scrub,
+            fail=self.fail,
+            healed=self.metrics.healed_ranges.inc,
+        )
+        links.ranges = self._healer.received
         return links
 
     def _leader_epoch(self, key: tuple[bytes, int]) -> int:
@@ -195,10 +224,21 @@ class Broker:
         """Opens the log of every partition that the image places here; everything read is then on disk."""
         await self._follower.open_logs(same_boot=same_boot)
 
+    def suspects(self) -> tuple[Suspect, ...]:
+        """For the registration, between `open_logs` and `start`: see `ImageFollower.suspects`."""
+        return self._follower.suspects()
+
+    def lost_replicas(self) -> tuple[ReplicaName, ...]:
+        """For the registration, after `open_logs`: see `ImageFollower.lost_replicas`."""
+        return self._follower.lost_replicas()
+
     def start(self) -> None:
         """Begins to lead what the image says, in the epochs that the image says (R10)."""
         self._follower.start()
         self._maintaining = asyncio.create_task(self._maintenance.run())
+        self._caring = [
+            asyncio.create_task(one.run()) for one in (self._scrubber, self._healer) if one is not None
+        ]
         self.ready_reason = None
 
     def session(self, good: bool) -> None:
@@ -240,6 +280,7 @@ class Broker:
             )
             partition.end_role()
         self._host.stop()
+        await self._stop_caring()
         if self._host.links is not None:
             await self._host.links.stop("the broker stops")
         await self._follower.stop()
@@ -251,6 +292,13 @@ class Broker:
         if not self.failed.done():
             await self._close_clean()
         self._threads.shutdown(wait=not self.failed.done())
+
+    async def _stop_caring(self) -> None:
+        for task in self._caring:
+            task.cancel()
+        await asyncio.gather(*self._caring, return_exceptions=True)
+        if self._healer is not None:
+            await self._healer.stop()
 
     async def _others_committed(self) -> None:
         """Waits until followers have what is in flight; the caller has a time limit."""

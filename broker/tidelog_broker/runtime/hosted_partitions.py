@@ -148,6 +148,18 @@ class HostedPartitions:
         written = TimedOut(f"this broker has no replica of {name} any more; the records may be in the log")
         self._take_out(partition, partition.not_leader(), written)
 
+    def forget_lost_elsewhere(self, stream: StreamImage) -> None:
+        """What is lost and was taken away from this broker is lost no more; given again, it is made anew.
+
+        So a reassignment is the command by which a log that was set aside is replaced (2c). Its
+        folder stays.
+        """
+        for key in [key for key in self.lost if key[0] == stream.id]:
+            if self._broker_id not in stream.partitions[key[1]].replicas:
+                del self.lost[key]
+                self.uncreated.discard(key)
+                self.kept.discard(key)
+
     def set_aside(self, partition: Partition, reason: str) -> None:
         """Serves a replica no more whose log contradicts its leader's (R1, 2c)."""
         self.lost[partition.key] = reason

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from tidelog.errors import TidelogError
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.runtime.controller import Controller
@@ -21,9 +22,10 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, placed_on
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica import ReplicaHost
 from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
+from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
 from tidelog_broker.runtime.threads import CREATIONS_MAX, Threads
 from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.store import LogStore, Opened, Wanted
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +79,7 @@ class ImageFollower:
         """Logs that wait for `start`."""
         self._opened_by = ClusterImage()
         """The image that said which."""
+        self._suspects = Suspects()
         self._work: asyncio.Queue[_Change | _Contradiction] = asyncio.Queue()
         """What is not applied yet."""
         self._task: asyncio.Task[None] | None = None
@@ -90,14 +93,18 @@ class ImageFollower:
     # --- at a start and at a stop
 
     async def open_logs(self, *, same_boot: bool) -> None:
-        """Opens the log of every partition that the image places here; everything read is then on disk."""
+        """Opens the log of every partition that the image places here; everything read is then on disk,
+        and so is what the logs cannot vouch for (R6)."""
         image = self._controller.image
         wanted = [want for stream in image.streams.values() for want in placed_on(self._broker_id, stream)]
-        threads = self._threads
-        opened = await self._loop.run_in_executor(
-            threads.housekeeping,
-            lambda: self._store.open_all(wanted, same_boot=same_boot, threads=threads.flush_files),
-        )
+
+        def open_all() -> Opened:
+            found = self._store.open_all(wanted, same_boot=same_boot, threads=self._threads.flush_files)
+            if not same_boot:
+                mark_unflushed(image, found.logs)
+            return found
+
+        opened = await self._loop.run_in_executor(self._threads.housekeeping, open_all)
         self._hosted.strays += opened.strays
         for path in opened.strays:
             log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)
@@ -111,6 +118,21 @@ class ImageFollower:
                 reason=lost.reason,
             )  # fmt: skip
         self._opened, self._opened_by = opened.logs, image
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """For the registration, between `open_logs` and `start`: replicas that may lack what they
+        acknowledged (R6). Their marks go once the image shows this run."""
+        return self._suspects.tell(self._controller.image, self._opened)
+
+    def lost_replicas(self) -> tuple[ReplicaName, ...]:
+        """For the registration: replicas without a usable log; that of a partition which has no
+        other stays its own (2c)."""
+        lost = []
+        for key in sorted(self._hosted.lost):
+            placed = self._controller.image.partition(*key)
+            if placed is not None and len(placed.replicas) > 1 and key not in self._hosted.uncreated:
+                lost.append(ReplicaName(*key))
+        return tuple(lost)
 
     def start(self) -> None:
         """Begins to serve what was opened, as the image of now says, and follows it from here on."""
@@ -176,7 +198,20 @@ class ImageFollower:
                     turn.set_result(None)
             self._waiters = [entry for entry in self._waiters if not entry[1].done()]
 
+    async def _unmark_suspects(self, image: ClusterImage) -> None:
+        """R6: the image says it now, until they are in sync again."""
+        mine = image.brokers.get(self._broker_id)
+        if mine is None or not self._host.is_this_run(mine.incarnation):
+            return
+        for one in self._suspects.take_told():
+            try:
+                await self._loop.run_in_executor(self._threads.housekeeping, one.clear_suspect)
+            except OSError as error:
+                # The next start tells of it again, which costs no more than a catch-up.
+                log.warning("a suspect's mark could not be removed", folder=one.folder, error=str(error))
+
     async def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
+        await self._unmark_suspects(new)
         hosted = self._hosted
         delta = delta_between(old, new)
         for stream in delta.deleted:
@@ -191,6 +226,8 @@ class ImageFollower:
             elif delta.brokers and partition.stream_id in new.streams:
                 # Who may join an ISR, and which run of whom is meant (R4, R10).
                 partition.imaged(new, new.streams[partition.stream_id])
+        for stream in changed.values():
+            hosted.forget_lost_elsewhere(stream)
         again = {key[0]: new.streams[key[0]] for key in hosted.uncreated if key[0] in new.streams}
         await self._create(new, {**again, **changed}.values())
 

@@ -23,6 +23,7 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.membership import Broker as PlacedBroker
 from tidelog_broker.core.replication.membership import Placement
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
+from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
 from tidelog_broker.storage.log import PartitionLog
 
 log = structlog.get_logger(__name__)
@@ -62,6 +63,9 @@ class ReplicaHost(Protocol):
         """Does `work`, which brings about `size` bytes, in the lane of all writes."""
 
     def flush(self, replica: Replica) -> None: ...
+
+    def receive(self, replica: Replica, batches: do.Append, leader_epoch: int) -> int:
+        """Blocking; in the lane."""
 
     def truncate(self, replica: Replica, offset: int) -> None:
         """Blocking; in the lane."""
@@ -238,11 +242,13 @@ class Replica:
         self.leader_epoch = epoch
         if leader != self._host.broker_id:
             self._follow(leader, epoch)
-        elif self.placed.unclean and (self.log.epochs.latest or 0) < epoch:
-            # The entry that says so is in the log's history before anything else of the epoch (R5).
-            self._write(lambda: self.log.begin_unclean_epoch(epoch), self._unclean_begun)
-        else:
+            return
+        unclean = epoch_to_mark(self.log, epoch, self.placed.unclean_epoch)
+        if unclean is None:
             self._lead(epoch)
+        else:
+            # The entry that says so is in the log's history before anything else of the epoch (R5).
+            self._write(lambda: self.log.begin_unclean_epoch(unclean), self._unclean_begun)
 
     def _unclean_begun(self, error: Exception | None) -> None:
         if error is None:
@@ -424,14 +430,16 @@ class Replica:
     def _append(self, role: FollowerPartition, effect: do.Append) -> None:
         def work() -> object:
             self.warm = True
-            return self.log.replicate(effect.data, leader_epoch=role.leader_epoch, unclean=effect.unclean)
+            return self._host.receive(self, effect, role.leader_epoch)
 
         def done(error: Exception | None) -> None:
             if error is not None:
                 log.warning("a follower did not take batches", partition=repr(self), error=str(error))
             self._for(role, role.appended if error is None else role.not_appended)
 
-        self._write(work, done, len(effect.data))
+        # An empty log may have to begin anew, with syncs of its own.
+        empty = self.log.end_offset == self.log.start_offset
+        self._write(work, done, None if empty else len(effect.data))
 
     def _cut(
         self,

@@ -19,7 +19,13 @@ import structlog
 from tidelog.errors import TidelogError
 from tidelog_broker.core.replication.effects import SendBatches
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.messages import FromLeader, Refusal, Refused
+from tidelog_broker.core.replication.messages import (
+    FromLeader,
+    RangeHeld,
+    RangeWanted,
+    Refusal,
+    Refused,
+)
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.errors import ProtocolBroken
 from tidelog_broker.runtime.replica import Key, Replica
@@ -95,11 +101,15 @@ class ReplicaFeed:
         if self.connection is not connection:
             return
         try:
-            address, message = from_follower(header)
+            address, message = from_follower(header, payload)
         except ProtocolBroken as error:
             connection.abort(str(error))
             return
         key = (address.stream_id, address.partition)
+        if isinstance(message, RangeWanted | RangeHeld):
+            if self._numbers.get(key) == address.number:
+                self._links.range_came(self, key, connection.peer.broker_id, message)
+            return
         self._numbers[key] = address.number
         self._links.asked(self, key, connection.peer, message)
 
@@ -119,6 +129,15 @@ class ReplicaFeed:
     def answer(self, key: Key, message: FromLeader) -> None:
         if self.connection is not None and key in self._numbers:
             self.connection.send(encode(Address(*key, self._numbers[key]), message))
+
+    def send_range(self, key: Key, message: RangeWanted | RangeHeld) -> bool:
+        """Batches for a damaged range, or the question for them; whether it was sent."""
+        connection, number = self.connection, self._numbers.get(key)
+        if connection is None or number is None or not connection.writable:
+            return False
+        payload = (message.data,) if isinstance(message, RangeHeld) else ()
+        connection.send(encode(Address(*key, number), message), *payload)
+        return True
 
     def send_batches(self, replica: Replica, wanted: SendBatches) -> None:
         role = replica.role

@@ -109,6 +109,15 @@ class Host:
     def flush(self, replica: Replica) -> None:
         self._flushes.request(cast(Partition, replica))
 
+    def receive(self, replica: Replica, batches: do.Append, leader_epoch: int) -> int:
+        one = replica.log
+        return one.receive(
+            batches.data,
+            leader_epoch=leader_epoch,
+            unclean=batches.unclean,
+            save_recovery_point=lambda point: self._store.save_recovery_point(one, point),
+        )
+
     def truncate(self, replica: Replica, offset: int) -> None:
         one = replica.log
         one.truncate(offset, lambda point: self._store.save_recovery_point(one, point))

@@ -17,7 +17,15 @@ from concurrent.futures import Executor
 from typing import Final
 
 from tidelog_broker.core.replication.effects import SendBatches
-from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
+from tidelog_broker.core.replication.messages import (
+    FromFollower,
+    FromLeader,
+    Position,
+    RangeHeld,
+    RangeWanted,
+    Refusal,
+    Refused,
+)
 from tidelog_broker.peers.connection import Connection, Receiver
 from tidelog_broker.peers.errors import WrongPeer
 from tidelog_broker.peers.hello import Hello, Identity, Lane
@@ -69,6 +77,8 @@ class ReplicaLinks:
         """By follower's broker and lane: the newest."""
         self._asked_on: dict[tuple[int, Key], Lane] = {}
         """Where a follower asked last."""
+        self.ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None] = _no_ranges
+        """Told what other replicas say of damaged ranges: replica here, their broker, message."""
         self._ending: set[asyncio.Task[None]] = set()
         self._stopped = False
 
@@ -92,7 +102,9 @@ class ReplicaLinks:
         lane = self._lanes.get(replica.key, Lane.REPLICA)
         up = self.uplinks.get((leader, lane))
         if up is None:
-            up = self.uplinks[leader, lane] = Uplink(leader, lane, self._peers, self._rng)
+            up = self.uplinks[leader, lane] = Uplink(
+                leader, lane, self._peers, self._rng, lambda *said: self.ranges(*said)
+            )
         up.add(replica)
 
     def unfollow(self, replica: Replica, leader: int) -> None:
@@ -191,6 +203,21 @@ class ReplicaLinks:
         else:
             replica.asked(peer.broker_id, peer.incarnation, message)
 
+    def range_came(self, feed: ReplicaFeed, key: Key, broker: int, message: RangeWanted | RangeHeld) -> None:
+        """A follower says something of a damaged range."""
+        connection, replica = feed.connection, self._replicas.get(key)
+        if connection is None or self.feeds.get((broker, connection.lane)) is not feed or replica is None:
+            return
+        self.ranges(replica, broker, message)
+
+    def send_range(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
+        """To the replica on `broker`; whether it was sent."""
+        if replica.leads:
+            feed = self._feed_of(replica, broker)
+            return feed is not None and feed.send_range(replica.key, message)
+        up = self.uplinks.get((broker, self._lanes.get(replica.key, Lane.REPLICA)))
+        return up is not None and replica.key in up.replicas and up.send_range(replica, message)
+
     def _is_on_wrong_lane(self, replica: Replica, lane: Lane, position: Position) -> bool:
         if not replica.leads or position.leader_epoch != replica.leader_epoch:
             return False
@@ -220,3 +247,7 @@ class ReplicaLinks:
                 feed = self.feeds.get((broker, lane))
                 if feed is not None:
                     feed.forget(key)
+
+
+def _no_ranges(replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> None:
+    """Nobody heals; whoever asks asks somebody else."""

@@ -7,8 +7,9 @@ Neighbours: `replica_links` has the uplinks, `replica` the followers, `replica_f
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from tidelog_broker.core.replication.messages import FromFollower
+from tidelog_broker.core.replication.messages import FromFollower, RangeHeld, RangeWanted
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.errors import ProtocolBroken
 from tidelog_broker.peers.hello import Lane
@@ -22,7 +23,16 @@ from tidelog_broker.runtime.replica_wire import Address, encode, from_leader
 class Uplink:
     """See the module. The owner of a `peers.Link`."""
 
-    def __init__(self, leader: int, lane: Lane, peers: Peers, rng: random.Random) -> None:
+    def __init__(
+        self,
+        leader: int,
+        lane: Lane,
+        peers: Peers,
+        rng: random.Random,
+        ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None],
+    ) -> None:
+        """`ranges` is told what the leader says of damaged ranges."""
+        self._ranges = ranges
         self._leader = leader
         self._lane = lane
         self._peers = peers
@@ -59,6 +69,15 @@ class Uplink:
         if self.connection is not None:
             self.connection.send(encode(Address(*replica.key, replica.role_number), message))
 
+    def send_range(self, replica: Replica, message: RangeWanted | RangeHeld) -> bool:
+        """Batches for a damaged range, or the question for them; whether it was sent."""
+        connection = self.connection
+        if connection is None or not connection.writable:
+            return False
+        payload = (message.data,) if isinstance(message, RangeHeld) else ()
+        connection.send(encode(Address(*replica.key, replica.role_number), message), *payload)
+        return True
+
     # --- the connection
 
     def address(self) -> tuple[str, int] | None:
@@ -81,7 +100,11 @@ class Uplink:
             connection.abort(str(error))
             return
         replica = self.replicas.get((address.stream_id, address.partition))
-        if replica is not None and replica.role_number == address.number:
+        if replica is None or replica.role_number != address.number:
+            return
+        if isinstance(message, RangeWanted | RangeHeld):
+            self._ranges(replica, self._leader, message)
+        else:
             replica.received(message)
 
     def writable(self, connection: Connection) -> None:

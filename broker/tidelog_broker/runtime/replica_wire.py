@@ -22,6 +22,8 @@ from tidelog_broker.core.replication.messages import (
     FromLeader,
     Position,
     Progress,
+    RangeHeld,
+    RangeWanted,
     Refused,
     StartOver,
 )
@@ -49,9 +51,20 @@ class _BatchesHead(NamedTuple):
     unclean: tuple[EpochMark, ...]
 
 
-_Body: TypeAlias = Position | Durable | _BatchesHead | Progress | Diverged | StartOver | Refused
+class _RangeHead(NamedTuple):
+    """`RangeHeld` without its data, which is the payload."""
 
-_KINDS: Final = (Position, Durable, _BatchesHead, Progress, Diverged, StartOver, Refused)
+    leader_epoch: int
+    start: int
+
+
+_Body: TypeAlias = (
+    Position | Durable | _BatchesHead | Progress | Diverged | StartOver | Refused | RangeWanted | _RangeHead
+)
+
+_KINDS: Final = (
+    Position, Durable, _BatchesHead, Progress, Diverged, StartOver, Refused, RangeWanted, _RangeHead,
+)  # fmt: skip
 """In the order of their numbers on the wire, which never change."""
 
 
@@ -67,9 +80,11 @@ _bodies: tuple[msgspec.msgpack.Decoder[_Body], ...] = tuple(msgspec.msgpack.Deco
 _numbers: dict[type, int] = {kind: number for number, kind in enumerate(_KINDS)}
 
 
-def encode(address: Address, message: FromFollower | FromLeader) -> bytes:
-    """The header; the data of `Batches` is left to whoever sends it as the payload."""
+def encode(address: Address, message: FromFollower | FromLeader | RangeWanted | RangeHeld) -> bytes:
+    """The header; the data of `Batches` and `RangeHeld` is left to whoever sends it as the payload."""
     body: object = message
+    if isinstance(message, RangeHeld):
+        body = _RangeHead(message.leader_epoch, message.start)
     if isinstance(message, Batches):
         body = _BatchesHead(
             message.leader_epoch,
@@ -81,19 +96,25 @@ def encode(address: Address, message: FromFollower | FromLeader) -> bytes:
     return _encoder.encode((_numbers[type(body)], address, body))
 
 
-def from_follower(header: bytes) -> tuple[Address, FromFollower]:
+def from_follower(
+    header: bytes, payload: memoryview
+) -> tuple[Address, FromFollower | RangeWanted | RangeHeld]:
     """Raises `ProtocolBroken`."""
     address, body = _decode(header)
-    if not isinstance(body, Position | Durable):
+    if isinstance(body, _RangeHead):
+        return address, RangeHeld(*body, payload)
+    if not isinstance(body, Position | Durable | RangeWanted):
         raise ProtocolBroken(f"a follower does not say {type(body).__name__}")
     return address, body
 
 
-def from_leader(header: bytes, payload: memoryview) -> tuple[Address, FromLeader]:
+def from_leader(header: bytes, payload: memoryview) -> tuple[Address, FromLeader | RangeWanted | RangeHeld]:
     """Raises `ProtocolBroken`."""
     address, body = _decode(header)
     if isinstance(body, Position | Durable):
         raise ProtocolBroken(f"a leader does not say {type(body).__name__}")
+    if isinstance(body, _RangeHead):
+        return address, RangeHeld(*body, payload)
     if isinstance(body, _BatchesHead):
         epoch, high_watermark, start_offset, offset, unclean = body
         return address, Batches(epoch, high_watermark, start_offset, offset, payload, unclean)

@@ -26,11 +26,14 @@ class Threads:
         """Reads of what is no longer in memory."""
         self.housekeeping = ThreadPoolExecutor(1, "tidelog-housekeeping")
         """Checkpoints, retention, deletion."""
+        self.scrub = ThreadPoolExecutor(1, "tidelog-scrub")
+        """Looks for rot, and heals it."""
         self.creation = ThreadPoolExecutor(CREATIONS_MAX, "tidelog-create")
 
     def shutdown(self, *, wait: bool) -> None:
         """Takes no more work and drops what has not begun; `wait` for what has."""
         for pool in (
-            self.write, self.flush_lead, self.flush_files, self.catch_up, self.housekeeping, self.creation,
+            self.write, self.flush_lead, self.flush_files, self.catch_up, self.housekeeping, self.scrub,
+            self.creation,
         ):  # fmt: skip
             pool.shutdown(wait=wait, cancel_futures=True)

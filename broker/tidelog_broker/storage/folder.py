@@ -6,12 +6,15 @@ Neighbours: `recovery` makes a log of it, `identity` says whose it is.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelog_broker.storage.checkpoint import Partition
+from tidelog_broker.storage.damage_list import FILE_NAME as DAMAGE_FILE
+from tidelog_broker.storage.damage_list import load_damage
 from tidelog_broker.storage.files import Files, OpenFiles
 from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.index_files import INDEX_SUFFIXES
+from tidelog_broker.storage.scan import DamagedRange
 from tidelog_broker.storage.segment import Segment, segment_base
 from tidelog_broker.storage.suspicion import FILE_NAME as SUSPECT_FILE
 
@@ -31,6 +34,8 @@ class Contents:
     segments: list[Segment]
     """Oldest first; sizes from the file system, ends from the next base, so the last one's is open."""
     suspect: bool
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """What earlier runs found."""
 
 
 def check_identity(files: OpenFiles, folder: str, key: Partition) -> None:
@@ -54,7 +59,8 @@ def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offse
         segment.size = files.files.file_size(segment.path)
         if number + 1 < len(segments):
             segment.next_offset, segment.closed = kept[number + 1], True
-    return Contents(segments, SUSPECT_FILE in names)
+    damaged = load_damage(files.files, folder) if DAMAGE_FILE in names else []
+    return Contents(segments, SUSPECT_FILE in names, damaged)
 
 
 def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:

@@ -74,18 +74,21 @@ class GuardSnapshots:
         self._batches = self._bytes = 0
         self.durable_offset = -1
 
-    def rebuild(self, segments: Sequence[Segment], limits: GuardLimits) -> AppendGuard:
-        """The guard at the log's end: the newest snapshot that fits, plus the batches behind it (4.9)."""
+    def rebuild(self, segments: Sequence[Segment], limits: GuardLimits) -> tuple[AppendGuard, bool]:
+        """The guard at the log's end: the newest snapshot that fits, plus the batches behind it (4.9).
+
+        And whether it saw all of these; else it lacks what was damaged.
+        """
         end, first = segments[-1].next_offset, segments[0].base_offset
         guard = load_guard_snapshot(self._files.files, self._folder, limits, at_most=end)
         if guard is None:
             guard = AppendGuard(limits, first)
         before = guard.offset = max(guard.offset, first)
-        replay(guard, segments)
+        whole = replay(guard, segments)
         # A long replay is worth a snapshot, as so many appends would be.
         self._batches = 0 if guard.offset == before else SNAPSHOT_BATCHES // 2
         guard.offset = end
-        return guard
+        return guard, whole
 
 
 def write_guard_snapshot(files: OpenFiles, folder: str, guard: AppendGuard) -> Held:

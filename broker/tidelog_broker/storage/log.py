@@ -1,10 +1,10 @@
 """The log of one partition: batches in segments, with what guards and describes them.
 
-Its reading side is in `log_reading`, its writing side in `log_writing`; here is where it
-begins and where it ends, and what cuts it: retention, truncation, starting over. What
-excludes what is the same for all: appends, rolls and cuts take turns, one flush runs at a
-time beside appends, and any number of readers. `recovery` opens a log after a crash,
-`store` has all of a data directory. Blocking.
+Its reading side is in `log_reading`, its writing side in `log_writing`, the mending of what rotted
+in `log_healing`; here is where it begins and where it ends, and what cuts it: retention,
+truncation, starting over. What excludes what is the same for all: appends, rolls and cuts take
+turns, one flush runs at a time beside appends, and any number of readers. `recovery` opens a
+log after a crash, `store` has all of a data directory. Blocking.
 
 A log knows its end (LEO), its start (LSO) and what is durable. What is committed (HW) is
 the runtime's, which passes it as a limit to reads.
@@ -12,15 +12,17 @@ the runtime's, which passes it as a limit to reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.appending import Appended, AppendItem, LogConfig, Sender, refusal_of
 from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs
-from tidelog_broker.storage.log_writing import WritableLog
+from tidelog_broker.storage.files import Bytes
+from tidelog_broker.storage.log_healing import HealableLog
 from tidelog_broker.storage.reading import Chunk
+from tidelog_broker.storage.replicating import Continuation, OutOfSequence, base_of_first, check_received
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.suspicion import clear_suspicion, write_suspicion
 from tidelog_broker.storage.truncation import Cut, cut_at, cut_files, remove_all
@@ -35,7 +37,7 @@ __all__ = [
 ]
 
 
-class PartitionLog(WritableLog):
+class PartitionLog(HealableLog):
     """See the module. Offsets are of records; sizes are bytes."""
 
     __slots__ = ()
@@ -71,7 +73,8 @@ class PartitionLog(WritableLog):
                 return 0
             for segment in gone:
                 self._unsynced.drop_segment(segment)
-            self.damaged = [d for d in self.damaged if d.end > self.start_offset]
+            with self._lock:
+                self.damaged = [d for d in self.damaged if d.end > self.start_offset]
             kept = self.epochs.forget_below(self.start_offset)
             if kept is not None:
                 self._replace_epochs(kept)
@@ -108,6 +111,7 @@ class PartitionLog(WritableLog):
             return self.end_offset
 
     def _cut(self, cut: Cut) -> None:
+        self._forget_damage(cut.end_offset)
         with self._lock:
             self._tail.begin_history()
             self.segments = cut.kept
@@ -119,7 +123,6 @@ class PartitionLog(WritableLog):
         with self._lock:
             # Once more, for a look for damage that began while what is cut off was still there.
             self._tail.begin_history()
-            self.damaged = [d for d in self.damaged if d.start < cut.end_offset]
             self._snapshots.log_was_cut()
 
     def _sync_rest(self) -> None:
@@ -133,12 +136,61 @@ class PartitionLog(WritableLog):
     def _restart_at(self, offset: int) -> None:
         """Begins an empty log at `offset`; what is left lies below the LSO."""
         old = self.segments
+        self._forget_damage(-1)
         with self._lock:
             self.segments = [old[0].sibling(offset)]
-            self.damaged = []
         remove_all(self._files, self.folder, old)
         # It would speak for records that are gone.
         self._replace_epochs(LeaderEpochs())
+
+    def receive(
+        self,
+        data: Bytes,
+        *,
+        leader_epoch: int,
+        unclean: Sequence[tuple[int, int]] = (),
+        save_recovery_point: Callable[[RecoveryPoint], None],
+    ) -> int:
+        """As `replicate`; into an empty log also the whole batch that holds its start (R11).
+
+        A log start may lie inside a batch, which no replica cuts in two: whoever begins there
+        begins with all of it. The start stays; a crash before the batch is durable leaves an
+        empty log. Raises what `replicate` and `truncate` raise.
+        """
+        start = self.start_offset
+        base = base_of_first(data) if self.end_offset == start else start
+        if base >= start:
+            return self.replicate(data, leader_epoch=leader_epoch, unclean=unclean)
+        with self._syncing, self._writing:
+            self._refuse_failed()
+            received = check_received(
+                data, (self.stream_id, self.partition), Continuation(base, None, leader_epoch)
+            )
+            if received[0].header.next_offset <= start:
+                raise OutOfSequence(f"a leader sent offset {base} where {start} is next")
+            self._begin_anew(base, save_recovery_point)
+            try:
+                return self.replicate(data, leader_epoch=leader_epoch, unclean=unclean)
+            finally:
+                if self.end_offset < start and self._failed is None:
+                    self._begin_anew(start, save_recovery_point)
+
+    def _begin_anew(self, offset: int, save_recovery_point: Callable[[RecoveryPoint], None]) -> None:
+        """An empty log's first batch is to begin at `offset`; the LSO stays as it is."""
+        self.recovery_point = RecoveryPoint(offset, offset, 0)
+        # In front of the files: a recovery point in a segment that is not there tells of loss.
+        save_recovery_point(self.recovery_point)
+        with self._lock:
+            unsynced = self._take_unsynced()
+            self._tail.begin_history()
+            self._guard = None
+            self._snapshots.log_was_cut()
+        unsynced.release()
+        try:
+            self._restart_at(offset)
+        except OSError as error:
+            self._failed = error
+            raise StorageFailure(f"{self.folder}: beginning anew failed half-way ({error})") from error
 
     def restart_at(self, offset: int, save_restart: Callable[[int], None]) -> None:
         """Drops the log and begins an empty one at `offset`, durably (R1, R11).
@@ -162,7 +214,6 @@ class PartitionLog(WritableLog):
                 with self._lock:
                     # Once more, for what readers began while the old files were still there.
                     self._tail.begin_history()
-                    self.damaged = []
                 save_restart(offset)
                 starting_over.unmark(self._files.files, self.folder)
             except OSError as error:
@@ -170,7 +221,7 @@ class PartitionLog(WritableLog):
                 raise StorageFailure(f"{self.folder}: starting over failed half-way ({error})") from error
 
     def _forget_everything(self, offset: int) -> None:
-        with self._lock:
+        with self._damage_saving, self._lock:
             old, unsynced = self.segments, self._take_unsynced()
             self._tail.begin_history()
             self.segments = [old[0].sibling(offset)]

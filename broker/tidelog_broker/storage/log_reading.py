@@ -7,10 +7,14 @@ damage.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from tidelog.errors import DataCorrupt, OffsetOutOfRange
+from tidelog_broker.storage.damage_list import save_damage
+from tidelog_broker.storage.files import OpenFiles
 from tidelog_broker.storage.reading import Chunk, first_at_time, read_chunk
 from tidelog_broker.storage.scan import DamagedRange, scan_segment
 from tidelog_broker.storage.segment import Segment
@@ -20,9 +24,17 @@ from tidelog_broker.storage.tail_cache import LogTail, TailCache
 class ReadableLog:
     """See the module. Offsets are of records; sizes are bytes."""
 
-    __slots__ = ("_lock", "_tail", "damaged", "segments", "start_offset")
+    __slots__ = (
+        "_damage_saving", "_files", "_lock", "_tail", "damaged", "folder", "segments", "start_offset",
+    )  # fmt: skip
 
-    def __init__(self, cache: TailCache, segments: list[Segment], start_offset: int) -> None:
+    def __init__(
+        self, files: OpenFiles, cache: TailCache, folder: str, segments: list[Segment], start_offset: int
+    ) -> None:
+        self._files = files
+        self.folder = folder
+        self._damage_saving = threading.Lock()
+        """Over the list of damage on disk. Taken before `_lock`."""
         self._tail = LogTail(cache)
         self._lock = threading.Lock()
         """Over what readers and a flush take from the writer; held for moments. Taken last."""
@@ -76,6 +88,13 @@ class ReadableLog:
         bytes fail their checks.
         """
         self._refuse_below_start(offset)
+        return self._read(offset, bytes_max, limit, place)
+
+    def read_stored(self, offset: int, bytes_max: int, limit: int) -> Chunk | None:
+        """As `read`, for another replica: what lies below the LSO too, as long as it is there."""
+        return self._read(offset, bytes_max, limit, None)
+
+    def _read(self, offset: int, bytes_max: int, limit: int, place: tuple[int, int] | None) -> Chunk | None:
         if offset >= min(limit, self.end_offset):
             return None
         segments = self.segments
@@ -89,7 +108,7 @@ class ReadableLog:
                 return read_chunk(segment, offset, bytes_max, limit, place)
             except DataCorrupt:
                 # The file is looked through once, so that what is readable behind the damage is found.
-                self._map_damage(segment)
+                self.map_damage(segment)
                 self._refuse_damaged(offset)
                 return read_chunk(segment, offset, bytes_max, limit, None)
         except FileNotFoundError:
@@ -114,15 +133,48 @@ class ReadableLog:
                     damaged_end=damage.end,
                 )
 
-    def _map_damage(self, segment: Segment) -> None:
+    def map_damage(self, segment: Segment) -> bool:
+        """Looks through a whole segment for what cannot be read; whether anything is new, or mended.
+
+        Reads past it are possible from then on, and the next start knows of it. Raises OSError.
+        """
         history = self._tail.history
         found = scan_segment(segment)
-        with self._lock:
-            if history != self._tail.history:
-                return  # The log was cut meanwhile: what was seen is not there any more.
-            others = [d for d in self.damaged if not segment.base_offset <= d.start < segment.next_offset]
-            self.damaged = sorted([*others, *found.damaged])
-            segment.adopt_index(found.index, found.bytes)
+        with self._damage_saving:
+            with self._lock:
+                if history != self._tail.history or segment not in self.segments:
+                    return False  # The log was cut meanwhile: what was seen is not there any more.
+                others = [d for d in self.damaged if not segment.base_offset <= d.start < segment.next_offset]
+                before, self.damaged = self.damaged, sorted([*others, *found.damaged])
+                segment.adopt_index(found.index, found.bytes)
+            if before == self.damaged:
+                return False
+            with contextlib.suppress(OSError):
+                # Then the next start finds it by itself.
+                save_damage(self._files.files, self.folder, self.damaged)
+            return True
+
+    def know_damage(self, ranges: Iterable[DamagedRange]) -> None:
+        """At a start: what earlier runs found and what this one did, as far as it is of this log.
+
+        Raises OSError.
+        """
+        before = self.damaged
+        self.damaged = [one for one in sorted(set(ranges)) if self.start_offset < one.end <= self.end_offset]
+        if self.damaged != before:
+            save_damage(self._files.files, self.folder, self.damaged)
+
+    def _forget_damage(self, end_offset: int) -> None:
+        """Before what lies at `end_offset` and above goes: an entry must not speak for what comes there
+        next. Raises OSError."""
+        with self._damage_saving:
+            with self._lock:
+                # A look for damage that is under way sees what is about to go.
+                self._tail.begin_history()
+                before = self.damaged
+                self.damaged = [damage for damage in before if damage.end <= end_offset]
+            if before != self.damaged:
+                save_damage(self._files.files, self.folder, self.damaged)
 
     def find_time(self, timestamp_us: int, limit: int) -> int | None:
         """The offset of the first record at or after a time, below `limit`; None: none yet (F7)."""

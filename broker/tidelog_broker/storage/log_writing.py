@@ -39,8 +39,8 @@ class WritableLog(ReadableLog):
     __slots__ = (
         "_closed",
         "_failed",
-        "_files",
         "_guard",
+        "_guard_has_gaps",
         "_snapshots",
         "_syncing",
         "_unsynced",
@@ -49,9 +49,9 @@ class WritableLog(ReadableLog):
         "cut_bytes",
         "durable_epoch",
         "epochs",
-        "folder",
         "last_append_us",
         "partition",
+        "recovered",
         "recovery_point",
         "stream_id",
         "suspect",
@@ -70,13 +70,11 @@ class WritableLog(ReadableLog):
         segments: list[Segment],
         start_offset: int = 0,
     ) -> None:
-        super().__init__(cache, segments, start_offset)
-        self._files = files
+        super().__init__(files, cache, folder, segments, start_offset)
         self._syncing = threading.Lock()
         """Held by a flush, and by what must not run beside one. Taken before `_writing`."""
         self._writing = threading.RLock()
         """Held by what changes the log."""
-        self.folder = folder
         self.stream_id = stream_id
         self.partition = partition
         self.config = config
@@ -87,6 +85,8 @@ class WritableLog(ReadableLog):
         """Append time of the last batch; append time never goes back (F7). µs."""
         self._guard: AppendGuard | None = None
         """None: not asked for yet, or the log was cut."""
+        self._guard_has_gaps = False
+        """It lacks what damaged batches said; it is made anew once they are healed."""
         self._snapshots = GuardSnapshots(files, folder)
         self._unsynced = Unsynced(files, folder)
         """Another one with each flush. Changed under `_lock`, or by who holds all before it."""
@@ -98,6 +98,8 @@ class WritableLog(ReadableLog):
         """Everything below is on disk."""
         self.suspect = False
         """A recovery cut a tail in which a valid batch stood behind an invalid one (2b)."""
+        self.recovered = False
+        """It was opened as something else than a clean stop left it."""
         self.cut_bytes = 0
         """Bytes that the last recovery cut off and kept."""
 
@@ -130,7 +132,8 @@ class WritableLog(ReadableLog):
         if guard is None:
             with self._writing:
                 if self._guard is None:
-                    self._guard = self._snapshots.rebuild(self.segments, self.config.guard)
+                    self._guard, whole = self._snapshots.rebuild(self.segments, self.config.guard)
+                    self._guard_has_gaps = not whole
                 guard = self._guard
         return guard
 

@@ -122,31 +122,36 @@ def _first_in_segment(segment: Segment, timestamp_us: int, at_least: int) -> int
     return None
 
 
-def replay(guard: AppendGuard, segments: Iterable[Segment]) -> None:
-    """Brings the append guard up to the end of the log (DESIGN 4.9).
+def replay(guard: AppendGuard, segments: Iterable[Segment]) -> bool:
+    """Brings the append guard up to the end of the log (DESIGN 4.9); whether it saw all of it.
 
     Every batch is verified first: a wrong guard would call new batches repeats. What is
     damaged is stepped over, because nobody can say what it held.
     """
+    whole = True
     for segment in segments:
         if segment.size and segment.next_offset > guard.offset:
             with contextlib.suppress(FileNotFoundError):
-                _replay_segment(guard, segment)
+                whole &= _replay_segment(guard, segment)
+    return whole
 
 
-def _replay_segment(guard: AppendGuard, segment: Segment) -> None:
-    start = 0
+def _replay_segment(guard: AppendGuard, segment: Segment) -> bool:
+    start, whole = 0, True
     if guard.offset > segment.base_offset:
         with contextlib.suppress(DataCorrupt):
             start = segment.locate(guard.offset)
     with segment.opened() as file:
         for found in scan(file, start, segment.size, *segment.key, -1):
-            if isinstance(found, Sound) and found.header.base_offset >= guard.offset:
+            if not isinstance(found, Sound):
+                whole = False
+            elif found.header.base_offset >= guard.offset:
                 header = found.header
                 ids: list[tuple[int, str]] = []
                 if header.has_message_ids:
                     ids = message_ids_of(segment.pread(header.length, found.position), header)
                 guard.record(header, ids)
+    return whole
 
 
 def message_ids_of(batch: Bytes, header: BatchHeader) -> list[tuple[int, str]]:

@@ -80,6 +80,7 @@ def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionL
     active.next_offset = end.log_end_offset
     epochs = _epochs(place, whole=True)
     log = _log(place, contents, epochs, max(log_start_offset, segments[0].base_offset))
+    log.know_damage(log.damaged)
     return log if log.start_offset <= log.end_offset else None
 
 
@@ -159,7 +160,7 @@ def _settle(
     if kept is not None:
         save_epochs(place.files, place.folder, *place.key, kept)
     log = _log(place, contents, kept or epochs, start)
-    log.damaged = [damage for damage in tail.damaged if damage.end > start]
+    log.know_damage([*log.damaged, *tail.damaged])
     log.suspect = log.suspect or tail.suspect
     log.cut_bytes = tail.cut_bytes
     return log
@@ -192,6 +193,7 @@ def _log(place: Place, contents: Contents, epochs: LeaderEpochs, start_offset: i
         start_offset=start_offset,
     )
     log.suspect = contents.suspect
+    log.damaged = contents.damaged
     return log
 
 

@@ -46,6 +46,12 @@ class Continuation(NamedTuple):
     """Of the leader that is followed: no batch is of a later one."""
 
 
+def base_of_first(data: Bytes) -> int:
+    """Where the first batch begins, as it says; raises `DataCorrupt` if there is none."""
+    header, _ = next(_split(memoryview(data), 0))
+    return header.base_offset
+
+
 def check_received(data: Bytes, key: Partition, after: Continuation) -> list[Received]:
     """The batches in `data`; raises `DataCorrupt` for bytes that are none, `OutOfSequence` for others."""
     found: list[Received] = []

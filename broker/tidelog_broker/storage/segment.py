@@ -150,6 +150,13 @@ class Segment:
             self.closed = False
             self.timestamp_max_us = self.last_append_us = self.first_append_us = None
 
+    def replaced(self, size: int) -> None:
+        """Another file has its name, with `size` bytes; who is reading goes on in the old one."""
+        with self._lock:
+            self._files.forget(self.path)
+            self.size = size
+            self.timestamp_max_us = self.last_append_us = self.first_append_us = None
+
     # --- reading
 
     def opened(self) -> AbstractContextManager[File]:

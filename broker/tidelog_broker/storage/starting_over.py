@@ -14,6 +14,7 @@ import struct
 
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage.checkpoint import Partition
+from tidelog_broker.storage.damage_list import save_damage
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, read_file, replace_file
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
@@ -61,6 +62,7 @@ def empty(files: OpenFiles, folder: str, key: Partition) -> None:
             files.files.remove(f"{folder}/{name}")
     remove_guard_snapshots(files, folder, above=-1)
     clear_suspicion(files.files, folder)
+    save_damage(files.files, folder, [])
     save_epochs(files, folder, *key, LeaderEpochs())
     files.files.sync_dir(folder)
 

@@ -168,6 +168,7 @@ class LogStore:
                 log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
             start_known = not any(path.endswith("log-start-offsets") for path in self.checkpoints.unreadable)
             recovered = recover(place, LastRun(point, lso, same_boot, start_known))
+            recovered.recovered = True
             if starting_over.is_marked(self.files.files, folder):
                 self.save_restart(recovered, recovered.start_offset)
                 starting_over.unmark(self.files.files, folder)

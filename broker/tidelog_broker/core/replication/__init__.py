@@ -9,6 +9,8 @@ through `log_view`), streams between brokers, the image, and who performs the ef
 - `membership`     R4: who may join the ISR, who leaves it, for whom the high watermark waits
 - `proposals`      R4: changes of the ISR of which nobody knows yet whether they happened
 - `commit_queue`   R3: appends that wait for the high watermark
+- `unclean_epochs` R6: what a new leader's history has to say of an unclean election
+- `healing`        2c: who has what another replica lost to rot
 - `positions`      R13: whether a reader's position fits the log's history
 - `progress`       what a leader knows of one follower
 - `leading` (its state: `leadership`), `following`: the two ends of a partition; events in, `effects` out

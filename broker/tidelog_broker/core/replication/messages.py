@@ -105,5 +105,25 @@ class Refused(NamedTuple):
     """The refuser's."""
 
 
+class RangeWanted(NamedTuple):
+    """Either end: these offsets are damaged in my log; give me the batches of yours (2c)."""
+
+    leader_epoch: int
+    start: int
+    """A batch begins here."""
+    end: int
+    """The first offset after the range."""
+
+
+class RangeHeld(NamedTuple):
+    """Either end: batches for a `RangeWanted`, perhaps only the first of them."""
+
+    leader_epoch: int
+    start: int
+    """That of the question."""
+    data: bytes | memoryview
+    """Empty: I have them not, or not now."""
+
+
 FromFollower: TypeAlias = Position | Durable
 FromLeader: TypeAlias = Batches | Progress | Diverged | StartOver | Refused

@@ -1,0 +1,63 @@
+"""Replicas that may lack what they acknowledged: marked on disk, told of at registration, then unmarked (R6).
+
+The mark is on the disk before this run counts the kernel's boot as its own, so a start that dies
+half-way leaves it to the next one; and it stays until the image shows the registration that told of
+it. Neighbours: `storage.recovery` marks a log whose cut tail held whole batches, `image_follower`
+opens logs and sees images, `service` registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.model import Durability
+from tidelog_broker.core.metadata.commands import Suspect
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.replication.log_view import last_epoch
+from tidelog_broker.storage.log import PartitionLog
+
+Logs = Mapping[tuple[bytes, int], PartitionLog]
+"""By stream id and partition."""
+
+POWER_LOST = "the machine stopped without a flush; what was acknowledged from the page cache may be gone"
+
+
+def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
+    """Marks the logs of `page-cache` streams that a power loss left; durable when it returns.
+
+    To be called if the kernel was booted since the last start. A log that a clean stop left
+    lacks nothing, and a partition's only replica has nobody to make it good. Raises OSError.
+    """
+    for (stream_id, number), one in logs.items():
+        page_cache = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
+        if one.recovered and page_cache and _has_peers(image, stream_id, number):
+            one.mark_suspect(POWER_LOST)
+
+
+class Suspects:
+    """Those that a start found, until the cluster knows of them."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[bytes, int], PartitionLog] = {}
+        """Those that a registration of this run tells of."""
+
+    def __repr__(self) -> str:
+        return f"<Suspects told={len(self._told)}>"
+
+    def tell(self, image: ClusterImage, logs: Logs) -> tuple[Suspect, ...]:
+        """For the registration of this run; a partition's only replica stays what it is (2b)."""
+        self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect and _has_peers(image, *key)}
+        return tuple(
+            Suspect(*key, leader_epoch=last_epoch(one) or 0, log_end_offset=one.end_offset)
+            for key, one in self._told.items()
+        )
+
+    def take_told(self) -> list[PartitionLog]:
+        """Those whose mark may go, once: the image shows the registration."""
+        told, self._told = self._told, {}
+        return list(told.values())
+
+
+def _has_peers(image: ClusterImage, stream_id: bytes, number: int) -> bool:
+    placed = image.partition(stream_id, number)
+    return placed is not None and len(placed.replicas) > 1

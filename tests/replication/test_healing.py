@@ -1,0 +1,81 @@
+"""2c: who gives batches for another replica's damaged range, and who is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.whole_logs import WholeLog
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.healing import gives, who_has_it
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.membership import Broker, Placement
+from tidelog_broker.core.replication.messages import Position, Progress, RangeWanted
+
+EPOCH = 5
+
+
+def log_of_ten() -> WholeLog:
+    log = WholeLog()
+    log.append([(4, number) for number in range(10)])
+    log.all_durable()
+    return log
+
+
+def leader() -> LeaderPartition:
+    brokers = {broker: Broker(b"run %d" % broker, True) for broker in (1, 2, 3)}
+    placement = Placement((1, 2, 3), (1, 2), 40, 2, brokers)
+    made = LeaderPartition(
+        1, EPOCH, log_of_ten(), fsync=True, high_watermark=10, placement=placement, now_ms=1000
+    )
+    made.begin(1000)
+    return made
+
+
+def follower() -> FollowerPartition:
+    made = FollowerPartition(2, 1, EPOCH, log_of_ten(), fsync=True, high_watermark=10)
+    made.begin()
+    return made
+
+
+def test_a_follower_asks_its_leader_once_its_log_fits() -> None:
+    one = follower()
+    assert who_has_it(one) == []
+
+    one.received(Progress(EPOCH, 10, 0))
+
+    assert who_has_it(one) == [1]
+
+
+def test_a_leader_asks_the_members_of_the_isr_whose_logs_fit() -> None:
+    one = leader()
+    assert who_has_it(one) == []
+
+    for broker in (2, 3):
+        one.position(broker, b"run %d" % broker, Position(EPOCH, 10, 4, 10, 0), 1010)
+
+    assert who_has_it(one) == [2]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        RangeWanted(4, 2, 5),
+        RangeWanted(6, 2, 5),
+        RangeWanted(5, 5, 5),
+        RangeWanted(5, 2, 11),
+        RangeWanted(5, -1, 5),
+    ],
+)
+def test_a_question_of_another_epoch_or_of_what_is_not_there_gets_nothing(wanted: RangeWanted) -> None:
+    assert not gives(leader(), wanted)
+
+
+def test_only_who_is_sure_of_its_log_gives() -> None:
+    wanted, one = RangeWanted(EPOCH, 2, 5), follower()
+    assert gives(leader(), wanted)
+    assert not gives(None, wanted)
+    assert not gives(one, wanted)
+
+    one.received(Progress(EPOCH, 10, 0))
+
+    assert gives(one, wanted)
