@@ -1,7 +1,8 @@
-"""Streams and brokers: what the Admin service offers, with the model's values.
+"""Streams: what the Admin service offers, with the model's values.
 
 Every call goes to whichever broker answers. It is repeated after retriable errors, and
-after indefinite ones only where twice is the same as once.
+after indefinite ones only where twice is the same as once. Neighbour: `cluster_admin` adds
+brokers and replicas.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from tidelog._options import ClientOptions
 from tidelog._retry import retrying
 from tidelog.errors import InvalidRequest
 from tidelog.model import (
-    ClusterDescription,
     Durability,
     NatsAck,
-    ReplicaDescription,
     Retention,
     StreamDescription,
     StreamSettings,
@@ -35,12 +34,9 @@ T = TypeVar("T")
 
 LIST_PAGE_SIZE: Final = 500
 
-LOST_STATES: Final = ("quarantined", "uncreated")
-"""States of a replica without a usable log: it can be neither written nor read."""
-
 
 class Admin:
-    """The administrative half of a client."""
+    """What a client does with streams as a whole."""
 
     def __init__(
         self, channels: Channels, metadata: Metadata, options: ClientOptions, rng: random.Random
@@ -183,26 +179,6 @@ class Admin:
             if not token:
                 return found
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """The brokers, the controller and the voters, as any broker knows them."""
-
-        async def describe(broker: Broker) -> admin_pb2.DescribeClusterResponse:
-            return await broker.admin.DescribeCluster(
-                admin_pb2.DescribeClusterRequest(), timeout=self._options.request_timeout_s
-            )
-
-        return wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
-
-    async def describe_replicas(self, name: str = "") -> list[ReplicaDescription]:
-        """The copies that the answering broker holds: of one stream, or of all."""
-        request = admin_pb2.DescribeReplicasRequest(name=name)
-
-        async def describe(broker: Broker) -> admin_pb2.DescribeReplicasResponse:
-            return await broker.admin.DescribeReplicas(request, timeout=self._options.request_timeout_s)
-
-        answer = await self._call(describe, repeat_indefinite=True)
-        return [wire.replica_from_proto(replica) for replica in answer.replicas]
-
     async def offsets(self, name: str, partitions: Sequence[int] | None = None) -> dict[int, tuple[int, int]]:
         """Log start offset and high watermark, by partition."""
         stream = await self._metadata.refresh(name)
@@ -265,6 +241,7 @@ class Admin:
             repeat_indefinite=repeat_indefinite,
             policy=self._options.retry,
             rng=self._rng,
+            leader=True,
         )
 
     async def _call(self, call: Callable[[Broker], Awaitable[T]], *, repeat_indefinite: bool) -> T:

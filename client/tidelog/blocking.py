@@ -71,6 +71,19 @@ class Client:
     describe_replicas = _blocking(client.Client.describe_replicas)
     offsets = _blocking(client.Client.offsets)
     delete_records = _blocking(client.Client.delete_records)
+    list_reassignments = _blocking(client.Client.list_reassignments)
+    cordon = _blocking(client.Client.cordon)
+    uncordon = _blocking(client.Client.uncordon)
+    drain = _blocking(client.Client.drain)
+    prepare_stop = _blocking(client.Client.prepare_stop)
+    unregister_broker = _blocking(client.Client.unregister_broker)
+    add_voter = _blocking(client.Client.add_voter)
+    remove_voter = _blocking(client.Client.remove_voter)
+    elect_preferred = _blocking(client.Client.elect_preferred)
+    elect_unclean = _blocking(client.Client.elect_unclean)
+    reassign = _blocking(client.Client.reassign)
+    spread = _blocking(client.Client.spread)
+    cancel_reassignment = _blocking(client.Client.cancel_reassignment)
 
     def __repr__(self) -> str:
         return f"<blocking {self.client!r}>"

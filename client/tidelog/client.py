@@ -12,7 +12,7 @@ from tidelog._asking import first_contact
 from tidelog._channels import Broker, Channels, Dial
 from tidelog._metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
-from tidelog.admin import Admin
+from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest
 from tidelog.producer import Producer
 from tidelog.reader import End, Reader, Start
@@ -35,7 +35,7 @@ def connect(
     return Client(addresses, chosen)
 
 
-class Client(Admin):
+class Client(ClusterAdmin):
     """A connection to a cluster; see `connect`. All of it belongs to one event loop."""
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions, dial: Dial = Broker) -> None:

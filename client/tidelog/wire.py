@@ -2,7 +2,7 @@
 
 Requests carry `StreamSettings` (absent fields say nothing), answers a whole
 `StreamConfig`. What arrives is checked for shape here (enum values, identifiers) and for
-sense by `tidelog.model`.
+sense by `tidelog.model`. What a cluster says of its brokers and replicas: `cluster_wire`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from tidelog import errors, model
-from tidelog_proto import admin_pb2, common_pb2, log_pb2
+from tidelog_proto import common_pb2, log_pb2
 
 _T = TypeVar("_T")
 _DURABILITY = {model.Durability.FSYNC: common_pb2.FSYNC, model.Durability.PAGE_CACHE: common_pb2.PAGE_CACHE}
@@ -161,6 +161,9 @@ def partition_to_proto(partition: model.PartitionDescription) -> common_pb2.Part
         partition_epoch=partition.partition_epoch,
         replicas=partition.replicas,
         isr=partition.isr,
+        eligible=partition.eligible,
+        adding=partition.adding,
+        removing=partition.removing,
     )
 
 
@@ -172,6 +175,9 @@ def partition_from_proto(message: common_pb2.PartitionDescription) -> model.Part
         partition_epoch=message.partition_epoch,
         replicas=tuple(message.replicas),
         isr=tuple(message.isr),
+        eligible=tuple(message.eligible),
+        adding=tuple(message.adding),
+        removing=tuple(message.removing),
     )
 
 
@@ -196,70 +202,6 @@ def stream_from_proto(message: common_pb2.StreamDescription) -> model.StreamDesc
         created_us=message.created_us,
         partitions=tuple(partition_from_proto(partition) for partition in message.partitions),
         labels=dict(message.labels),
-    )
-
-
-def cluster_to_proto(cluster: model.ClusterDescription) -> admin_pb2.DescribeClusterResponse:
-    return admin_pb2.DescribeClusterResponse(
-        cluster_id=cluster.cluster_id,
-        metadata_version=cluster.metadata_version,
-        controller=cluster.controller,
-        voters=cluster.voters,
-        brokers=[broker_to_proto(broker) for broker in cluster.brokers],
-        software_version=cluster.software_version,
-        stream_count=cluster.stream_count,
-        partition_count=cluster.partition_count,
-    )
-
-
-def cluster_from_proto(message: admin_pb2.DescribeClusterResponse) -> model.ClusterDescription:
-    return model.ClusterDescription(
-        cluster_id=message.cluster_id,
-        metadata_version=message.metadata_version,
-        controller=message.controller if message.HasField("controller") else None,
-        voters=tuple(message.voters),
-        brokers=tuple(broker_from_proto(broker) for broker in message.brokers),
-        software_version=message.software_version,
-        stream_count=message.stream_count,
-        partition_count=message.partition_count,
-    )
-
-
-def replica_to_proto(replica: model.ReplicaDescription) -> admin_pb2.ReplicaDescription:
-    return admin_pb2.ReplicaDescription(
-        name=replica.name,
-        stream_id=replica.stream_id,
-        partition=replica.partition,
-        broker_id=replica.broker_id,
-        leader=replica.leader,
-        state=replica.state,
-        log_start_offset=replica.log_start_offset,
-        high_watermark=replica.high_watermark,
-        log_end_offset=replica.log_end_offset,
-        durable_offset=replica.durable_offset,
-        bytes=replica.bytes,
-        segments=replica.segments,
-        damaged=[admin_pb2.OffsetRange(start=start, end=end) for start, end in replica.damaged],
-        suspect=replica.suspect,
-    )
-
-
-def replica_from_proto(message: admin_pb2.ReplicaDescription) -> model.ReplicaDescription:
-    return model.ReplicaDescription(
-        name=message.name,
-        stream_id=message.stream_id,
-        partition=message.partition,
-        broker_id=message.broker_id,
-        leader=message.leader,
-        state=message.state,
-        log_start_offset=message.log_start_offset,
-        high_watermark=message.high_watermark,
-        log_end_offset=message.log_end_offset,
-        durable_offset=message.durable_offset,
-        bytes=message.bytes,
-        segments=message.segments,
-        damaged=tuple((span.start, span.end) for span in message.damaged),
-        suspect=message.suspect,
     )
 
 

@@ -322,6 +322,12 @@ class DescribeClusterResponse(_message.Message):
     SOFTWARE_VERSION_FIELD_NUMBER: _builtins.int
     STREAM_COUNT_FIELD_NUMBER: _builtins.int
     PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    STANDINGS_FIELD_NUMBER: _builtins.int
+    UNDER_REPLICATED_COUNT_FIELD_NUMBER: _builtins.int
+    LEADERLESS_COUNT_FIELD_NUMBER: _builtins.int
+    BELOW_MINIMUM_COUNT_FIELD_NUMBER: _builtins.int
+    REASSIGNING_COUNT_FIELD_NUMBER: _builtins.int
+    TROUBLED_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.bytes
     metadata_version: _builtins.int
     controller: _builtins.int
@@ -329,10 +335,24 @@ class DescribeClusterResponse(_message.Message):
     software_version: _builtins.str
     stream_count: _builtins.int
     partition_count: _builtins.int
+    under_replicated_count: _builtins.int
+    """Some replica is not in sync, besides those that a reassignment brings."""
+    leaderless_count: _builtins.int
+    below_minimum_count: _builtins.int
+    """Fewer in sync than the minimum: acks=all is refused."""
+    reassigning_count: _builtins.int
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.BrokerDescription]: ...
+    @_builtins.property
+    def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerStanding]:
+        """One for each broker, in the order of `brokers`."""
+
+    @_builtins.property
+    def troubled(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]:
+        """Under-replicated or without a leader, by name; 1,000 at most."""
+
     def __init__(
         self,
         *,
@@ -344,16 +364,97 @@ class DescribeClusterResponse(_message.Message):
         software_version: _builtins.str = ...,
         stream_count: _builtins.int = ...,
         partition_count: _builtins.int = ...,
+        standings: _abc.Iterable[Global___BrokerStanding] | None = ...,
+        under_replicated_count: _builtins.int = ...,
+        leaderless_count: _builtins.int = ...,
+        below_minimum_count: _builtins.int = ...,
+        reassigning_count: _builtins.int = ...,
+        troubled: _abc.Iterable[Global___PartitionStanding] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "metadata_version", b"metadata_version", "partition_count", b"partition_count", "software_version", b"software_version", "stream_count", b"stream_count", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "below_minimum_count", b"below_minimum_count", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "leaderless_count", b"leaderless_count", "metadata_version", b"metadata_version", "partition_count", b"partition_count", "reassigning_count", b"reassigning_count", "software_version", b"software_version", "standings", b"standings", "stream_count", b"stream_count", "troubled", b"troubled", "under_replicated_count", b"under_replicated_count", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__controller: _TypeAlias = _typing.Literal["controller"]  # noqa: Y015
     _WhichOneofArgType__controller: _TypeAlias = _typing.Literal["_controller", b"_controller"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__controller) -> _WhichOneofReturnType__controller | None: ...
 
 Global___DescribeClusterResponse: _TypeAlias = DescribeClusterResponse  # noqa: Y015
+
+@_typing.final
+class BrokerStanding(_message.Message):
+    """A broker as the metadata has it now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    VOTER_FIELD_NUMBER: _builtins.int
+    VOTE_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    LEADERS_FIELD_NUMBER: _builtins.int
+    OUT_OF_SYNC_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    state: _builtins.str
+    """active, stopping, cordoned, draining or fenced: the weightiest of what it is."""
+    cordoned: _builtins.bool
+    voter: _builtins.bool
+    vote: _builtins.str
+    """What was said by command: wanted, unwanted, or nothing."""
+    replicas: _builtins.int
+    leaders: _builtins.int
+    out_of_sync: _builtins.int
+    """Replicas here that are not in sync."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        state: _builtins.str = ...,
+        cordoned: _builtins.bool = ...,
+        voter: _builtins.bool = ...,
+        vote: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+        leaders: _builtins.int = ...,
+        out_of_sync: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cordoned", b"cordoned", "leaders", b"leaders", "out_of_sync", b"out_of_sync", "replicas", b"replicas", "state", b"state", "vote", b"vote", "voter", b"voter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerStanding: _TypeAlias = BrokerStanding  # noqa: Y015
+
+@_typing.final
+class PartitionStanding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    MIN_INSYNC_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    stream_id: _builtins.bytes
+    min_insync: _builtins.int
+    """How many have to be in sync for acks=all."""
+    @_builtins.property
+    def partition(self) -> _common_pb2.PartitionDescription: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        stream_id: _builtins.bytes = ...,
+        partition: _common_pb2.PartitionDescription | None = ...,
+        min_insync: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_insync", b"min_insync", "name", b"name", "partition", b"partition", "stream_id", b"stream_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionStanding: _TypeAlias = PartitionStanding  # noqa: Y015
 
 @_typing.final
 class DescribeReplicasRequest(_message.Message):
@@ -413,13 +514,18 @@ class ReplicaDescription(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
     SUSPECT_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    IN_SYNC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     stream_id: _builtins.bytes
     partition: _builtins.int
     broker_id: _builtins.int
     leader: _builtins.bool
     state: _builtins.str
-    """online, damaged, quarantined, uncreated (its folder could not be made yet)"""
+    """online, damaged, quarantined, uncreated (its folder could not be made yet); clients add
+    unreachable, of brokers that do not answer
+    """
     log_start_offset: _builtins.int
     high_watermark: _builtins.int
     log_end_offset: _builtins.int
@@ -429,6 +535,12 @@ class ReplicaDescription(_message.Message):
     segments: _builtins.int
     suspect: _builtins.bool
     """Recovery cut a tail that held a valid batch behind an invalid one."""
+    role: _builtins.str
+    """leader, follower, idle (it waits for its role) or lost"""
+    leader_epoch: _builtins.int
+    """Of its role."""
+    in_sync: _builtins.bool
+    """It is in sync, as the metadata here has it."""
     @_builtins.property
     def damaged(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetRange]:
         """Offset ranges that cannot be read (DATA_CORRUPT)."""
@@ -450,10 +562,13 @@ class ReplicaDescription(_message.Message):
         segments: _builtins.int = ...,
         damaged: _abc.Iterable[Global___OffsetRange] | None = ...,
         suspect: _builtins.bool = ...,
+        role: _builtins.str = ...,
+        leader_epoch: _builtins.int = ...,
+        in_sync: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "bytes", b"bytes", "damaged", b"damaged", "durable_offset", b"durable_offset", "high_watermark", b"high_watermark", "leader", b"leader", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "name", b"name", "partition", b"partition", "segments", b"segments", "state", b"state", "stream_id", b"stream_id", "suspect", b"suspect"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "bytes", b"bytes", "damaged", b"damaged", "durable_offset", b"durable_offset", "high_watermark", b"high_watermark", "in_sync", b"in_sync", "leader", b"leader", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "name", b"name", "partition", b"partition", "role", b"role", "segments", b"segments", "state", b"state", "stream_id", b"stream_id", "suspect", b"suspect"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -481,3 +596,619 @@ class OffsetRange(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffsetRange: _TypeAlias = OffsetRange  # noqa: Y015
+
+@_typing.final
+class CordonRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Required, here and below: absent is not broker 0."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___CordonRequest: _TypeAlias = CordonRequest  # noqa: Y015
+
+@_typing.final
+class CordonResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CordonResponse: _TypeAlias = CordonResponse  # noqa: Y015
+
+@_typing.final
+class UncordonRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___UncordonRequest: _TypeAlias = UncordonRequest  # noqa: Y015
+
+@_typing.final
+class UncordonResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UncordonResponse: _TypeAlias = UncordonResponse  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLICAS_LEFT_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    replicas_left: _builtins.int
+    """The broker still holds so many, those included that are on their way."""
+    begun: _builtins.int
+    """Partitions that began to move by this request."""
+    def __init__(
+        self,
+        *,
+        replicas_left: _builtins.int = ...,
+        begun: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "replicas_left", b"replicas_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class PrepareStopRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Absent: the asked broker."""
+    timeout_ms: _builtins.int
+    """How long to wait. Milliseconds; 0: not at all."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___PrepareStopRequest: _TypeAlias = PrepareStopRequest  # noqa: Y015
+
+@_typing.final
+class PrepareStopResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    HINDRANCES_FIELD_NUMBER: _builtins.int
+    HINDRANCE_COUNT_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    """It may stop now."""
+    hindrance_count: _builtins.int
+    @_builtins.property
+    def hindrances(self) -> _containers.RepeatedCompositeFieldContainer[Global___StopHindrance]:
+        """100 at most, those first that block."""
+
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        hindrances: _abc.Iterable[Global___StopHindrance] | None = ...,
+        hindrance_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hindrance_count", b"hindrance_count", "hindrances", b"hindrances", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareStopResponse: _TypeAlias = PrepareStopResponse  # noqa: Y015
+
+@_typing.final
+class StopHindrance(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition: _builtins.int
+    reason: _builtins.str
+    blocks: _builtins.bool
+    """false: waiting would not help."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        blocks: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "name", b"name", "partition", b"partition", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopHindrance: _TypeAlias = StopHindrance  # noqa: Y015
+
+@_typing.final
+class UnregisterBrokerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___UnregisterBrokerRequest: _TypeAlias = UnregisterBrokerRequest  # noqa: Y015
+
+@_typing.final
+class UnregisterBrokerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnregisterBrokerResponse: _TypeAlias = UnregisterBrokerResponse  # noqa: Y015
+
+@_typing.final
+class ElectLeadersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    UNCLEAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of these streams; empty: of all. Preferred leaders, and nothing is lost."""
+
+    @_builtins.property
+    def unclean(self) -> Global___UncleanElection:
+        """Present: only this, and records may be lost."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        unclean: Global___UncleanElection | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["unclean", b"unclean"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "unclean", b"unclean"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectLeadersRequest: _TypeAlias = ElectLeadersRequest  # noqa: Y015
+
+@_typing.final
+class UncleanElection(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition: _builtins.int
+    broker_id: _builtins.int
+    """Who is to lead, with whatever it holds."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition: _builtins.int | None = ...,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_partition", b"_partition", "broker_id", b"broker_id", "name", b"name", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
+    _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
+
+Global___UncleanElection: _TypeAlias = UncleanElection  # noqa: Y015
+
+@_typing.final
+class ElectLeadersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ELECTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def elected(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]: ...
+    def __init__(
+        self,
+        *,
+        elected: _abc.Iterable[Global___PartitionStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected", b"elected"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectLeadersResponse: _TypeAlias = ElectLeadersResponse  # noqa: Y015
+
+@_typing.final
+class ReassignRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """Answer what would begin, and change nothing."""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionTarget]:
+        """These partitions get these replicas."""
+
+    @_builtins.property
+    def spread(self) -> Global___Spread:
+        """Or replicas move to where they lie better, as few as that takes."""
+
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[Global___PartitionTarget] | None = ...,
+        spread: Global___Spread | None = ...,
+        validate_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spread", b"spread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spread", b"spread", "targets", b"targets", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignRequest: _TypeAlias = ReassignRequest  # noqa: Y015
+
+@_typing.final
+class PartitionTarget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition: _builtins.int
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The preferred leader first."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partition", b"partition", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionTarget: _TypeAlias = PartitionTarget  # noqa: Y015
+
+@_typing.final
+class Spread(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    MOVES_MAX_FIELD_NUMBER: _builtins.int
+    moves_max: _builtins.int
+    """At most so many replicas move; absent: as many as it takes."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of these streams; empty: of all."""
+
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Over these brokers; empty: over all that may get replicas."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        brokers: _abc.Iterable[_builtins.int] | None = ...,
+        moves_max: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_moves_max", b"_moves_max", "moves_max", b"moves_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_moves_max", b"_moves_max", "brokers", b"brokers", "moves_max", b"moves_max", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__moves_max: _TypeAlias = _typing.Literal["moves_max"]  # noqa: Y015
+    _WhichOneofArgType__moves_max: _TypeAlias = _typing.Literal["_moves_max", b"_moves_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__moves_max) -> _WhichOneofReturnType__moves_max | None: ...
+
+Global___Spread: _TypeAlias = Spread  # noqa: Y015
+
+@_typing.final
+class ReassignResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def begun(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]:
+        """Partitions that begin to move by this request."""
+
+    def __init__(
+        self,
+        *,
+        begun: _abc.Iterable[Global___PartitionStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignResponse: _TypeAlias = ReassignResponse  # noqa: Y015
+
+@_typing.final
+class ListReassignmentsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of these streams; empty: of all."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReassignmentsRequest: _TypeAlias = ListReassignmentsRequest  # noqa: Y015
+
+@_typing.final
+class ListReassignmentsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReassignmentsResponse: _TypeAlias = ListReassignmentsResponse  # noqa: Y015
+
+@_typing.final
+class CancelReassignmentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionName]:
+        """Empty: all that are on their way."""
+
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[Global___PartitionName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReassignmentRequest: _TypeAlias = CancelReassignmentRequest  # noqa: Y015
+
+@_typing.final
+class PartitionName(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partition: _builtins.int
+    """Absent: every partition of the stream."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partition: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "name", b"name", "partition", b"partition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
+    _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition) -> _WhichOneofReturnType__partition | None: ...
+
+Global___PartitionName: _TypeAlias = PartitionName  # noqa: Y015
+
+@_typing.final
+class CancelReassignmentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cancelled(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]: ...
+    def __init__(
+        self,
+        *,
+        cancelled: _abc.Iterable[Global___PartitionStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelReassignmentResponse: _TypeAlias = CancelReassignmentResponse  # noqa: Y015
+
+@_typing.final
+class AddVoterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___AddVoterRequest: _TypeAlias = AddVoterRequest  # noqa: Y015
+
+@_typing.final
+class AddVoterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddVoterResponse: _TypeAlias = AddVoterResponse  # noqa: Y015
+
+@_typing.final
+class RemoveVoterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+
+Global___RemoveVoterRequest: _TypeAlias = RemoveVoterRequest  # noqa: Y015
+
+@_typing.final
+class RemoveVoterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveVoterResponse: _TypeAlias = RemoveVoterResponse  # noqa: Y015

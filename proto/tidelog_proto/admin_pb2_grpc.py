@@ -69,6 +69,61 @@ class AdminStub:
                 request_serializer=tidelog__proto_dot_admin__pb2.DescribeReplicasRequest.SerializeToString,
                 response_deserializer=tidelog__proto_dot_admin__pb2.DescribeReplicasResponse.FromString,
                 _registered_method=True)
+        self.Cordon = channel.unary_unary(
+                '/tidelog.v1.Admin/Cordon',
+                request_serializer=tidelog__proto_dot_admin__pb2.CordonRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.CordonResponse.FromString,
+                _registered_method=True)
+        self.Uncordon = channel.unary_unary(
+                '/tidelog.v1.Admin/Uncordon',
+                request_serializer=tidelog__proto_dot_admin__pb2.UncordonRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.UncordonResponse.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/tidelog.v1.Admin/Drain',
+                request_serializer=tidelog__proto_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.DrainResponse.FromString,
+                _registered_method=True)
+        self.PrepareStop = channel.unary_unary(
+                '/tidelog.v1.Admin/PrepareStop',
+                request_serializer=tidelog__proto_dot_admin__pb2.PrepareStopRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.PrepareStopResponse.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/tidelog.v1.Admin/UnregisterBroker',
+                request_serializer=tidelog__proto_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/tidelog.v1.Admin/ElectLeaders',
+                request_serializer=tidelog__proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.Reassign = channel.unary_unary(
+                '/tidelog.v1.Admin/Reassign',
+                request_serializer=tidelog__proto_dot_admin__pb2.ReassignRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.ReassignResponse.FromString,
+                _registered_method=True)
+        self.ListReassignments = channel.unary_unary(
+                '/tidelog.v1.Admin/ListReassignments',
+                request_serializer=tidelog__proto_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.ListReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.CancelReassignment = channel.unary_unary(
+                '/tidelog.v1.Admin/CancelReassignment',
+                request_serializer=tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.FromString,
+                _registered_method=True)
+        self.AddVoter = channel.unary_unary(
+                '/tidelog.v1.Admin/AddVoter',
+                request_serializer=tidelog__proto_dot_admin__pb2.AddVoterRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.AddVoterResponse.FromString,
+                _registered_method=True)
+        self.RemoveVoter = channel.unary_unary(
+                '/tidelog.v1.Admin/RemoveVoter',
+                request_serializer=tidelog__proto_dot_admin__pb2.RemoveVoterRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.RemoveVoterResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -112,6 +167,85 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeReplicas(self, request, context):
+        """What the asked broker itself holds; whoever wants all replicas asks every broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cordon(self, request, context):
+        """No new replicas, and no leadership where another can lead; what is there stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Uncordon(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Cordons, and begins to move everything away. Asked again it begins what is left; it
+        is done when no replicas are left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrepareStop(self, request, context):
+        """Answers when the broker can stop without a partition having too few copies in sync,
+        or when the time is over. Of several that ask at once, one after the other is let go.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """A broker is gone for good. Refused while it is alive and holds replicas.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
+        """Leadership back to the preferred leaders; or, of one partition, to a broker that may
+        lack committed records.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reassign(self, request, context):
+        """Begins to move replicas; returns at once. Takes the place of what is on its way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelReassignment(self, request, context):
+        """Back to the replicas from before.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddVoter(self, request, context):
+        """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
+        a vote moves: to a broker that was added, from one that was removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveVoter(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,6 +288,61 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeReplicas,
                     request_deserializer=tidelog__proto_dot_admin__pb2.DescribeReplicasRequest.FromString,
                     response_serializer=tidelog__proto_dot_admin__pb2.DescribeReplicasResponse.SerializeToString,
+            ),
+            'Cordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cordon,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.CordonRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.CordonResponse.SerializeToString,
+            ),
+            'Uncordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Uncordon,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.UncordonRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.UncordonResponse.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.DrainResponse.SerializeToString,
+            ),
+            'PrepareStop': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareStop,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.PrepareStopRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.PrepareStopResponse.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'Reassign': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reassign,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.ReassignRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.ReassignResponse.SerializeToString,
+            ),
+            'ListReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReassignments,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.ListReassignmentsRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
+            ),
+            'CancelReassignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelReassignment,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.SerializeToString,
+            ),
+            'AddVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddVoter,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.AddVoterRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.AddVoterResponse.SerializeToString,
+            ),
+            'RemoveVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveVoter,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.RemoveVoterRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.RemoveVoterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -345,6 +534,303 @@ class Admin:
             '/tidelog.v1.Admin/DescribeReplicas',
             tidelog__proto_dot_admin__pb2.DescribeReplicasRequest.SerializeToString,
             tidelog__proto_dot_admin__pb2.DescribeReplicasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/Cordon',
+            tidelog__proto_dot_admin__pb2.CordonRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.CordonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Uncordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/Uncordon',
+            tidelog__proto_dot_admin__pb2.UncordonRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.UncordonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/Drain',
+            tidelog__proto_dot_admin__pb2.DrainRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareStop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/PrepareStop',
+            tidelog__proto_dot_admin__pb2.PrepareStopRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.PrepareStopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/UnregisterBroker',
+            tidelog__proto_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/ElectLeaders',
+            tidelog__proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reassign(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/Reassign',
+            tidelog__proto_dot_admin__pb2.ReassignRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.ReassignResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/ListReassignments',
+            tidelog__proto_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.ListReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelReassignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/CancelReassignment',
+            tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/AddVoter',
+            tidelog__proto_dot_admin__pb2.AddVoterRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.AddVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/RemoveVoter',
+            tidelog__proto_dot_admin__pb2.RemoveVoterRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.RemoveVoterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,34 @@ class AdminStub:
     ListStreams: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListStreamsRequest, _admin_pb2.ListStreamsResponse]
     DescribeCluster: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeClusterRequest, _admin_pb2.DescribeClusterResponse]
     DescribeReplicas: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeReplicasRequest, _admin_pb2.DescribeReplicasResponse]
+    """What the asked broker itself holds; whoever wants all replicas asks every broker."""
+    Cordon: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CordonRequest, _admin_pb2.CordonResponse]
+    """No new replicas, and no leadership where another can lead; what is there stays."""
+    Uncordon: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UncordonRequest, _admin_pb2.UncordonResponse]
+    Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]
+    """Cordons, and begins to move everything away. Asked again it begins what is left; it
+    is done when no replicas are left.
+    """
+    PrepareStop: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PrepareStopRequest, _admin_pb2.PrepareStopResponse]
+    """Answers when the broker can stop without a partition having too few copies in sync,
+    or when the time is over. Of several that ask at once, one after the other is let go.
+    """
+    UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]
+    """A broker is gone for good. Refused while it is alive and holds replicas."""
+    ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
+    """Leadership back to the preferred leaders; or, of one partition, to a broker that may
+    lack committed records.
+    """
+    Reassign: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReassignRequest, _admin_pb2.ReassignResponse]
+    """Begins to move replicas; returns at once. Takes the place of what is on its way."""
+    ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
+    CancelReassignment: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelReassignmentRequest, _admin_pb2.CancelReassignmentResponse]
+    """Back to the replicas from before."""
+    AddVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddVoterRequest, _admin_pb2.AddVoterResponse]
+    """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
+    a vote moves: to a broker that was added, from one that was removed.
+    """
+    RemoveVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveVoterRequest, _admin_pb2.RemoveVoterResponse]
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -51,6 +79,34 @@ class AdminAsyncStub(AdminStub):
     ListStreams: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListStreamsRequest, _admin_pb2.ListStreamsResponse]  # type: ignore[assignment]
     DescribeCluster: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeClusterRequest, _admin_pb2.DescribeClusterResponse]  # type: ignore[assignment]
     DescribeReplicas: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeReplicasRequest, _admin_pb2.DescribeReplicasResponse]  # type: ignore[assignment]
+    """What the asked broker itself holds; whoever wants all replicas asks every broker."""
+    Cordon: _aio.UnaryUnaryMultiCallable[_admin_pb2.CordonRequest, _admin_pb2.CordonResponse]  # type: ignore[assignment]
+    """No new replicas, and no leadership where another can lead; what is there stays."""
+    Uncordon: _aio.UnaryUnaryMultiCallable[_admin_pb2.UncordonRequest, _admin_pb2.UncordonResponse]  # type: ignore[assignment]
+    Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]  # type: ignore[assignment]
+    """Cordons, and begins to move everything away. Asked again it begins what is left; it
+    is done when no replicas are left.
+    """
+    PrepareStop: _aio.UnaryUnaryMultiCallable[_admin_pb2.PrepareStopRequest, _admin_pb2.PrepareStopResponse]  # type: ignore[assignment]
+    """Answers when the broker can stop without a partition having too few copies in sync,
+    or when the time is over. Of several that ask at once, one after the other is let go.
+    """
+    UnregisterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
+    """A broker is gone for good. Refused while it is alive and holds replicas."""
+    ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
+    """Leadership back to the preferred leaders; or, of one partition, to a broker that may
+    lack committed records.
+    """
+    Reassign: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReassignRequest, _admin_pb2.ReassignResponse]  # type: ignore[assignment]
+    """Begins to move replicas; returns at once. Takes the place of what is on its way."""
+    ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
+    CancelReassignment: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelReassignmentRequest, _admin_pb2.CancelReassignmentResponse]  # type: ignore[assignment]
+    """Back to the replicas from before."""
+    AddVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddVoterRequest, _admin_pb2.AddVoterResponse]  # type: ignore[assignment]
+    """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
+    a vote moves: to a broker that was added, from one that was removed.
+    """
+    RemoveVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveVoterRequest, _admin_pb2.RemoveVoterResponse]  # type: ignore[assignment]
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -101,6 +157,100 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _admin_pb2.DescribeReplicasRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.DescribeReplicasResponse, _abc.Awaitable[_admin_pb2.DescribeReplicasResponse]]: ...
+    ) -> _typing.Union[_admin_pb2.DescribeReplicasResponse, _abc.Awaitable[_admin_pb2.DescribeReplicasResponse]]:
+        """What the asked broker itself holds; whoever wants all replicas asks every broker."""
+
+    @_abc_1.abstractmethod
+    def Cordon(
+        self,
+        request: _admin_pb2.CordonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CordonResponse, _abc.Awaitable[_admin_pb2.CordonResponse]]:
+        """No new replicas, and no leadership where another can lead; what is there stays."""
+
+    @_abc_1.abstractmethod
+    def Uncordon(
+        self,
+        request: _admin_pb2.UncordonRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UncordonResponse, _abc.Awaitable[_admin_pb2.UncordonResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _admin_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DrainResponse, _abc.Awaitable[_admin_pb2.DrainResponse]]:
+        """Cordons, and begins to move everything away. Asked again it begins what is left; it
+        is done when no replicas are left.
+        """
+
+    @_abc_1.abstractmethod
+    def PrepareStop(
+        self,
+        request: _admin_pb2.PrepareStopRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PrepareStopResponse, _abc.Awaitable[_admin_pb2.PrepareStopResponse]]:
+        """Answers when the broker can stop without a partition having too few copies in sync,
+        or when the time is over. Of several that ask at once, one after the other is let go.
+        """
+
+    @_abc_1.abstractmethod
+    def UnregisterBroker(
+        self,
+        request: _admin_pb2.UnregisterBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnregisterBrokerResponse, _abc.Awaitable[_admin_pb2.UnregisterBrokerResponse]]:
+        """A broker is gone for good. Refused while it is alive and holds replicas."""
+
+    @_abc_1.abstractmethod
+    def ElectLeaders(
+        self,
+        request: _admin_pb2.ElectLeadersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ElectLeadersResponse, _abc.Awaitable[_admin_pb2.ElectLeadersResponse]]:
+        """Leadership back to the preferred leaders; or, of one partition, to a broker that may
+        lack committed records.
+        """
+
+    @_abc_1.abstractmethod
+    def Reassign(
+        self,
+        request: _admin_pb2.ReassignRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReassignResponse, _abc.Awaitable[_admin_pb2.ReassignResponse]]:
+        """Begins to move replicas; returns at once. Takes the place of what is on its way."""
+
+    @_abc_1.abstractmethod
+    def ListReassignments(
+        self,
+        request: _admin_pb2.ListReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelReassignment(
+        self,
+        request: _admin_pb2.CancelReassignmentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CancelReassignmentResponse, _abc.Awaitable[_admin_pb2.CancelReassignmentResponse]]:
+        """Back to the replicas from before."""
+
+    @_abc_1.abstractmethod
+    def AddVoter(
+        self,
+        request: _admin_pb2.AddVoterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AddVoterResponse, _abc.Awaitable[_admin_pb2.AddVoterResponse]]:
+        """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
+        a vote moves: to a broker that was added, from one that was removed.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveVoter(
+        self,
+        request: _admin_pb2.RemoveVoterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RemoveVoterResponse, _abc.Awaitable[_admin_pb2.RemoveVoterResponse]]: ...
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -45,7 +45,7 @@ def test_replicas_say_which_is_lost_and_why(broker: BrokerProcess, offline: Call
     assert "leader-epochs" in replicas[LOST]["reason"]
     assert replicas[0]["reason"] is None
     (line,) = [line for line in offline("cluster", "replicas").out.splitlines() if f"two/{LOST}" in line]
-    assert line.split()[2:] == ["lost", "quarantined"]
+    assert line.split()[2:] == ["lost", "no", "quarantined"]
 
 
 def test_a_deleted_stream_leaves_nothing_of_its_lost_partition(broker: BrokerProcess, offline: Call) -> None:

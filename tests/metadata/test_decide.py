@@ -188,6 +188,18 @@ def test_altering_changes_what_is_given_and_grows_partitions_in_place() -> None:
     assert {partition.leader_epoch for partition in after.partitions} == {3}
 
 
+def test_n6_a_stream_that_records_a_subject_does_not_grow_meanwhile() -> None:
+    image = with_stream(solo_cluster(), "orders", StreamSettings(subject="a", partitions=2))
+
+    with pytest.raises(InvalidRequest, match="cannot grow from 2 to 3 meanwhile"):
+        decide.alter_stream(image, "orders", StreamSettings(partitions=3))
+    with pytest.raises(InvalidRequest, match="cannot grow"):
+        decide.alter_stream(image, "orders", StreamSettings(partitions=3, subject="b"))
+    assert decide.alter_stream(
+        with_stream(solo_cluster(), "orders"), "orders", StreamSettings(partitions=3, subject="a")
+    )
+
+
 def test_altering_to_what_is_so_already_changes_nothing() -> None:
     image = with_stream(solo_cluster(), "orders", StreamSettings(subject="a"))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from metadata.samples import applied, identifier, quorum_cluster, registered
-from tidelog.errors import InvalidRequest, Unavailable
+from metadata.samples import applied, created, identifier, quorum_cluster, registered
+from tidelog.errors import InvalidRequest
 from tidelog_broker.core.metadata import quorum_plan
-from tidelog_broker.core.metadata.commands import ChangeBroker, Command, UnregisterBroker
-from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.commands import ChangeBroker, Command, CreateStream, UnregisterBroker
+from tidelog_broker.core.metadata.image import ClusterImage, Vote
 from tidelog_broker.model import Configuration, Voter
 
 
@@ -126,24 +126,104 @@ def test_voters_shrink_one_at_a_time_fenced_ones_first_and_the_leader_last() -> 
     assert found[-1].learners == tuple(map(voter, (0, 1, 2, 3)))
 
 
-def test_a_voter_is_added_by_command_once_it_has_caught_up() -> None:
-    image, begun = cluster(2), voters(0, learners=(1,))
+def said(broker: int, vote: Vote) -> ChangeBroker:
+    return ChangeBroker(broker, vote=vote)
 
-    assert quorum_plan.add_voter(begun, image, 0, {}) is None
-    assert quorum_plan.add_voter(begun, image, 1, {voter(1): True}) == voters(0, 1)
-    with pytest.raises(Unavailable, match="broker 1 has not caught up"):
-        quorum_plan.add_voter(begun, image, 1, {})
+
+def held(*replicas: int) -> CreateStream:
+    return created(1, replicas=replicas)
+
+
+def test_a_vote_that_is_wanted_elsewhere_moves_by_one_more_and_one_fewer() -> None:
+    image = cluster(4, said(3, Vote.WANTED))
+    begun = voters(0, 1, 2, learners=(3,))
+
+    assert steps(begun, image) == []
+    assert [ids(step) for step in steps(begun, image, voter(3))] == [[0, 1, 2, 3], [0, 1, 3]]
+    assert [ids(step) for step in steps(begun, image, voter(3), leader=2)] == [[0, 1, 2, 3], [0, 2, 3]]
+
+
+def test_who_is_wanted_is_promoted_first() -> None:
+    image = cluster(4, said(3, Vote.WANTED))
+
+    found = steps(voters(0, learners=(1, 2, 3)), image, voter(1), voter(2), voter(3))
+
+    assert [ids(step) for step in found] == [[0, 3], [0, 1, 3]]
+
+
+def test_a_vote_that_is_not_wanted_moves_when_another_broker_is_ready() -> None:
+    image = cluster(4, said(1, Vote.UNWANTED))
+    begun = voters(0, 1, 2, learners=(3,))
+
+    assert steps(begun, image) == []
+    assert [ids(step) for step in steps(begun, image, voter(3))] == [[0, 1, 2, 3], [0, 2, 3]]
+    assert [ids(step) for step in steps(begun, image, voter(3), leader=1)] == [[0, 1, 2, 3], [0, 2, 3]]
+
+
+def test_who_is_not_wanted_is_not_promoted() -> None:
+    image = cluster(4, said(1, Vote.UNWANTED))
+
+    found = steps(voters(0, learners=(1, 2, 3)), image, voter(1), voter(2), voter(3))
+
+    assert [ids(step) for step in found] == [[0, 2], [0, 2, 3]]
+
+
+def test_the_vote_of_a_broker_that_was_drained_moves_unasked() -> None:
+    cordoned = ChangeBroker(2, cordoned=True)
+    begun, ready = voters(0, 1, 2, learners=(3,)), voter(3)
+
+    assert steps(begun, cluster(4, held(0, 1, 2), cordoned), ready) == [], "it is not drained yet"
+    found = steps(begun, cluster(4, held(0, 1, 3), cordoned), ready)
+    assert [ids(step) for step in found] == [[0, 1, 2, 3], [0, 1, 3]]
+    assert steps(voters(0, 1, 2), cluster(3, held(0, 1), cordoned)) == [], "nobody could vote instead"
+
+
+def test_all_votes_move_to_the_brokers_that_are_wanted_the_leaders_too() -> None:
+    image = cluster(6, *(said(broker, Vote.WANTED) for broker in (3, 4, 5)))
+    ready = [voter(broker) for broker in (3, 4, 5)]
+
+    found = steps(voters(0, 1, 2, learners=(3, 4, 5)), image, *ready)
+
+    assert ids(found[-1]) == [3, 4, 5]
+    assert {len(step.voters) for step in found} == {3, 4}
+
+
+def test_a_voter_is_added_by_command() -> None:
+    image = cluster(4, said(0, Vote.WANTED))
+
+    assert quorum_plan.add_voter(image, 0, 3) is None
+    assert quorum_plan.add_voter(image, 3, 3) == said(3, Vote.WANTED)
     with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
-        quorum_plan.add_voter(begun, image, 9, {})
-    replaced = cluster(2, registered(0, 2, disk=9))
-    with pytest.raises(Unavailable, match="still votes with the disk it had before"):
-        quorum_plan.add_voter(begun, replaced, 0, {voter(0, 9): True})
+        quorum_plan.add_voter(image, 9, 3)
+    with pytest.raises(InvalidRequest, match=r"\[0\] are to vote already, and 1 shall"):
+        quorum_plan.add_voter(image, 1, 1)
+    with pytest.raises(InvalidRequest, match="broker 1 is cordoned"):
+        quorum_plan.add_voter(cluster(4, ChangeBroker(1, cordoned=True)), 1, 3)
 
 
-def test_a_voter_is_removed_by_command_unless_it_is_the_last() -> None:
-    image = cluster(3)
+def test_a_voter_is_removed_by_command_if_another_could_vote_instead() -> None:
+    image = cluster(4)
+    full = voters(0, 1, 2, learners=(3,))
 
-    assert quorum_plan.remove_voter(voters(0, 1, 2), image, 2) == voters(0, 1, learners=(2,))
-    assert quorum_plan.remove_voter(voters(0, 1, 2), image, 7) is None
-    with pytest.raises(InvalidRequest, match="broker 0 is the only voter"):
+    assert quorum_plan.remove_voter(full, image, 2) == said(2, Vote.UNWANTED)
+    assert quorum_plan.remove_voter(full, image, 3) == said(3, Vote.UNWANTED), "it never will"
+    assert quorum_plan.remove_voter(full, cluster(4, said(2, Vote.UNWANTED)), 2) is None
+    with pytest.raises(InvalidRequest, match="that would leave 2 voters; add a broker first"):
+        quorum_plan.remove_voter(voters(0, 1, 2), image, 2)
+    with pytest.raises(InvalidRequest, match="it is the only voter"):
         quorum_plan.remove_voter(voters(0), image, 0)
+    with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
+        quorum_plan.remove_voter(full, image, 9)
+
+
+def test_what_was_said_of_a_vote_outlives_restarts_and_disks() -> None:
+    image = cluster(2, said(1, Vote.UNWANTED), registered(1, 2, disk=9))
+
+    assert image.brokers[1].vote is Vote.UNWANTED
+
+
+def test_the_only_voter_cannot_go_for_good() -> None:
+    quorum_plan.check_can_go(voters(0, 1, 2), 0)
+    quorum_plan.check_can_go(voters(0), 1)
+    with pytest.raises(InvalidRequest, match="the only one that votes"):
+        quorum_plan.check_can_go(voters(0), 0)

@@ -185,7 +185,7 @@ class Requests:
         return elections.elect_unclean(self.image, found[0].id, found[1], self.broker())
 
     def preferred(self) -> Command | None:
-        changes = elections.preferred(self.image, 5)
+        changes = elections.preferred(self.image, changes_max=5)
         return ChangePartitions(changes) if changes else None
 
     def keep_up(self) -> Command | None:

@@ -183,3 +183,8 @@ def test_a_drain_spreads_over_racks() -> None:
     target = applied(image, [command]).streams[S].partitions[0].target
     assert target[:2] == (0, 1)
     assert target[2] in (3, 4)
+
+
+def test_the_only_broker_cannot_be_drained() -> None:
+    with pytest.raises(InvalidRequest, match="broker 0 is the only one"):
+        reassignment.drain(quorum_cluster(1), 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog import errors, model, wire
+from tidelog import cluster_wire, errors, model, wire
 from tidelog_proto import common_pb2
 
 counts = st.integers(0, (1 << 32) - 1)
@@ -100,17 +100,35 @@ def test_brokers_arrive(broker: model.BrokerDescription) -> None:
         counts,
         st.lists(st.tuples(large, large), max_size=2).map(tuple),
         st.booleans(),
+        texts,
+        counts,
+        st.booleans(),
     )
 )
 def test_replicas_arrive(replica: model.ReplicaDescription) -> None:
-    assert wire.replica_from_proto(wire.replica_to_proto(replica)) == replica
+    assert cluster_wire.replica_from_proto(cluster_wire.replica_to_proto(replica)) == replica
 
 
 @given(st.none() | counts)
 def test_clusters_arrive(controller: int | None) -> None:
-    cluster = model.ClusterDescription(b"c" * 16, 7, controller, (0, 1), (), "0.1", 3, 4)
+    partition = model.PartitionDescription(2, None, 3, 4, (3, 1, 0), (0, 1), (5,), (3,), (0,))
+    cluster = model.ClusterDescription(
+        b"c" * 16, 7, controller, (0, 1), (), "0.1", 3, 4,
+        standings=(
+            model.BrokerStanding(1, "draining", True, True, "wanted", 5, 2, 1),
+            model.BrokerStanding(2, "fenced"),
+        ),
+        under_replicated_count=5, leaderless_count=6, below_minimum_count=7, reassigning_count=8,
+        troubled=(model.PartitionStanding("orders", b"o" * 16, partition, 2),),
+    )  # fmt: skip
 
-    assert wire.cluster_from_proto(wire.cluster_to_proto(cluster)) == cluster
+    assert cluster_wire.cluster_from_proto(cluster_wire.cluster_to_proto(cluster)) == cluster
+
+
+def test_whether_a_broker_may_stop_arrives() -> None:
+    answer = model.StopAnswer(False, (model.StopHindrance("orders", 3, "too few in sync", True),), 9)
+
+    assert cluster_wire.stop_answer_from_proto(cluster_wire.stop_answer_to_proto(answer)) == answer
 
 
 @given(large, st.none() | counts)

@@ -45,7 +45,7 @@ class Duties:
         self._driver = driver
         self.node = driver.node
         self.term = driver.node.term
-        self._voters_wanted = voters_wanted
+        self.voters_wanted = voters_wanted
         self.tip = image
         """The image after every entry of the log."""
         self.images: dict[int, ClusterImage] = {}
@@ -114,7 +114,7 @@ class Duties:
             self.node.configuration,
             self.tip,
             caught_up,
-            self._voters_wanted,
+            self.voters_wanted,
             leader=self.node.me.broker_id,
         )
         if planned is None:

@@ -269,9 +269,10 @@ class QuorumController:
     @property
     def _has_heirs(self) -> bool:
         """Some partition is led here that another member of its ISR could lead."""
-        me = self.me.broker_id
+        me, brokers = self.me.broker_id, self.image.brokers
+        heirs = {broker.id for broker in brokers.values() if broker.may_join and broker.id != me}
         return any(
-            partition.leader == me and any(member != me for member in partition.isr)
+            partition.leader == me and not heirs.isdisjoint(partition.isr)
             for stream in self.image.streams.values()
             for partition in stream.partitions
         )

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tidelog.admin import LOST_STATES
 from tidelog.cli._output import Output, console, facts, print_json, table
 from tidelog.cli._values import UNLIMITED, show_bytes, show_duration_ms, show_time_us
+from tidelog.cluster_admin import LOST_STATES
 from tidelog.model import Retention, StreamConfig, StreamDescription, id_text
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import typer
 
 import tidelog
-from tidelog.admin import LOST_STATES
 from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._output import OUTPUT, Output, console, example, print_json, table
@@ -21,9 +20,11 @@ from tidelog.cli._values import (
     duration_ms,
     size_bytes,
 )
+from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import (
     Durability,
     NatsAck,
+    ReplicaDescription,
     StreamConfig,
     StreamDescription,
     StreamSettings,
@@ -179,12 +180,13 @@ def describe(name: str = NAME, server: str = SERVER, output: Output = OUTPUT) ->
         client: tidelog.Client,
     ) -> tuple[StreamDescription, dict[int, tuple[int, int]], dict[int, str]]:
         stream = await client.describe_stream(name)
-        states = {replica.partition: replica.state for replica in await client.describe_replicas(name)}
+        states = _leaders_states(await client.describe_replicas(name))
         # One that is lost has no offsets, and its refusal must not hide those of the others.
+        away = (*LOST_STATES, UNREACHABLE)
         led = [
             p.partition
             for p in stream.partitions
-            if p.leader is not None and states.get(p.partition) not in LOST_STATES
+            if p.leader is not None and states.get(p.partition) not in away
         ]
         return stream, await client.offsets(name, led), states
 
@@ -263,6 +265,14 @@ def delete(
         print_json({"name": name, "stream_id": id_text(stream_id), "deleted": True})
     else:
         sys.stdout.write(f"deleted {name}\n")
+
+
+def _leaders_states(replicas: Sequence[ReplicaDescription]) -> dict[int, str]:
+    """The state of each partition's leading copy; of one that nobody leads, of some copy."""
+    found: dict[int, str] = {}
+    for replica in sorted(replicas, key=lambda one: (one.leader, one.state != UNREACHABLE)):
+        found[replica.partition] = replica.state
+    return found
 
 
 def _ask(name: str) -> None:

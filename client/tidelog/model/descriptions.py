@@ -47,8 +47,27 @@ class PartitionDescription:
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
-    """Broker ids, the preferred leader first."""
+    """Broker ids, the preferred leader first. While a reassignment is on its way: those that shall be,
+    then those that leave."""
     isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    """Not in sync, yet sure to hold everything committed, while the ISR is below its minimum (R6)."""
+    adding: tuple[int, ...] = ()
+    """Of the replicas: those that a reassignment brings."""
+    removing: tuple[int, ...] = ()
+    """Of the replicas: those that leave when it ends."""
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once a reassignment has ended."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    @property
+    def lagging(self) -> tuple[int, ...]:
+        """Replicas that are not in sync, besides those that a reassignment brings."""
+        return tuple(
+            broker for broker in self.replicas if broker not in self.isr and broker not in self.adding
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,69 @@ class StreamDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerStanding:
+    """What a broker is to its cluster now."""
+
+    broker_id: int
+    state: str
+    """active, stopping, cordoned, draining or fenced: the weightiest of what it is."""
+    cordoned: bool = False
+    voter: bool = False
+    vote: str = ""
+    """What was said by command: wanted, unwanted, or nothing."""
+    replicas: int = 0
+    leaders: int = 0
+    out_of_sync: int = 0
+    """Replicas there that are not in sync."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStanding:
+    """A partition by the name of its stream, and how many of it have to be in sync."""
+
+    name: str
+    stream_id: bytes
+    partition: PartitionDescription
+    min_insync: int
+    """For acks=all."""
+
+    @property
+    def label(self) -> str:
+        """``orders/0``."""
+        return f"{self.name}/{self.partition.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopHindrance:
+    """A partition that the stop of a broker would harm."""
+
+    name: str
+    partition: int
+    reason: str
+    blocks: bool
+    """False: waiting would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAnswer:
+    """Whether a broker may stop."""
+
+    ready: bool
+    hindrances: tuple[StopHindrance, ...]
+    """The first of them, those that block before the others."""
+    hindrance_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAnswer:
+    """How far the drain of a broker has come."""
+
+    replicas_left: int
+    begun: int
+    """Partitions that began to move by this request."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """A cluster and its brokers."""
 
@@ -80,6 +162,16 @@ class ClusterDescription:
     software_version: str
     stream_count: int
     partition_count: int
+    standings: tuple[BrokerStanding, ...] = ()
+    """One for each of `brokers`, in their order."""
+    under_replicated_count: int = 0
+    """Partitions of which some replica is not in sync, besides those that a reassignment brings."""
+    leaderless_count: int = 0
+    below_minimum_count: int = 0
+    """Partitions with fewer in sync than the minimum: acks=all is refused."""
+    reassigning_count: int = 0
+    troubled: tuple[PartitionStanding, ...] = ()
+    """Under-replicated or without a leader, by name; the first 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +184,8 @@ class ReplicaDescription:
     broker_id: int
     leader: bool
     state: str
-    """online, damaged, quarantined, or uncreated (its folder could not be made yet)."""
+    """online, damaged, quarantined, uncreated (its folder could not be made yet), or unreachable (its
+    broker did not answer)."""
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
@@ -104,3 +197,11 @@ class ReplicaDescription:
     """Ranges that cannot be read: first offset, first offset after."""
     suspect: bool = False
     """Recovery cut a tail that held a valid batch behind an invalid one (2b)."""
+    role: str = ""
+    """leader, follower, idle (it waits for its role), or lost."""
+    leader_epoch: int = 0
+    """Of its role."""
+    in_sync: bool = False
+    """It is in the ISR."""
+    lag: int | None = None
+    """Records that its leader has and it has not; None: not known."""

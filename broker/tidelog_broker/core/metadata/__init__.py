@@ -21,8 +21,13 @@ From a request, or from nothing, to an entry; everything that is wrong is refuse
 - `registration` a broker says who it is, loses logs, or is gone for good (R10)
 - `elections`    who leads (R6)
 - `isr_changes`  who is in sync, as its leader proposes (R4)
-- `reassignment` replicas move
+- `reassignment` replicas move; `spreading` says where they should lie
+- `stopping`     a broker asks whether it can stop (K2)
 - `liveness`, `reports`  who is alive, by heartbeats (M3) and by what others say (R14)
 - `upkeep`       what the controller does unasked
 - `quorum_plan`  who votes on the log itself (M1, M2)
+
+For those who look:
+
+- `survey`       what an image says of brokers and partitions that they should know
 """

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tidelog.model import Listener, StreamConfig
+from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
 FEATURE_LEVEL = 1
@@ -86,7 +87,9 @@ class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="regis
 
 
 class ChangeBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="broker"):
-    """Fences, stops or cordons a broker, or ends that; ignored if another incarnation is registered."""
+    """Fences, stops or cordons a broker, ends that, or says of its vote.
+
+    Ignored if another incarnation is registered."""
 
     broker_id: int
     incarnation: bytes = b""
@@ -95,6 +98,7 @@ class ChangeBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="broker"
     """True: it leaves every ISR and leadership in this entry (R14, R6)."""
     stopping: bool | UnsetType = UNSET
     cordoned: bool | UnsetType = UNSET
+    vote: Vote | UnsetType = UNSET
     changes: tuple[PartitionChange, ...] = ()
     """Decided on the image after that."""
 

@@ -97,6 +97,16 @@ def alter_stream(
             "partitions only grow, because records never move between them",
             field="partitions",
         )
+    if new.partitions > old.partitions and old.subject and new.subject:
+        # N6: leaders that learn of the new count at different moments would store a message twice, or
+        # not at all.
+        raise InvalidRequest(
+            f"stream {name!r} records the subject {old.subject!r}, whose messages go to a partition by the "
+            f"hash of their subject and the number of partitions; it cannot grow from {old.partitions} to "
+            f"{new.partitions} meanwhile. Create another stream with more partitions, or take the subject "
+            "away, let it grow, and give the subject back: what is published in between is not recorded",
+            field="partitions",
+        )
     if new.replication_factor != old.replication_factor:
         raise FeatureNotImplemented(
             f"stream {name!r} has a replication factor of {old.replication_factor}; "

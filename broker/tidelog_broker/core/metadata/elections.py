@@ -79,10 +79,15 @@ def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: in
     return ChangePartitions((PartitionChange(stream_id, number, leader=broker, unclean=True),))
 
 
-def preferred(image: ClusterImage, changes_max: int = CHANGES_MAX) -> tuple[PartitionChange, ...]:
-    """Leadership back to the preferred leaders that are in sync and welcome it."""
+def preferred(
+    image: ClusterImage,
+    partitions: Iterable[PartitionKey] | None = None,
+    *,
+    changes_max: int = CHANGES_MAX,
+) -> tuple[PartitionChange, ...]:
+    """Leadership back to the preferred leaders that are in sync and welcome it; None: of all there are."""
     changes: list[PartitionChange] = []
-    for stream, number, partition in _selected(image, None):
+    for stream, number, partition in _selected(image, partitions):
         first = partition.replicas[0]
         if partition.leader in (None, first) or first not in partition.isr:
             continue

@@ -31,6 +31,17 @@ class BrokerState(StrEnum):
     ACTIVE = "active"
 
 
+class Vote(StrEnum):
+    """What was said by command about a broker's vote on the metadata (`quorum_plan`)."""
+
+    ANY = ""
+    """Nothing."""
+    WANTED = "wanted"
+    """It is to vote, rather than those of whom nothing was said."""
+    UNWANTED = "unwanted"
+    """It is not to vote, as soon as another one can instead."""
+
+
 class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     incarnation: bytes
@@ -49,6 +60,7 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """On its way out: hands leadership over, joins no ISR."""
     cordoned: bool = False
     """Gets no new replicas and, where another can lead, no leadership; stays in its ISRs."""
+    vote: Vote = Vote.ANY
 
     @property
     def state(self) -> BrokerState:
@@ -147,6 +159,20 @@ class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
             f"partitions={len(self.partitions)}>"
         )
 
+    def describe_partition(self, number: int) -> PartitionDescription:
+        partition = self.partitions[number]
+        return PartitionDescription(
+            partition=number,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            eligible=partition.eligible,
+            adding=partition.adding,
+            removing=partition.removing,
+        )
+
     def describe(self) -> StreamDescription:
         return StreamDescription(
             name=self.name,
@@ -154,17 +180,7 @@ class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
             config=self.config,
             version=self.version,
             created_us=self.created_us,
-            partitions=tuple(
-                PartitionDescription(
-                    partition=number,
-                    leader=partition.leader,
-                    leader_epoch=partition.leader_epoch,
-                    partition_epoch=partition.partition_epoch,
-                    replicas=partition.replicas,
-                    isr=partition.isr,
-                )
-                for number, partition in enumerate(self.partitions)
-            ),
+            partitions=tuple(self.describe_partition(number) for number in range(len(self.partitions))),
             labels=self.labels,
         )
 

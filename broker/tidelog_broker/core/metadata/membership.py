@@ -27,6 +27,7 @@ from tidelog_broker.core.metadata.image import (
     LastKnown,
     PartitionImage,
     StreamImage,
+    Vote,
 )
 
 ChangedStreams: TypeAlias = dict[bytes, StreamImage]
@@ -34,7 +35,8 @@ ChangedStreams: TypeAlias = dict[bytes, StreamImage]
 
 
 def register(image: ClusterImage, command: RegisterBroker) -> tuple[dict[int, BrokerImage], ChangedStreams]:
-    """A registered broker is neither fenced nor on its way out; a cordon outlives restarts."""
+    """A registered broker is neither fenced nor on its way out; a cordon outlives restarts, and what was
+    said of its vote."""
     old = image.brokers.get(command.broker_id)
     same_run = old is not None and (old.incarnation, old.directory_id) == (
         command.incarnation,
@@ -50,6 +52,7 @@ def register(image: ClusterImage, command: RegisterBroker) -> tuple[dict[int, Br
         starts=command.starts,
         stopping=old is not None and same_run and old.stopping,
         cordoned=old is not None and old.cordoned,
+        vote=Vote.ANY if old is None else old.vote,
     )
     brokers = dict(sorted({**image.brokers, broker.id: broker}.items()))
     if same_run:
@@ -76,6 +79,7 @@ def change(
         fenced=old.fenced if command.fenced is UNSET else command.fenced,
         stopping=old.stopping if command.stopping is UNSET else command.stopping,
         cordoned=old.cordoned if command.cordoned is UNSET else command.cordoned,
+        vote=old.vote if command.vote is UNSET else command.vote,
     )
     brokers = {**image.brokers, broker.id: broker}
     if not broker.fenced or old.fenced:

@@ -8,14 +8,20 @@ go with it as they like, for they decide nothing.
 Voters grow in pairs, because an even number tolerates no more failures than the odd one
 below it: only when two learners have caught up, and the second follows the first at once.
 An even number that nobody is left to complete becomes the odd one below it.
+
+Who is to vote, and who is not, can be said by command; it stands in the image
+(`image.Vote`), so that this plan and every later controller keep to it. A vote moves by one
+more voter and then one fewer. That of a broker that is cordoned and holds no replica any
+more, which is to say that it was drained, moves unasked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.errors import InvalidRequest, Unavailable
-from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog.errors import InvalidRequest
+from tidelog_broker.core.metadata.commands import ChangeBroker
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Vote
 from tidelog_broker.model import Configuration, Voter
 
 
@@ -49,42 +55,66 @@ def next_configuration(
     return _resized(configuration, image, caught_up, voters_wanted, leader)
 
 
-def add_voter(
-    configuration: Configuration, image: ClusterImage, broker: int, caught_up: Mapping[Voter, bool]
-) -> Configuration | None:
-    """By command; None: it votes. Raises `InvalidRequest`, `Unavailable` if it has not caught up."""
-    known = image.brokers.get(broker)
-    if known is None:
+def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBroker | None:
+    """By command: `broker` is to vote, in place of one of whom that was not said; None: it was said.
+
+    Raises `InvalidRequest`.
+    """
+    known = _registered(image, broker)
+    if known.cordoned:
+        raise InvalidRequest(
+            f"broker {broker} is cordoned, so that it can leave; uncordon it before it is to vote",
+            field="broker",
+        )
+    if known.vote is Vote.WANTED:
+        return None
+    said = [other.id for other in image.brokers.values() if other.vote is Vote.WANTED]
+    if len(said) >= voters_wanted:
+        raise InvalidRequest(
+            f"{said} are to vote already, and {voters_wanted} shall (the setting `voters`); "
+            "remove one of them, or raise the setting",
+            field="broker",
+        )
+    return ChangeBroker(broker, vote=Vote.WANTED)
+
+
+def remove_voter(configuration: Configuration, image: ClusterImage, broker: int) -> ChangeBroker | None:
+    """By command: `broker` is not to vote, and goes on as a learner; None: that was said.
+
+    Raises `InvalidRequest` if it votes and nobody could in its place: an even number tolerates
+    no more than the odd one below it.
+    """
+    known = _registered(image, broker)
+    if known.vote is Vote.UNWANTED:
+        return None
+    voters = configuration.voters
+    if any(voter.broker_id == broker for voter in voters) and not any(
+        _may_vote_one_day(image, learner, voters) for learner in configuration.learners
+    ):
+        rest = "it is the only voter" if len(voters) == 1 else f"that would leave {len(voters) - 1} voters"
+        raise InvalidRequest(
+            f"no other broker could vote in place of broker {broker}, and {rest}; add a broker first",
+            field="broker",
+        )
+    return ChangeBroker(broker, vote=Vote.UNWANTED)
+
+
+def check_can_go(configuration: Configuration, broker: int) -> None:
+    """Raises `InvalidRequest` if the metadata would be lost with `broker`."""
+    if [voter.broker_id for voter in configuration.voters] == [broker]:
+        raise InvalidRequest(
+            f"broker {broker} is the only one that votes on the metadata; add another voter first",
+            field="broker",
+        )
+
+
+def _registered(image: ClusterImage, broker: int) -> BrokerImage:
+    found = image.brokers.get(broker)
+    if found is None:
         raise InvalidRequest(
             f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
         )
-    voter = Voter(broker, known.directory_id)
-    if voter in configuration.voters:
-        return None
-    if any(_same(other, voter) for other in configuration.voters):
-        raise Unavailable(
-            f"broker {broker} still votes with the disk it had before; it is replaced once it has caught up",
-            retry_after_ms=1000,
-        )
-    if known.fenced or not caught_up.get(voter):
-        raise Unavailable(
-            f"broker {broker} has not caught up with the metadata; try again when it has", retry_after_ms=1000
-        )
-    return _with(configuration, voter)
-
-
-def remove_voter(configuration: Configuration, image: ClusterImage, broker: int) -> Configuration | None:
-    """By command; None: it does not vote. It goes on as a learner while it is registered.
-
-    A plan that wants as many voters as before will promote another, or this one again unless
-    it is cordoned. Raises `InvalidRequest` for the last voter.
-    """
-    found = [voter for voter in configuration.voters if voter.broker_id == broker]
-    if not found:
-        return None
-    if len(configuration.voters) == 1:
-        raise InvalidRequest(f"broker {broker} is the only voter; add another one first", field="broker")
-    return _without(configuration, image, found[0])
+    return found
 
 
 def _resized(
@@ -95,30 +125,62 @@ def _resized(
     leader: int,
 ) -> Configuration | None:
     voters = configuration.voters
-    spare = sorted(voters, key=lambda voter: (not _is_fenced(image, voter), -voter.broker_id))
+    least = min(voters, key=lambda voter: _worth(image, voter, leader))
     if len(voters) > voters_wanted:
-        return _without(configuration, image, _last_the_leader(spare, leader)[0])
-    ready = [
-        learner
-        for learner in configuration.learners
-        if caught_up.get(learner)
-        and image.brokers[learner.broker_id].welcome
-        and _may_vote_one_day(image, learner, voters)
-    ]
-    needed = 2 if len(voters) % 2 else 1
-    if needed == 1 and not any(
-        _may_vote_one_day(image, learner, voters) for learner in configuration.learners
-    ):
-        return _without(configuration, image, _last_the_leader(spare, leader)[0])
-    if len(voters) + needed > voters_wanted or len(ready) < needed:
+        return _without(configuration, image, least)
+    candidates = [learner for learner in configuration.learners if _may_vote_one_day(image, learner, voters)]
+    ready = sorted(
+        (
+            learner
+            for learner in candidates
+            if caught_up.get(learner) and image.brokers[learner.broker_id].welcome
+        ),
+        key=lambda learner: (-_rank(image, learner), learner.broker_id),
+    )
+    even = len(voters) % 2 == 0
+    if even and (not candidates or _rank(image, least) == UNWANTED):
+        return _without(configuration, image, least)
+    needed = 1 if even else 2
+    if len(ready) >= needed and len(voters) + needed <= voters_wanted:
+        return _with(configuration, ready[0])
+    if even or not ready or _rank(image, ready[0]) <= _rank(image, least):
         return None
-    return _with(configuration, ready[0])
+    if _rank(image, least) == UNWANTED or len(voters) == voters_wanted:
+        # The vote moves: the next step takes it from the other.
+        return _with(configuration, ready[0])
+    return None
+
+
+UNWANTED, ANY, WANTED = range(3)
+"""How much a broker is wanted as a voter."""
+
+
+def _rank(image: ClusterImage, voter: Voter) -> int:
+    known = image.brokers.get(voter.broker_id)
+    if known is None or known.vote is Vote.UNWANTED:
+        return UNWANTED
+    if known.cordoned and known.id not in image.shares:
+        return UNWANTED
+    return WANTED if known.vote is Vote.WANTED else ANY
+
+
+def _worth(image: ClusterImage, voter: Voter, leader: int) -> tuple[int, bool, bool, int]:
+    """The least goes first: the leader only before those that are wanted more, then fenced ones."""
+    return (
+        _rank(image, voter),
+        voter.broker_id == leader,
+        not _is_fenced(image, voter),
+        -voter.broker_id,
+    )
 
 
 def _may_vote_one_day(image: ClusterImage, learner: Voter, voters: tuple[Voter, ...]) -> bool:
     """It may be away now, or behind. What votes on another disk is replaced, not added."""
-    return not image.brokers[learner.broker_id].cordoned and not any(
-        _same(learner, voter) for voter in voters
+    known = image.brokers[learner.broker_id]
+    return (
+        not known.cordoned
+        and known.vote is not Vote.UNWANTED
+        and not any(_same(learner, voter) for voter in voters)
     )
 
 

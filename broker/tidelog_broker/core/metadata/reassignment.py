@@ -19,7 +19,7 @@ from tidelog.errors import InvalidRequest, Unavailable
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange
-from tidelog_broker.core.metadata.elections import candidates, existing_partition
+from tidelog_broker.core.metadata.elections import PartitionKey, candidates, existing_partition
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
 
@@ -35,8 +35,19 @@ def reassign(
     Takes the place of a reassignment that is on its way. Raises `InvalidRequest`,
     `Unavailable`, `StreamNotFound`, `PartitionNotFound`.
     """
+    return reassign_all(image, {(stream_id, number): target for number, target in sorted(targets.items())})
+
+
+def reassign_all(
+    image: ClusterImage, targets: Mapping[PartitionKey, Sequence[int]]
+) -> ChangePartitions | None:
+    """`reassign`, of several streams at once: all of it, or nothing."""
+    if len(targets) > MOVES_MAX:
+        raise InvalidRequest(
+            f"{len(targets)} partitions would begin to move at once, {MOVES_MAX} may; move them in steps",
+        )
     changes = []
-    for number, target in sorted(targets.items()):
+    for (stream_id, number), target in targets.items():
         stream, partition = existing_partition(image, stream_id, number)
         _check(image, stream, number, partition, tuple(target))
         change = _towards(image, stream, number, partition, tuple(target))
@@ -74,6 +85,11 @@ def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> Chang
     Raises `InvalidRequest` if there are too few other brokers that may get replicas now.
     """
     found = _registered(image, broker)
+    if len(image.brokers) == 1:
+        raise InvalidRequest(
+            f"broker {broker} is the only one: nobody could hold what it holds; add another broker first",
+            field="broker",
+        )
     held = [
         (stream, number, partition)
         for stream in image.streams.values()

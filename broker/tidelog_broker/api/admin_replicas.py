@@ -1,0 +1,152 @@
+"""What the `Admin` service does with replicas: elect leaders, move replicas, and call that off.
+
+On the controller (`forwarding`). The decisions are `core.metadata`'s; this turns names into ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tidelog import cluster_wire
+from tidelog.errors import InvalidRequest, PartitionNotFound
+from tidelog_broker.api.admin_streams import named
+from tidelog_broker.core.metadata import elections, reassignment, spreading
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
+from tidelog_broker.core.metadata.elections import PartitionKey
+from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.core.metadata.survey import standing_of
+from tidelog_broker.runtime.controller import Change
+from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_proto import admin_pb2 as pb
+
+NAMES_MAX: Final = 10_000
+"""Streams or partitions in one request."""
+
+
+class ReplicaRequests:
+    """See the module; every method raises `TidelogError`."""
+
+    def __init__(self, quorum: QuorumController) -> None:
+        self._quorum = quorum
+
+    async def elect(self, request: pb.ElectLeadersRequest) -> pb.ElectLeadersResponse:
+        def command(image: ClusterImage) -> ChangePartitions | None:
+            if request.HasField("unclean"):
+                return _unclean(image, request)
+            partitions = _partitions(streams_of(image, request.names)) if request.names else None
+            changes = elections.preferred(image, partitions)
+            return ChangePartitions(changes) if changes else None
+
+        return pb.ElectLeadersResponse(elected=_changed(await self._quorum.change(command)))
+
+    async def reassign(self, request: pb.ReassignRequest) -> pb.ReassignResponse:
+        if bool(request.targets) == request.HasField("spread"):
+            raise InvalidRequest(
+                "give either targets, the replicas of each partition, or spread, to have them computed"
+            )
+
+        def command(image: ClusterImage) -> ChangePartitions | None:
+            return reassignment.reassign_all(image, _targets(image, request))
+
+        if request.validate_only:
+            image = self._quorum.image
+            decided = command(image)
+            after = image if decided is None else apply(image, decided, image.version + 1)
+            return pb.ReassignResponse(begun=_changed(Change(after, decided)))
+        return pb.ReassignResponse(begun=_changed(await self._quorum.change(command)))
+
+    async def cancel(self, request: pb.CancelReassignmentRequest) -> pb.CancelReassignmentResponse:
+        _check_count(request.partitions)
+
+        def command(image: ClusterImage) -> ChangePartitions | None:
+            changes: list[PartitionChange] = []
+            for stream_id, numbers in _cancelled(image, request).items():
+                decided = reassignment.cancel(image, stream_id, numbers)
+                changes += () if decided is None else decided.changes
+            return ChangePartitions(tuple(changes)) if changes else None
+
+        return pb.CancelReassignmentResponse(cancelled=_changed(await self._quorum.change(command)))
+
+
+def streams_of(image: ClusterImage, names: Sequence[str]) -> list[StreamImage]:
+    """The streams of these names, or all, by name. Raises `StreamNotFound`."""
+    _check_count(names)
+    if names:
+        return [named(image, name) for name in dict.fromkeys(names)]
+    return sorted(image.streams.values(), key=lambda stream: stream.name)
+
+
+def _check_count(given: Sequence[object]) -> None:
+    if len(given) > NAMES_MAX:
+        raise InvalidRequest(f"{len(given)} names in one request, {NAMES_MAX} at most")
+
+
+def _partitions(streams: Iterable[StreamImage]) -> list[PartitionKey]:
+    return [(stream.id, number) for stream in streams for number in range(len(stream.partitions))]
+
+
+def _unclean(image: ClusterImage, request: pb.ElectLeadersRequest) -> ChangePartitions:
+    asked = request.unclean
+    if request.names:
+        raise InvalidRequest("an unclean election is of one partition; leave names out", field="names")
+    for field in ("partition", "broker_id"):
+        if not asked.HasField(field):
+            raise InvalidRequest(f"an unclean election names its {field}", field=field)
+    stream = named(image, asked.name)
+    return elections.elect_unclean(image, stream.id, asked.partition, asked.broker_id)
+
+
+def _targets(image: ClusterImage, request: pb.ReassignRequest) -> spreading.Targets:
+    if request.targets:
+        _check_count(request.targets)
+        targets: spreading.Targets = {}
+        for target in request.targets:
+            key = (named(image, target.name).id, target.partition)
+            if key in targets:
+                raise InvalidRequest(
+                    f"{target.name}/{target.partition} is named twice in one request", field="targets"
+                )
+            targets[key] = tuple(target.replicas)
+        return targets
+    wish = request.spread
+    return spreading.spread(
+        image,
+        streams_of(image, wish.names),
+        wish.brokers or None,
+        moves_max=wish.moves_max if wish.HasField("moves_max") else None,
+    )
+
+
+def _cancelled(image: ClusterImage, request: pb.CancelReassignmentRequest) -> dict[bytes, list[int]]:
+    """Partition numbers by stream id: those that are named, or all that are on their way."""
+    found: dict[bytes, list[int]] = {}
+    for asked in request.partitions:
+        stream = named(image, asked.name)
+        if not asked.HasField("partition"):
+            found.setdefault(stream.id, []).extend(range(len(stream.partitions)))
+        elif asked.partition >= len(stream.partitions):
+            raise PartitionNotFound(
+                f"stream {stream.name!r} has the partitions 0 to {len(stream.partitions) - 1}, "
+                f"not {asked.partition}"
+            )
+        else:
+            found.setdefault(stream.id, []).append(asked.partition)
+    if not request.partitions:
+        for stream in image.streams.values():
+            numbers = [number for number, one in enumerate(stream.partitions) if one.reassigning]
+            if numbers:
+                found[stream.id] = numbers
+    return found
+
+
+def _changed(change: Change) -> list[pb.PartitionStanding]:
+    """The partitions that a change touched, as they are after it."""
+    if change.command is None:
+        return []
+    assert isinstance(change.command, ChangePartitions), change.command
+    keys = [(one.stream_id, one.partition) for one in change.command.changes]
+    found = [standing_of(change.image.streams[stream_id], number) for stream_id, number in keys]
+    found.sort(key=lambda one: (one.name, one.partition.partition))
+    return [cluster_wire.partition_standing_to_proto(one) for one in found]

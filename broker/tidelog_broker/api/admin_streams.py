@@ -1,0 +1,101 @@
+"""What the `Admin` service does with streams: create, alter, delete. On the controller (`forwarding`)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from tidelog import wire
+from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
+from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_proto import admin_pb2
+
+
+class StreamRequests:
+    """See the module; every method raises `TidelogError`."""
+
+    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
+        self._broker = broker
+        self._quorum = quorum
+
+    async def create(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
+        settings = wire.settings_from_proto(request.config)
+        labels = dict(request.labels)
+        stream_id, now_us = uuid4().bytes, self._broker.clock()
+
+        def command(image: ClusterImage) -> CreateStream | None:
+            return decide.create_stream(
+                image,
+                request.name,
+                settings,
+                stream_id=stream_id,
+                created_us=now_us,
+                labels=labels,
+            )
+
+        if request.validate_only:
+            image = self._quorum.image
+            created = command(image)
+            after = image if created is None else apply(image, created, image.version + 1)
+            stream = after.streams[after.names[request.name]]
+            return admin_pb2.CreateStreamResponse(
+                stream=wire.stream_to_proto(stream.describe()), created=created is not None
+            )
+        change = await self._quorum.change(command)
+        stream = await self._settled(change.image, request.name)
+        return admin_pb2.CreateStreamResponse(
+            stream=wire.stream_to_proto(stream.describe()), created=change.command is not None
+        )
+
+    async def alter(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
+        settings = wire.settings_from_proto(request.config)
+        if not settings.given():
+            raise InvalidRequest("the request changes nothing; give at least one setting")
+
+        def command(image: ClusterImage) -> AlterStream | None:
+            return decide.alter_stream(
+                image,
+                request.name,
+                settings,
+                expected_version=_given(request, "expected_version"),
+                stream_id=_given(request, "stream_id"),
+            )
+
+        change = await self._quorum.change(command)
+        stream = await self._settled(change.image, request.name)
+        return admin_pb2.AlterStreamResponse(stream=wire.stream_to_proto(stream.describe()))
+
+    async def delete(self, request: admin_pb2.DeleteStreamRequest) -> admin_pb2.DeleteStreamResponse:
+        def command(image: ClusterImage) -> DeleteStream:
+            return decide.delete_stream(
+                image,
+                request.name,
+                expected_version=_given(request, "expected_version"),
+                stream_id=_given(request, "stream_id"),
+            )
+
+        change = await self._quorum.change(command)
+        await self._broker.applied(change.image.version)
+        assert isinstance(change.command, DeleteStream), "a deletion is decided or refused"
+        return admin_pb2.DeleteStreamResponse(stream_id=change.command.stream_id)
+
+    async def _settled(self, image: ClusterImage, name: str) -> StreamImage:
+        """The stream, once the partitions on this broker are as the image says."""
+        await self._broker.applied(image.version)
+        return named(image, name)
+
+
+def named(image: ClusterImage, name: str) -> StreamImage:
+    """Raises `StreamNotFound`."""
+    stream = image.stream_named(name)
+    if stream is None:
+        raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
+    return stream
+
+
+def _given(request: admin_pb2.AlterStreamRequest | admin_pb2.DeleteStreamRequest, field: str):  # type: ignore[no-untyped-def]
+    return getattr(request, field) if request.HasField(field) else None  # type: ignore[arg-type]

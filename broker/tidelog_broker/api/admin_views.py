@@ -1,0 +1,156 @@
+"""What the `Admin` service says of the cluster, from what this broker knows: no change, no forwarding.
+
+Replicas: each broker describes its own. A client that wants those of all asks them all, which it can
+reach anyway to write and read. Were a broker to collect them, one that hangs would hold up the
+answer for everybody's, and the control connections would carry what they are not made for.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from tidelog import cluster_wire, wire
+from tidelog.errors import InvalidRequest
+from tidelog.model import ClusterDescription, ReplicaDescription
+from tidelog_broker.api.admin_replicas import streams_of
+from tidelog_broker.api.admin_streams import named
+from tidelog_broker.api.metadata_service import compiled_pattern
+from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
+from tidelog_broker.core.metadata.survey import standing_of, survey
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_proto import admin_pb2
+
+PAGE_SIZE_DEFAULT = 1000
+PAGE_SIZE_MAX = 10_000
+
+
+class AdminViews:
+    """See the module; every method raises `TidelogError`."""
+
+    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
+        self._broker = broker
+        self._quorum = quorum
+
+    def describe_stream(self, request: admin_pb2.DescribeStreamRequest) -> admin_pb2.DescribeStreamResponse:
+        stream = named(self._quorum.image, request.name)
+        return admin_pb2.DescribeStreamResponse(stream=wire.stream_to_proto(stream.describe()))
+
+    def list_streams(self, request: admin_pb2.ListStreamsRequest) -> admin_pb2.ListStreamsResponse:
+        if request.page_size > PAGE_SIZE_MAX:
+            raise InvalidRequest(f"page_size is {request.page_size}; it is {PAGE_SIZE_MAX} at most")
+        image = self._quorum.image
+        pattern = compiled_pattern(request.pattern) if request.pattern else None
+        names = sorted(
+            name
+            for name in image.names
+            if name > request.page_token and (pattern is None or pattern.fullmatch(name))
+        )
+        size = request.page_size or PAGE_SIZE_DEFAULT
+        page = names[:size]
+        return admin_pb2.ListStreamsResponse(
+            streams=[wire.stream_to_proto(named(image, name).describe()) for name in page],
+            next_page_token=page[-1] if len(names) > size else "",
+        )
+
+    def list_reassignments(
+        self, request: admin_pb2.ListReassignmentsRequest
+    ) -> admin_pb2.ListReassignmentsResponse:
+        return admin_pb2.ListReassignmentsResponse(
+            partitions=[
+                cluster_wire.partition_standing_to_proto(standing_of(stream, number))
+                for stream in streams_of(self._quorum.image, request.names)
+                for number, partition in enumerate(stream.partitions)
+                if partition.reassigning
+            ]
+        )
+
+    def describe_cluster(
+        self, request: admin_pb2.DescribeClusterRequest
+    ) -> admin_pb2.DescribeClusterResponse:
+        image, voters = self._quorum.image, self._quorum.voters
+        found = survey(image, voters)
+        description = ClusterDescription(
+            cluster_id=image.cluster_id,
+            metadata_version=image.version,
+            controller=self._quorum.leader,
+            voters=voters,
+            brokers=tuple(broker.describe() for _, broker in sorted(image.brokers.items())),
+            software_version=_software_version(),
+            stream_count=len(image.streams),
+            partition_count=image.partition_count,
+            standings=found.standings,
+            under_replicated_count=found.under_replicated,
+            leaderless_count=found.leaderless,
+            below_minimum_count=found.below_minimum,
+            reassigning_count=found.reassigning,
+            troubled=found.troubled,
+        )
+        return cluster_wire.cluster_to_proto(description)
+
+    def describe_replicas(
+        self, request: admin_pb2.DescribeReplicasRequest
+    ) -> admin_pb2.DescribeReplicasResponse:
+        broker, image = self._broker, self._quorum.image
+        only = named(image, request.name).id if request.name else None
+        found = [
+            self._replica(partition, image.partition(*key))
+            for key, partition in broker.partitions.items()
+            if only is None or key[0] == only
+        ]
+        found += [
+            self._lost_replica(image.streams[key[0]], key[1])
+            for key in broker.lost
+            if key[0] in image.streams and (only is None or key[0] == only)
+        ]
+        found.sort(key=lambda replica: (replica.name, replica.partition))
+        return admin_pb2.DescribeReplicasResponse(
+            replicas=[cluster_wire.replica_to_proto(replica) for replica in found]
+        )
+
+    def _replica(self, partition: Partition, placed: PartitionImage | None) -> ReplicaDescription:
+        log, me = partition.log, self._broker.broker_id
+        return ReplicaDescription(
+            name=partition.name,
+            stream_id=partition.stream_id,
+            partition=partition.partition,
+            broker_id=me,
+            leader=partition.leads,
+            state="damaged" if log.damaged else "online",
+            log_start_offset=log.start_offset,
+            high_watermark=partition.high_watermark,
+            log_end_offset=log.end_offset,
+            durable_offset=log.durable_offset,
+            bytes=log.bytes,
+            segments=len(log.segments),
+            damaged=tuple((damage.start, damage.end) for damage in log.damaged),
+            suspect=log.suspect,
+            role="leader" if partition.leads else "idle" if partition.role is None else "follower",
+            leader_epoch=partition.leader_epoch,
+            in_sync=placed is not None and me in placed.isr,
+        )
+
+    def _lost_replica(self, stream: StreamImage, number: int) -> ReplicaDescription:
+        return ReplicaDescription(
+            name=stream.name,
+            stream_id=stream.id,
+            partition=number,
+            broker_id=self._broker.broker_id,
+            leader=False,
+            state="uncreated" if (stream.id, number) in self._broker.uncreated else "quarantined",
+            log_start_offset=0,
+            high_watermark=0,
+            log_end_offset=0,
+            durable_offset=0,
+            bytes=0,
+            segments=0,
+            role="lost",
+        )
+
+
+def _software_version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:  # run from its source folder, without having been installed
+        return "unknown"

@@ -1,0 +1,84 @@
+"""Requests that only the controller can serve, from whichever broker they come to.
+
+A request that comes to another broker goes to the controller verbatim, over the control connection of the
+two brokers, and errors come back with their type; the answer is given when this broker's own
+image shows the change. Neighbours: `admin_service` names the requests, `runtime.control_answers`
+hands over what other brokers forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from tidelog.errors import InvalidRequest, TimedOut
+from tidelog_broker.errors import NotController
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.control_wire import Call, Called
+from tidelog_broker.runtime.quorum_controller import QuorumController
+
+FORWARD_SECONDS_MAX: Final = 15.0
+"""How long a forwarded request may take, and then this broker to hear of the change."""
+
+
+class ControllerCall(NamedTuple):
+    """One rpc."""
+
+    name: str
+    request: type[Message]
+    response: type[Message]
+    serve: Callable[[Any], Awaitable[Message]]
+    """On the controller; raises `NotController` elsewhere, before anything is done."""
+
+
+class Forwarding:
+    """See the module."""
+
+    def __init__(self, broker: Broker, quorum: QuorumController, calls: Sequence[ControllerCall]) -> None:
+        self._broker = broker
+        self._quorum = quorum
+        self._calls = {call.name: call for call in calls}
+
+    def __repr__(self) -> str:
+        return f"<Forwarding of {len(self._calls)} rpcs>"
+
+    async def at_controller(self, rpc: str, request: Message) -> Any:
+        """The answer to a client's request: the rpc's response. Raises `TidelogError`."""
+        call = self._calls[rpc]
+        try:
+            return await call.serve(request)
+        except NotController:
+            return call.response.FromString(await self._forward(rpc, request))
+
+    async def serve_call(self, rpc: str, body: bytes) -> bytes:
+        """What another broker forwards, done here and nowhere else. Raises `TidelogError`."""
+        call = self._calls.get(rpc)
+        if call is None:
+            raise InvalidRequest(f"the controller takes no {rpc[:100]!r} from other brokers", field="rpc")
+        try:
+            request = call.request.FromString(body)
+        except DecodeError as error:
+            raise InvalidRequest(f"a forwarded {rpc} cannot be read: {error}", field="request") from None
+        return (await call.serve(request)).SerializeToString()
+
+    async def _forward(self, rpc: str, request: Message) -> bytes:
+        called = await self._ask(Call(rpc, request.SerializeToString()))
+        await self._until_heard(called)
+        await self._broker.applied(called.version)
+        return called.response
+
+    async def _ask(self, call: Call) -> Called:
+        called = await self._quorum.ask(call, FORWARD_SECONDS_MAX)
+        assert isinstance(called, Called), called
+        return called
+
+    async def _until_heard(self, called: Called) -> None:
+        """The image here is as new as the controller's was."""
+        try:
+            await self._quorum.until(
+                lambda: self._quorum.image.version >= called.version, FORWARD_SECONDS_MAX
+            )
+        except TimeoutError:
+            raise TimedOut("the change is made, and this broker has not heard of it yet") from None

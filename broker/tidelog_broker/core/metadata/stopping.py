@@ -1,0 +1,100 @@
+"""K2: whether a broker can stop without a partition having too few copies in sync.
+
+Who asks is told what stands in the way. A broker is marked as stopping only when nothing
+does, and whoever is marked counts as gone for all that ask after it: so of two brokers
+that would stop at once, one goes and the other waits until it is back. Neighbours:
+`elections` moves the leaderships, `upkeep` those that cannot move at once.
+
+A broker that stops without having asked is marked, too (`upkeep.stop`): a signal is not a
+question.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidelog.errors import InvalidRequest
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import ChangeBroker
+from tidelog_broker.core.metadata.elections import hand_over
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+
+
+class Hindrance(StrEnum):
+    """What stops, or would not help, a broker's leaving."""
+
+    TOO_FEW = "too few in sync"
+    """Without it, and those that are stopping, fewer would be in sync than the minimum: it waits."""
+    LEADING = "still led here"
+    """Leadership has not moved yet: it waits."""
+    BELOW_ALREADY = "below the minimum already"
+    """Fewer are in sync than the minimum, whether it leaves or not: reported."""
+    NO_SPARE = "no copy to spare"
+    """There are no more copies than have to be in sync, so no stop can keep it up: reported."""
+
+    @property
+    def blocks(self) -> bool:
+        return self in (Hindrance.TOO_FEW, Hindrance.LEADING)
+
+
+class Hindered(NamedTuple):
+    """A partition that a broker's leaving would harm."""
+
+    stream: str
+    partition: int
+    hindrance: Hindrance
+
+
+def prepare_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
+    """Marks `broker` as stopping, and hands over what it leads; None: it is, or it has to wait.
+
+    Raises `InvalidRequest`.
+    """
+    known = image.brokers.get(broker)
+    if known is None:
+        raise InvalidRequest(
+            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
+        )
+    if known.stopping or any(one.hindrance is Hindrance.TOO_FEW for one in hindered(image, broker)):
+        return None
+    command = ChangeBroker(broker, known.incarnation, stopping=True)
+    return replace(command, changes=hand_over(apply(image, command, image.version + 1), broker))
+
+
+def hindered(image: ClusterImage, broker: int) -> list[Hindered]:
+    """Every partition here that its leaving would harm, those first that block it."""
+    leaving = {other.id: None for other in image.brokers.values() if other.stopping or other.id == broker}
+    found = []
+    for stream in sorted(image.streams.values(), key=lambda one: one.name):
+        for number, partition in enumerate(stream.partitions):
+            if broker in partition.replicas:
+                hindrance = _hindrance(stream, partition, broker, leaving)
+                if hindrance is not None:
+                    found.append(Hindered(stream.name, number, hindrance))
+    found.sort(key=lambda one: not one.hindrance.blocks)
+    return found
+
+
+def is_prepared(image: ClusterImage, broker: int, found: list[Hindered]) -> bool:
+    """It may stop now: it is marked, or fenced, and nothing blocks."""
+    known = image.brokers.get(broker)
+    marked = known is None or known.stopping or known.fenced
+    return marked and not any(one.hindrance.blocks for one in found)
+
+
+def _hindrance(
+    stream: StreamImage, partition: PartitionImage, broker: int, leaving: dict[int, None]
+) -> Hindrance | None:
+    needed = stream.config.min_insync_effective
+    rest = [member for member in partition.isr if member not in leaving]
+    below, spare = len(partition.isr) < needed, len(partition.target) > needed
+    if not below and spare and broker in partition.isr and len(rest) < needed:
+        return Hindrance.TOO_FEW
+    if partition.leader == broker and rest:
+        return Hindrance.LEADING
+    if below:
+        return Hindrance.BELOW_ALREADY
+    return None if spare or broker not in partition.isr else Hindrance.NO_SPARE

@@ -1,0 +1,336 @@
+"""Brokers and replicas: look at them, move what they hold, decide who leads and who votes.
+
+On top of `admin`, which has the streams. Long work (a drain, a reassignment) begins with a call
+and is watched with others; a call that is repeated does no harm, where it does not say otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tidelog import cluster_wire
+from tidelog._asking import on
+from tidelog._channels import Broker
+from tidelog.admin import Admin
+from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.model import (
+    BrokerDescription,
+    ClusterDescription,
+    DrainAnswer,
+    PartitionStanding,
+    ReplicaDescription,
+    StopAnswer,
+    StreamDescription,
+)
+from tidelog_proto import admin_pb2
+
+LOST_STATES: Final = ("quarantined", "uncreated")
+"""States of a replica without a usable log: it can be neither written nor read."""
+
+UNREACHABLE: Final = "unreachable"
+"""State of a replica whose broker did not answer."""
+
+REPLICAS_TIMEOUT_S: Final = 5.0
+"""How long a broker may take to describe its replicas; those of one that takes longer are unreachable."""
+
+PEER_LISTENER: Final = "peer"
+"""The listener that is not for clients."""
+
+
+class ClusterAdmin(Admin):
+    """The administrative half of a client."""
+
+    # --- looking
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers, the controller, the voters, and what is in trouble, as any broker knows them."""
+        request = admin_pb2.DescribeClusterRequest()
+
+        async def describe(broker: Broker) -> admin_pb2.DescribeClusterResponse:
+            return await broker.admin.DescribeCluster(request, timeout=self._options.request_timeout_s)
+
+        return cluster_wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
+
+    async def describe_replicas(self, name: str = "") -> list[ReplicaDescription]:
+        """Every copy on every broker, of one stream or of all, by stream, partition and broker.
+
+        Each broker is asked for its own. Of one that does not answer the copies are there, too,
+        with the state `unreachable` and no offsets.
+        """
+        cluster = await self.describe_cluster()
+        asked = await asyncio.gather(*(self._replicas_on(broker, name) for broker in cluster.brokers))
+        found = {
+            (replica.stream_id, replica.partition, replica.broker_id): replica
+            for answer in asked
+            for replica in answer or ()
+        }
+        silent = [
+            broker.broker_id for broker, answer in zip(cluster.brokers, asked, strict=True) if answer is None
+        ]
+        if silent:
+            streams = [await self.describe_stream(name)] if name else await self.list_streams()
+            for stream in streams:
+                for placed in _placed_on(stream, silent):
+                    found.setdefault((placed.stream_id, placed.partition, placed.broker_id), placed)
+        return _with_lag(found.values())
+
+    async def list_reassignments(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
+        """The partitions whose replicas are moving now: of these streams, or of all."""
+        request = admin_pb2.ListReassignmentsRequest(names=names)
+
+        async def ask(broker: Broker) -> admin_pb2.ListReassignmentsResponse:
+            return await broker.admin.ListReassignments(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(ask, repeat_indefinite=True)
+        return [cluster_wire.partition_standing_from_proto(one) for one in answer.partitions]
+
+    # --- brokers
+
+    async def cordon(self, broker_id: int) -> None:
+        """`broker_id` gets no new replicas and, where another can lead, no leadership."""
+        request = admin_pb2.CordonRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.CordonResponse:
+            return await broker.admin.Cordon(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
+
+    async def uncordon(self, broker_id: int) -> None:
+        """Ends `cordon`, and what a `drain` began with."""
+        request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.UncordonResponse:
+            return await broker.admin.Uncordon(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
+
+    async def drain(self, broker_id: int) -> DrainAnswer:
+        """Cordons `broker_id` and begins to move away what it holds; done when no replicas are left.
+
+        Call it again to see how far it is: it begins what is left to begin. `uncordon` and
+        `cancel_reassignment` call it off.
+        """
+        request = admin_pb2.DrainRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.DrainResponse:
+            return await broker.admin.Drain(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(ask, repeat_indefinite=True)
+        return DrainAnswer(replicas_left=answer.replicas_left, begun=answer.begun)
+
+    async def prepare_stop(self, broker_id: int, timeout_s: float = 0.0) -> StopAnswer:
+        """Waits up to `timeout_s` until `broker_id` can stop without harm, and says what is in the way.
+
+        Its leaderships go to others; it joins no ISR any more until it starts again.
+        """
+        request = admin_pb2.PrepareStopRequest(
+            broker_id=_checked(broker_id), timeout_ms=round(timeout_s * 1000)
+        )
+
+        async def ask(broker: Broker) -> admin_pb2.PrepareStopResponse:
+            timeout = timeout_s + self._options.request_timeout_s
+            return await broker.admin.PrepareStop(request, timeout=timeout)
+
+        return cluster_wire.stop_answer_from_proto(await self._call(ask, repeat_indefinite=True))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """`broker_id` is gone for good: nobody waits for what it holds any more.
+
+        Raises `InvalidRequest` while it is alive and holds replicas. Not repeated.
+        """
+        request = admin_pb2.UnregisterBrokerRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.UnregisterBrokerResponse:
+            return await broker.admin.UnregisterBroker(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=False)
+
+    async def add_voter(self, broker_id: int) -> None:
+        """`broker_id` is to vote on the metadata, once it has caught up, in place of another one."""
+        request = admin_pb2.AddVoterRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.AddVoterResponse:
+            return await broker.admin.AddVoter(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
+
+    async def remove_voter(self, broker_id: int) -> None:
+        """`broker_id` is not to vote on the metadata, once another one does in its place."""
+        request = admin_pb2.RemoveVoterRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: Broker) -> admin_pb2.RemoveVoterResponse:
+            return await broker.admin.RemoveVoter(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
+
+    # --- leaders and replicas
+
+    async def elect_preferred(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
+        """Leadership back to the preferred leaders that are in sync; the partitions that changed."""
+        return await self._elect(admin_pb2.ElectLeadersRequest(names=names), repeat_indefinite=True)
+
+    async def elect_unclean(self, name: str, partition: int, broker_id: int) -> list[PartitionStanding]:
+        """`broker_id` leads the partition with whatever it holds: what else was committed is lost (R6).
+
+        Raises `InvalidRequest` while somebody is there who holds everything. Not repeated.
+        """
+        unclean = admin_pb2.UncleanElection(
+            name=name, partition=_checked_partition(partition), broker_id=_checked(broker_id)
+        )
+        return await self._elect(admin_pb2.ElectLeadersRequest(unclean=unclean), repeat_indefinite=False)
+
+    async def reassign(
+        self, targets: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
+    ) -> list[PartitionStanding]:
+        """Each (stream, partition) gets these replicas, the preferred leader first.
+
+        Answers the partitions that begin to move; with `validate_only` those that would.
+        """
+        named = [
+            admin_pb2.PartitionTarget(
+                name=name, partition=_checked_partition(partition), replicas=map(_checked, replicas)
+            )
+            for (name, partition), replicas in targets.items()
+        ]
+        if not named:
+            raise InvalidRequest("no partition was named; give each its replicas")
+        return await self._reassign(admin_pb2.ReassignRequest(targets=named, validate_only=validate_only))
+
+    async def spread(
+        self,
+        names: Sequence[str] = (),
+        *,
+        brokers: Sequence[int] = (),
+        moves_max: int | None = None,
+        validate_only: bool = False,
+    ) -> list[PartitionStanding]:
+        """Moves replicas of these streams, or of all, so that `brokers`, or all, carry a like number.
+
+        As few move as that takes, `moves_max` at most. With `validate_only` nothing changes.
+        """
+        if moves_max is not None and not 0 < moves_max < 1 << 32:
+            raise InvalidRequest(f"moves_max is {moves_max}; it has to be at least 1", field="moves_max")
+        wish = admin_pb2.Spread(names=names, brokers=map(_checked, brokers), moves_max=moves_max)
+        return await self._reassign(admin_pb2.ReassignRequest(spread=wish, validate_only=validate_only))
+
+    async def cancel_reassignment(
+        self, partitions: Iterable[tuple[str, int | None]] = ()
+    ) -> list[PartitionStanding]:
+        """Back to the replicas from before: of these partitions (None: all of the stream), or of all."""
+        request = admin_pb2.CancelReassignmentRequest(
+            partitions=[
+                admin_pb2.PartitionName(
+                    name=name, partition=None if number is None else _checked_partition(number)
+                )
+                for name, number in partitions
+            ]
+        )
+
+        async def ask(broker: Broker) -> admin_pb2.CancelReassignmentResponse:
+            return await broker.admin.CancelReassignment(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(ask, repeat_indefinite=True)
+        return [cluster_wire.partition_standing_from_proto(one) for one in answer.cancelled]
+
+    # --- how
+
+    async def _elect(
+        self, request: admin_pb2.ElectLeadersRequest, *, repeat_indefinite: bool
+    ) -> list[PartitionStanding]:
+        async def ask(broker: Broker) -> admin_pb2.ElectLeadersResponse:
+            return await broker.admin.ElectLeaders(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(ask, repeat_indefinite=repeat_indefinite)
+        return [cluster_wire.partition_standing_from_proto(one) for one in answer.elected]
+
+    async def _reassign(self, request: admin_pb2.ReassignRequest) -> list[PartitionStanding]:
+        async def ask(broker: Broker) -> admin_pb2.ReassignResponse:
+            return await broker.admin.Reassign(request, timeout=self._options.request_timeout_s)
+
+        answer = await self._call(ask, repeat_indefinite=True)
+        return [cluster_wire.partition_standing_from_proto(one) for one in answer.begun]
+
+    async def _replicas_on(self, broker: BrokerDescription, name: str) -> list[ReplicaDescription] | None:
+        """None: it does not answer."""
+        address = self._address(broker)
+        if address is None:
+            return None
+        request = admin_pb2.DescribeReplicasRequest(name=name)
+
+        async def describe(target: Broker) -> admin_pb2.DescribeReplicasResponse:
+            timeout = min(REPLICAS_TIMEOUT_S, self._options.request_timeout_s)
+            return await target.admin.DescribeReplicas(request, timeout=timeout)
+
+        try:
+            answer = await on(self._channels.broker(address), describe)
+        except TidelogError as error:
+            if error.retriable or not error.definite:
+                return None
+            raise
+        return [cluster_wire.replica_from_proto(replica) for replica in answer.replicas]
+
+    def _address(self, broker: BrokerDescription) -> str | None:
+        """The listener that this client was pointed at, if it is one of the broker's, else its first."""
+        targets = [one.target for one in broker.listeners if one.name != PEER_LISTENER]
+        first = targets[0] if targets else None
+        return next((target for target in targets if target in self._channels.bootstrap), first)
+
+
+def _checked(broker_id: int) -> int:
+    if not 0 <= broker_id < 1 << 31:
+        raise InvalidRequest(
+            f"{broker_id} is no broker's id; they are whole numbers from 0", field="broker_id"
+        )
+    return broker_id
+
+
+def _checked_partition(number: int) -> int:
+    if not 0 <= number < 1 << 31:
+        raise InvalidRequest(f"{number} is no partition; they are whole numbers from 0", field="partition")
+    return number
+
+
+def _placed_on(stream: StreamDescription, brokers: Sequence[int]) -> list[ReplicaDescription]:
+    """The copies of a stream on brokers that say nothing of them."""
+    return [
+        ReplicaDescription(
+            name=stream.name,
+            stream_id=stream.stream_id,
+            partition=partition.partition,
+            broker_id=broker,
+            leader=False,
+            state=UNREACHABLE,
+            log_start_offset=0,
+            high_watermark=0,
+            log_end_offset=0,
+            durable_offset=0,
+            bytes=0,
+            segments=0,
+            role="",
+            in_sync=broker in partition.isr,
+        )
+        for partition in stream.partitions
+        for broker in partition.replicas
+        if broker in brokers
+    ]
+
+
+def _with_lag(replicas: Iterable[ReplicaDescription]) -> list[ReplicaDescription]:
+    """In order, and with what each lacks of its leader's log."""
+    found = sorted(replicas, key=lambda one: (one.name, one.partition, one.broker_id))
+    ends: dict[tuple[bytes, int], tuple[int, int]] = {}
+    for one in found:
+        if one.leader:
+            # Of two that believe to lead, the later one does.
+            key = (one.stream_id, one.partition)
+            ends[key] = max(ends.get(key, (0, 0)), (one.leader_epoch, one.log_end_offset))
+    lagging = []
+    for one in found:
+        end = ends.get((one.stream_id, one.partition))
+        known = end is not None and one.state not in (*LOST_STATES, UNREACHABLE)
+        # The two were not asked at the same moment, so a follower may seem to be ahead.
+        lagging.append(replace(one, lag=max(0, end[1] - one.log_end_offset)) if known and end else one)
+    return lagging

@@ -1,0 +1,129 @@
+"""Whole brokers in one event loop: real files and sockets, asked through their own doors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import tidelog
+from tidelog_broker.config import Settings
+from tidelog_broker.runtime.formatting import format_solo
+from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.service import Service
+from tidelog_broker.storage.files import OsFiles
+
+CLUSTER = bytes(range(16))
+WAIT_SECONDS = 15.0
+LOOK_SECONDS = 0.01
+
+
+class Node:
+    """A broker, over its runs."""
+
+    def __init__(self, brokers: Brokers, broker_id: int) -> None:
+        self.id = broker_id
+        self.data = brokers.folder / str(broker_id)
+        self._brokers = brokers
+        self._ports = (0, 0)
+        """Of clients and of peers; kept over runs."""
+        self.service: Service | None = None
+
+    async def start(self) -> None:
+        client_port, peer_port = self._ports
+        self.service = Service(
+            Settings(
+                data_dir=self.data,
+                broker_id=self.id,
+                listeners=[f"internal=127.0.0.1:{client_port}"],
+                http="",
+                peer_listener=f"127.0.0.1:{peer_port}",
+                seeds=self._brokers.seeds(),
+                voters=self._brokers.voters,
+                catch_up_bytes_per_second=self._brokers.catch_up_bytes_per_second,
+                disk_reserve_bytes=0,
+                deleted_delay_ms=0,
+                sweep_interval_ms=100,
+            )
+        )
+        await self.service.start()
+        internal, peer = self.service.listeners
+        self._ports = (internal.port, peer.port)
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def stop(self) -> None:
+        service, self.service = self.service, None
+        if service is not None:
+            await service.stop()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._ports[0]}"
+
+    @property
+    def peer_address(self) -> str | None:
+        return f"127.0.0.1:{self._ports[1]}" if self._ports[1] else None
+
+    @property
+    def quorum(self) -> QuorumController:
+        assert self.service is not None
+        assert self.service._controller is not None
+        return self.service._controller
+
+
+class Brokers:
+    """A cluster of them."""
+
+    def __init__(self, folder: Path, *, voters: int = 3, catch_up_bytes_per_second: int = 64 << 20) -> None:
+        self.folder = folder
+        self.voters = voters
+        self.catch_up_bytes_per_second = catch_up_bytes_per_second
+        self.nodes: list[Node] = []
+
+    def __getitem__(self, number: int) -> Node:
+        return self.nodes[number]
+
+    def seeds(self) -> str:
+        return ",".join(node.peer_address for node in self.nodes if node.peer_address)
+
+    async def start(self, count: int) -> None:
+        """So many more, one after the other."""
+        for _ in range(count):
+            node = Node(self, len(self.nodes))
+            if not self.nodes:
+                format_solo(
+                    OsFiles(), str(node.data), cluster_id=CLUSTER, broker_id=node.id, directory_id=b"d" * 16
+                )
+            self.nodes.append(node)
+            await node.start()
+        wanted = min(self.voters, len(self.nodes) - (len(self.nodes) + 1) % 2)
+        await self.eventually(lambda: {len(node.quorum.voters) for node in self.running} == {wanted})
+
+    @property
+    def running(self) -> list[Node]:
+        return [node for node in self.nodes if node.service is not None]
+
+    def client(self, *nodes: int) -> tidelog.Client:
+        """Of the named brokers, or of all."""
+        chosen = [self.nodes[node] for node in nodes] or self.running
+        return tidelog.connect([node.address for node in chosen])
+
+    async def stop(self) -> None:
+        """All, the controller last, so that each has one to step aside to."""
+        for node in sorted(self.running, key=lambda one: one.quorum.duties is not None):
+            await node.stop()
+
+    async def eventually(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_SECONDS
+        while True:
+            met = condition()
+            if met if isinstance(met, bool) else await met:
+                return
+            assert loop.time() < deadline, (
+                f"not within {WAIT_SECONDS:g} s: {[n.quorum for n in self.running]}"
+            )
+            await asyncio.sleep(LOOK_SECONDS)
