@@ -1,16 +1,17 @@
 # Everything that a developer types. Each target sets up what it needs first (tools/setup.sh).
 #
 #   PYTHON=python3.12   the interpreter to make .venv with
-#   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo), the simulator (sim), the benchmark
+#   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo), the simulator (sim), chaos, the benchmark
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim bench proto
+.PHONY: help setup demo test check sim chaos bench proto
 
 PYTHON ?=
 ARGS ?=
 SEEDS ?= 100
+MINUTES ?= 2
 CASES ?=
 JSON ?=
 
@@ -44,6 +45,9 @@ check: setup ## style, types, import contracts, generated code
 
 sim: setup ## clusters in a simulation, with every fault there is; SEEDS=500
 	@exec $(BIN)/python -m simulator --seeds $(SEEDS) $(ARGS)
+
+chaos: setup ## three real brokers under load and faults, then a judgement; MINUTES=30
+	@exec $(BIN)/python -m chaos --minutes $(MINUTES) $(ARGS)
 
 bench: setup ## compare with peers; CASES=produce,consume JSON=out.json
 	@exec $(BIN)/python -m bench $(if $(CASES),--cases '$(CASES)') $(if $(JSON),--json '$(JSON)') $(ARGS)

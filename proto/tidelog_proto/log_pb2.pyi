@@ -368,6 +368,7 @@ class FetchRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     RESPONSE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
+    OWN_REPLICA_FIELD_NUMBER: _builtins.int
     format: Global___FetchFormat.ValueType
     follow: _builtins.bool
     """false: a partition ends when it has reached the high watermark of the call's start."""
@@ -375,6 +376,10 @@ class FetchRequest(_message.Message):
     """At most this much in one answer (a single larger batch still comes whole). Bytes."""
     heartbeat_ms: _builtins.int
     """How often a following call says where an idle log stands. Milliseconds."""
+    own_replica: _builtins.bool
+    """For those who compare replicas: the copy of the broker that is asked, whether it leads or
+    not, below the high watermark that this broker knows. Not with `follow`.
+    """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]: ...
     def __init__(
@@ -385,10 +390,11 @@ class FetchRequest(_message.Message):
         follow: _builtins.bool = ...,
         response_bytes_max: _builtins.int | None = ...,
         heartbeat_ms: _builtins.int | None = ...,
+        own_replica: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "heartbeat_ms", b"heartbeat_ms", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "partitions", b"partitions", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms", "_response_bytes_max", b"_response_bytes_max", "follow", b"follow", "format", b"format", "heartbeat_ms", b"heartbeat_ms", "own_replica", b"own_replica", "partitions", b"partitions", "response_bytes_max", b"response_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heartbeat_ms: _TypeAlias = _typing.Literal["heartbeat_ms"]  # noqa: Y015
     _WhichOneofArgType__heartbeat_ms: _TypeAlias = _typing.Literal["_heartbeat_ms", b"_heartbeat_ms"]  # noqa: Y015

@@ -77,6 +77,9 @@ def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: li
     assert demo.process.returncode == 0, err
     found = json.loads(out)
     assert found["published"] == found["records"] == sum(row["samples"] for row in found["summary"])
+    assert found["failover"]["lost"] == 0
+    assert found["failover"]["stored"] == found["failover"]["acknowledged"]
+    assert found["failover"]["leader"] != found["failover"]["killed"]
     assert {"cpu", "memory"} <= {row["kind"] for row in found["summary"]}
     assert "Spark reads the stream" in err
     assert "┤" in err

@@ -1,11 +1,15 @@
-"""`tidelog dev` as a process: it starts both, keeps data, and leaves nothing, however it ends."""
+"""`tidelog dev` as a process: it starts everything, keeps data, and leaves nothing, however it ends."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from cli.conftest import COMMAND
 from support.waiting import wait_until
 from tidelog.cli._errors import Exit
 from tidelog.cli._processes import free_ports
+from tidelog.cli.dev import PORT_STEP
 
 READY_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 40.0
@@ -28,15 +33,30 @@ def alive(pid: int) -> bool:
         return False
 
 
+def spaced_ports() -> list[int]:
+    """Three ports that are free now, and so are those 10 and 20 behind each of them."""
+    while True:
+        first = free_ports(1)[0]
+        wanted = [first + number + step for step in (0, PORT_STEP, 2 * PORT_STEP) for number in range(3)]
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in wanted:
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                continue
+        return [first, first + 1, first + 2]
+
+
 class Dev:
     """One run of `tidelog dev`, ready."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
-        port, http_port, nats_port = free_ports(3)
+        port, http_port, peer_port = spaced_ports()
+        (nats_port,) = free_ports(1)
         self.process = subprocess.Popen(
             [*COMMAND, "dev", "--data", str(folder), "--port", str(port), "--http-port", str(http_port),
-             "--nats-port", str(nats_port), "--output", "json"],
+             "--peer-port", str(peer_port), "--nats-port", str(nats_port), "--output", "json", *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self.server = f"127.0.0.1:{port}"
@@ -75,12 +95,12 @@ class Dev:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Dev]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
     """Starts `tidelog dev` on the same folder each time."""
     made: list[Dev] = []
 
-    def make() -> Dev:
-        dev = Dev(tmp_path / "dev")
+    def make(*words: str) -> Dev:
+        dev = Dev(tmp_path / "dev", *words)
         made.append(dev)
         dev.wait_ready()
         return dev
@@ -151,6 +171,53 @@ def test_when_a_child_dies_the_other_is_stopped_and_the_reason_said(
     assert dev.process.returncode == Exit.FAILED
     assert err.decode().strip().endswith(f"the {name} was killed (SIGKILL)")
     assert not any(alive(pid) for pid in dev.pids)
+
+
+def test_one_broker_becomes_three_and_three_survive_the_death_of_one(
+    start: Callable[..., Dev], offline: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = start()
+    assert offline("stream", "create", "before", "--server", alone.server).code == 0
+    assert offline("produce", "before", "kept", "--server", alone.server).code == 0
+    alone.end(signal.SIGINT)
+
+    three = start("--brokers", "3")
+    monkeypatch.setenv("TIDELOG_SERVER", three.server)
+    assert offline("stream", "create", "orders", "--partitions", "3").code == 0
+    for key in "abc":
+        assert offline("produce", "orders", key, "--key", key).code == 0
+    os.kill(three.said["processes"]["broker 1"], signal.SIGKILL)
+    seen = [offline("consume", name).out for name in ("orders", "before")]
+    wait_until(lambda: is_ready(three.said["brokers"][1]["http"]), "broker 1 is started again")
+    verified = json.loads(offline("verify", "--cluster", "--output", "json").out)
+    code, err = three.end(signal.SIGINT)
+
+    assert [broker["broker_id"] for broker in three.said["brokers"]] == [0, 1, 2]
+    assert [sorted(lines.split()) for lines in seen] == [["a", "b", "c"], ["kept"]]
+    assert (verified["problems"], verified["replicas"]) == ([], 10)
+    assert code == 0, err
+    assert "broker 1 was killed (SIGKILL); it is started again" in err
+    assert not children_of_folder(three.folder)
+    answer = offline("dev", "--data", three.folder, "--brokers", "2")
+    assert answer.code == Exit.USAGE
+    assert "give --brokers 3" in answer.err
+
+
+def is_ready(http: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{http}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def test_ports_that_meet_are_refused(tmp_path: Path, offline: Any) -> None:
+    port = spaced_ports()[0]
+
+    answer = offline("dev", "--data", tmp_path, "--brokers", 2, "--port", port, "--http-port", port + 10)
+
+    assert answer.code == Exit.USAGE
+    assert f"both take port {port + 10}" in answer.err
 
 
 def test_ctrl_c_while_starting_leaves_nothing(tmp_path: Path) -> None:

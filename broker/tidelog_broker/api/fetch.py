@@ -96,6 +96,10 @@ class FetchCall:
             raise InvalidRequest("a fetch names at least one partition")
         if request.format not in (log_pb2.VERBATIM, log_pb2.RECORDS):
             raise InvalidRequest(f"format is {request.format}; it is 0 (verbatim) or 1 (records)")
+        if request.own_replica and request.follow:
+            raise InvalidRequest(
+                "a replica is read up to its high watermark; give own_replica without follow"
+            )
         self._broker = broker
         self._request = request
         self._plain = request.format == log_pb2.RECORDS
@@ -173,11 +177,13 @@ class FetchCall:
             reading.partition.unfollow(self)
 
     async def _start(self, index: int, wanted: log_pb2.FetchPartition) -> _Reading:
-        partition = self._broker.leading(wanted.stream_id, wanted.partition)
+        here = self._broker.replica if self._request.own_replica else self._broker.leading
+        partition = here(wanted.stream_id, wanted.partition)
         offset, epoch = await resolve_start(self._broker, partition, wanted)
         end = wanted.end_offset if wanted.HasField("end_offset") else None
         if not self._request.follow:
-            check_newest_known(partition)
+            if not self._request.own_replica:
+                check_newest_known(partition)
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
         return _Reading(index, partition, offset, epoch, end)
 
@@ -214,8 +220,12 @@ class FetchCall:
             self._ready[reading.index] = reading
 
     def _check_leader(self, reading: _Reading) -> None:
-        """Raises what ends the reading of a partition that is not led as it was when that began."""
+        """Raises what ends the reading of a partition that is not led, or not here, as when that began."""
         partition = reading.partition
+        if self._request.own_replica:
+            # Below its high watermark nothing changes with who leads.
+            self._broker.replica(partition.stream_id, partition.partition)
+            return
         if not partition.leads or partition.stopped:
             self._broker.leading(partition.stream_id, partition.partition)
         if partition.leader_epoch != reading.leader_epoch:
@@ -233,7 +243,8 @@ class FetchCall:
             ahead, reading.ahead = reading.ahead, None
             self._aheads -= 1
             return self._counted(await ahead, "disk")
-        cached = self._cached(reading)
+        # Who compares replicas wants to know what is on the disk.
+        cached = None if self._request.own_replica else self._cached(reading)
         if cached is not None:
             return self._counted(cached, "memory")
         return self._counted(await self._from_disk(reading), "disk")

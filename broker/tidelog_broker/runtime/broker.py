@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from tidelog.errors import Stopping, StorageFailed, TimedOut
+from tidelog.errors import Stopping, StorageFailed, TidelogError, TimedOut
 from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
@@ -339,13 +339,23 @@ class Broker:
         found = self.partitions.get((stream_id, partition))
         if found is not None and found.leads and not found.stopped:
             return found
+        raise self._refusal(found, stream_id, partition)
+
+    def replica(self, stream_id: bytes, partition: int) -> Partition:
+        """The partition, if this broker has a copy of it; raises the typed error that says why not."""
+        found = self.partitions.get((stream_id, partition))
+        if found is not None and not found.stopped:
+            return found
+        raise self._refusal(found, stream_id, partition)
+
+    def _refusal(self, found: Partition | None, stream_id: bytes, partition: int) -> TidelogError:
         if found is not None and self.failed.done():
-            raise StorageFailed("the broker's storage failed")
+            return StorageFailed("the broker's storage failed")
         if self._stopping:
-            raise Stopping("the broker is stopping", retry_after_ms=500)
+            return Stopping("the broker is stopping", retry_after_ms=500)
         if found is not None:
-            raise found.not_leader()
-        raise self._hosted.refusal(stream_id, partition, self.controller.image)
+            return found.not_leader()
+        return self._hosted.refusal(stream_id, partition, self.controller.image)
 
     def append(self, partition: Partition, append: Append) -> None:
         """Queues an append; its `done` is called once it is decided. Raises what `check_room` raises."""

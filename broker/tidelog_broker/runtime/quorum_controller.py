@@ -296,7 +296,8 @@ class QuorumController:
             return
         open_now = self.links.open
         for voter in others:
-            if voter.broker_id in open_now:
+            # It may have ceased to lead while the last one was waited for.
+            if voter.broker_id in open_now and node.leads:
                 node.transfer(voter)
                 self._driver.wake()
                 try:

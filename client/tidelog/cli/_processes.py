@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,6 +27,13 @@ STOP_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+PORT_MIN = 10_240
+"""Below it are the ports of well-known services, and our own."""
+
+PORT_TRIES_MAX = 1_000
+
+_choice = random.SystemRandom()
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -135,6 +143,16 @@ class Child:
                 fail(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
             time.sleep(POLL_SECONDS)
 
+    def ask_to_stop(self) -> None:
+        """What `stop` does first, for who stops several."""
+        if self.running:
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """Makes it end, and what it started with it."""
+        self._end_group()
+        self.process.wait()
+
     def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> bool:
         """Asks it to end, and after a while makes it; whether it ended by itself."""
         if not self.running:
@@ -180,12 +198,14 @@ def start(
             stderr=errors,
             env=env,
             process_group=0,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
     return Child(name, process, log)
 
 
-def _die_with(parent: int) -> Callable[[], None]:
+def die_with(parent: int) -> Callable[[], None]:
+    """What a process calls that is to be killed when `parent`, which started it, ends."""
+
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -224,9 +244,29 @@ def check_port(host: str, port: int, option: str) -> None:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Ports that were free a moment ago, all different.
+
+    None that the system gives to outgoing connections, if there are others: one of those may be taken
+    before whoever asked has come to listen.
+    """
+    given_out = _first_given_out()
     with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((host, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        found: list[int] = []
+        for _ in range(PORT_TRIES_MAX):
+            if len(found) == count:
+                break
+            wanted = _choice.randrange(PORT_MIN, given_out) if given_out > PORT_MIN else 0
+            probe = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind((host, wanted))
+                found.append(int(probe.getsockname()[1]))
+        else:
+            fail(f"{host} has no {count} free ports", Exit.ENVIRONMENT)
+        return found
+
+
+def _first_given_out() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0

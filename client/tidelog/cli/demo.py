@@ -1,7 +1,8 @@
 """``tidelog demo``: the whole idea in one run, with this machine's own metrics as the data.
 
-Plain NATS messages → a durable Arrow log → gRPC → Spark → Parquet. Everything happens in
-a temporary folder on free loopback ports, and nothing is left, however it ends.
+Plain NATS messages → a durable Arrow log, three copies of it → gRPC → Spark → Parquet; and a broker
+that is killed meanwhile. Everything happens in a temporary folder on free loopback ports, and nothing
+is left, however it ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
+from tidelog.cli._demo_failover import Failover, kill_leader_under_load, wait_in_sync
 from tidelog.cli._demo_results import Results, chart_lines, result_table, results_json
 from tidelog.cli._demo_stream import Recorded, publish_and_tail, run_async
 from tidelog.cli._errors import Exit, fail
@@ -34,10 +36,12 @@ from tidelog.cli._values import show_bytes
 EXAMPLE = "tidelog demo --seconds 15"
 
 STREAM = "host-metrics"
+ORDERS = "orders"
 SUBJECT = "host.>"
 JOB = "tidelog_spark.jobs.host_metrics"
 SPARK_SECONDS_MAX = 300.0
 HOST = "127.0.0.1"
+BROKERS = 3
 
 
 @dataclass(slots=True)
@@ -67,14 +71,15 @@ class _Run:
 
 def demo(
     seconds: float = typer.Option(
-        8.0, "--seconds", min=1.0, max=600.0, help="How long to record this machine's metrics."
+        6.0, "--seconds", min=1.0, max=600.0, help="How long to record this machine's metrics."
     ),
     output: Output = OUTPUT,
 ) -> None:
-    """See the whole idea run: NATS messages, the log, Spark, Parquet. Leaves nothing behind.
+    """See the whole idea run: NATS messages, three brokers, Spark, Parquet. Leaves nothing behind.
 
-    Records this machine's CPU, memory, disk, network and process figures for some seconds, then
-    aggregates them with Spark. Needs tidelog[all]; Java comes with it where there is none.
+    Records this machine's CPU, memory, disk, network and process figures for some seconds, kills a
+    broker while records are written, and aggregates the figures with Spark. Needs tidelog[all]; Java
+    comes with it where there is none.
     """
     check_broker_installed()
     find_nats_server()
@@ -106,33 +111,37 @@ def _prepare(stack: contextlib.ExitStack, signals: Signals, screen: Console) -> 
     with signals.held():
         folder = Path(tempfile.mkdtemp(prefix="tidelog-demo-"))
         stack.callback(_remove, folder)
-        cluster = LocalCluster(folder, Addresses(HOST, *free_ports(3)), signals, logs_kept=False)
-        stack.callback(cluster.stop)
+        cluster = LocalCluster(
+            folder, Addresses.of(HOST, free_ports(1 + 3 * BROKERS)), signals, logs_kept=False
+        )
+        stack.callback(cluster.kill)
         run = _Run(folder, screen, signals, cluster)
         stack.callback(_stop_all, run.children)
     return run
 
 
-def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Results]:
+def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Failover, Results]:
     run.screen.print("[bold]Tidelog[/]: plain NATS messages → a durable Arrow log → gRPC → Spark → Parquet")
     at = run.cluster.addresses
-    with run.step("start", "A NATS server and a Tidelog broker, on this machine only"):
+    with run.step("start", f"A NATS server and {BROKERS} Tidelog brokers, on this machine only"):
         run.cluster.start_nats()
         run.say(f"NATS server  {at.nats}")
-        run.cluster.start_broker(_own_settings(run.folder))
-        run.say(f"broker       {at.server} (gRPC), {at.http}/metrics")
+        run.cluster.start_brokers(_own_settings(run.folder))
+        for broker in range(BROKERS):
+            run.say(f"broker {broker}     {at.server_of(broker)} (gRPC), {at.http_of(broker)}/metrics")
     with run.step("record", f"A stream that records {SUBJECT}, and {seconds:g} s of this machine's metrics"):
         run.say("The publisher is a plain NATS client: it sends JSON to host.<name>.<kind> and knows nothing")
-        run.say(
-            "of Tidelog. The broker subscribes, writes Arrow batches and fsyncs them; below they come back."
-        )
+        run.say("of Tidelog. The stream's leader subscribes, writes Arrow batches, and acknowledges what is")
+        run.say("fsynced by all brokers; below they come back.")
         recorded = run_async(
             run.signals, lambda: publish_and_tail(at.server, at.nats, STREAM, SUBJECT, seconds, run.screen)
         )
         run.say(
             f"{recorded.published} messages published, {recorded.records} records in the log, "
-            f"{show_bytes(recorded.bytes)} on disk, every one fsynced"
+            f"{show_bytes(recorded.bytes)} on disk, three times, every one fsynced"
         )
+    with run.step("failover", "The leader of another stream is killed while records are written"):
+        failover = _kill_a_leader(run)
     with run.step("spark", 'Spark reads the stream: spark.read.format("tidelog"), Arrow all the way'):
         spark = _run_spark(run)
         run.say(", ".join(f"{name} {took:.1f} s" for name, took in spark.items()))
@@ -143,7 +152,27 @@ def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Results]:
         run.screen.print("\n   CPU, all cores, second by second")
         for line in chart_lines(results):
             run.screen.print(f"   {line}", markup=False)
-    return recorded, results
+    return recorded, failover, results
+
+
+def _kill_a_leader(run: _Run) -> Failover:
+    cluster, servers = run.cluster, run.cluster.addresses.servers
+
+    def kill(broker: int) -> None:
+        run.say(f"kill -9 of broker {broker}, which leads {ORDERS}")
+        cluster.brokers[broker].process.kill()
+        cluster.brokers[broker].process.wait()
+
+    found = run_async(run.signals, lambda: kill_leader_under_load(servers, ORDERS, kill))
+    run.say(f"broker {found.leader} leads now; writing paused for {found.pause_seconds:.2f} s")
+    run.say(f"{found.acknowledged} records acknowledged, {found.lost} lost, {found.stored} stored")
+    if found.lost:
+        fail(f"{found.lost} acknowledged records are lost")
+    cluster.launch(found.killed)
+    cluster.wait_ready(found.killed)
+    run_async(run.signals, lambda: wait_in_sync(servers, ORDERS))
+    run.say(f"broker {found.killed} was started again, and is in sync")
+    return found
 
 
 def _run_spark(run: _Run) -> dict[str, float]:
@@ -200,14 +229,15 @@ def _remove(folder: Path) -> None:
     fail(f"could not remove {folder}", Exit.ENVIRONMENT)
 
 
-def _conclude(run: _Run, found: tuple[Recorded, Results], output: Output) -> None:
-    recorded, results = found
+def _conclude(run: _Run, found: tuple[Recorded, Failover, Results], output: Output) -> None:
+    recorded, failover, results = found
     if output is Output.JSON:
         print_json(
             {
                 "published": recorded.published,
                 "records": recorded.records,
                 "bytes": recorded.bytes,
+                "failover": asdict(failover),
                 "seconds": {name: round(took, 3) for name, took in run.seconds.items()},
                 "summary": results_json(results),
             }

@@ -1,4 +1,8 @@
-"""``tidelog verify``: an offline check of a broker's data directory, by the broker's own code."""
+"""``tidelog verify``: a broker's data directory, a running cluster's replicas, or what a test load saw.
+
+A directory is checked offline, by the broker's own code; a cluster's replicas are read and compared
+(`_verify_cluster`); a history is judged by `tidelog.history`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,15 @@ from typing import Any
 
 import typer
 
+from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._local_cluster import check_broker_installed
 from tidelog.cli._output import OUTPUT, Output, console, facts, print_json
 from tidelog.cli._processes import python_module
 from tidelog.cli._progress import Counter
 from tidelog.cli._values import show_bytes
+from tidelog.cli._verify_cluster import show_cluster, verify_cluster
+from tidelog.cli._verify_history import judge, show_judgement
 
 EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
 
@@ -27,17 +34,64 @@ _CODES = {3: Exit.ENVIRONMENT, 4: Exit.NOT_FOUND}
 
 
 def verify(
-    data_dir: str = typer.Argument(
-        help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
+    data_dir: str | None = typer.Argument(
+        None, help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
     ),
+    cluster: bool = typer.Option(
+        False,
+        "--cluster",
+        help="Read every replica of every partition of a running cluster and compare them.",
+    ),
+    stream: str = typer.Option(
+        "", "--stream", help="With --cluster: only streams whose whole name matches this regular expression."
+    ),
+    history: Path | None = typer.Option(
+        None, "--history", help="Judge a file that a test load has left (`python -m chaos`)."
+    ),
+    server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Check a data directory while no broker uses it; nothing is changed.
+    """Check a data directory that no broker uses, the replicas of a cluster, or a history.
 
-    Every batch's checksums, offsets without gaps, epochs, identities, checkpoints and the metadata
-    log, and that indexes name batches. Ends with code 1 if there are problems. Notes are what the
-    next start mends by itself.
+    Of a directory: every batch's checksums, offsets without gaps, epochs, identities, checkpoints and
+    the metadata log, and that indexes name batches; notes are what the next start mends by itself. Of a
+    cluster: that all replicas hold the same records up to the high watermark. Of a history: that what was
+    acknowledged is there, once and in order. Nothing is changed. Ends with code 1 if there are problems.
     """
+    if sum((data_dir is not None, cluster, history is not None)) != 1:
+        fail("give a data directory, --cluster or --history FILE, one of them", Exit.USAGE)
+    if stream and not cluster:
+        fail("--stream goes with --cluster", Exit.USAGE)
+    if cluster:
+        clean = _verify_cluster(server, stream, output)
+    elif history is not None:
+        clean = _verify_history(history, output)
+    else:
+        assert data_dir is not None
+        clean = _verify_directory(data_dir, output)
+    if not clean:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _verify_cluster(server: str, stream: str, output: Output) -> bool:
+    report = connected(server, lambda client: verify_cluster(client, stream))
+    if output is Output.JSON:
+        print_json(report.as_json())
+    else:
+        show_cluster(report)
+    return not report.problems
+
+
+def _verify_history(path: Path, output: Output) -> bool:
+    report = judge(path)
+    if output is Output.JSON:
+        print_json(report.as_json())
+    else:
+        show_judgement(report)
+    return report.ok
+
+
+def _verify_directory(data_dir: str, output: Output) -> bool:
     check_broker_installed()
     if not data_dir:
         # As a Path it would be the current folder.
@@ -50,8 +104,7 @@ def verify(
         print_json(report)
     else:
         _show(report)
-    if not report["clean"]:
-        raise typer.Exit(Exit.FAILED)
+    return bool(report["clean"])
 
 
 def _run(data_dir: Path) -> dict[str, Any]:

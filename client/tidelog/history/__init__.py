@@ -6,12 +6,13 @@ history of a hundred million records fits into memory. `check` then looks for an
 manner of Jepsen's kafka workload: records that are lost, doubled, out of order, at another offset
 than was said, there although they were refused, or never seen.
 
-What belongs here: the words of a history and its judgement, without I/O. Who makes load and reads a
-cluster uses it (`tidelog verify`, the project's chaos runs and simulator).
+What belongs here: the words of a history, its judgement, and the comparison of replicas, without I/O.
+Who makes load and reads a cluster uses it (`tidelog verify`, the project's chaos runs and simulator).
 """
 
 from tidelog.history.check import Report, check
 from tidelog.history.operations import Anomaly, History, Outcome, Producer, Read, Write
+from tidelog.history.transcript import TranscriptInvalid, lines_of, parse
 from tidelog.history.values import STAMP_BYTES, runs_of, stamp
 
 __all__ = [
@@ -22,8 +23,11 @@ __all__ = [
     "Producer",
     "Read",
     "Report",
+    "TranscriptInvalid",
     "Write",
     "check",
+    "lines_of",
+    "parse",
     "runs_of",
     "stamp",
 ]

@@ -1,0 +1,100 @@
+"""``python -m chaos``: see docs/chaos.md."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from chaos.plan import Kind
+from chaos.planted import plants
+from chaos.run import Run, Wish
+from chaos.verdict import Verdict
+from tidelog.cli._errors import CommandError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0 no anomaly, 1 some, or the cluster did not heal, 2 wrong usage, 130 interrupted."""
+    asked = _parser().parse_args(arguments)
+    try:
+        kinds = [Kind(name.strip()) for name in asked.faults.split(",") if name.strip()]
+    except ValueError as error:
+        print(f"chaos: {error}; there are {', '.join(Kind)}", file=sys.stderr)
+        return EXIT_USAGE
+    if asked.plant and asked.plant not in plants():
+        print(f"chaos: no bug is called {asked.plant!r}; there are {', '.join(plants())}", file=sys.stderr)
+        return EXIT_USAGE
+    seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
+    wish = Wish(seed, asked.minutes * 60, kinds, asked.copies, asked.plant)
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-", dir=asked.dir))
+    try:
+        verdict = uvloop.run(_play(Run(wish, folder, _say)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return EXIT_INTERRUPTED
+    except CommandError as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        return EXIT_FAILED
+    except BaseException:
+        print(f"chaos: the run failed; what it left is in {folder}", file=sys.stderr)
+        raise
+    for line in verdict.lines():
+        print(line)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(verdict.as_json(), indent=2) + "\n")
+    if verdict.clean and not asked.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        print(f"history, logs and data are kept in {folder}; tidelog verify --history judges it again")
+    return 0 if verdict.clean else EXIT_FAILED
+
+
+async def _play(run: Run) -> Verdict:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await run.play()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos",
+        description="Three brokers under load and faults; then everything is healed, read and judged.",
+        epilog="Example: python -m chaos --minutes 5 --faults kill,freeze,isolate",
+    )
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long faults go on. Default: 2")
+    parser.add_argument(
+        "--seed", type=int, help="of the schedule and of what clients do. Default: another each time"
+    )
+    parser.add_argument(
+        "--faults", default=",".join(Kind), metavar="A,B", help="Default: %(default)s; '' for none"
+    )
+    parser.add_argument("--copies", type=int, default=3, help="replication factor. Default: 3")
+    parser.add_argument("--plant", default="", help="a bug for every broker, by name; it must be found")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict there as well")
+    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="for data. Default: for temporary files")
+    parser.add_argument("--keep", action="store_true", help="keep history, logs and data in any case")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""``python -m chaos.broker``: a broker whose disk does what lines on standard input say.
+
+The broker is the one that users run; only its `Files` are others, as a test's would be. With a planted
+bug (`planted`) it is not: then the checks of a run have to find that out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from chaos.disk import Weather, WeatheredFiles
+from tidelog.cli._processes import die_with
+from tidelog_broker.__main__ import configure_logging, keep_large_blocks, poll_in_place
+from tidelog_broker.config import Settings
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m chaos.broker", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="the broker's settings, as YAML")
+    parser.add_argument("--parent", type=int, required=True, help="the process whose end is this one's, too")
+    parser.add_argument("--plant", default="", help="the name of a planted bug")
+    asked = parser.parse_args()
+    die_with(asked.parent)()
+    settings = Settings.load(asked.config)
+    poll_in_place()
+    import uvloop
+
+    from chaos.planted import planted
+
+    configure_logging(settings)
+    keep_large_blocks()
+    weather = Weather()
+    # Of a pipe that nobody writes to any more: lines end, the disk stays as it is.
+    threading.Thread(target=_obey, args=(weather,), daemon=True).start()
+    with planted(asked.plant):
+        return uvloop.run(_serve(settings, weather))
+
+
+def _obey(weather: Weather) -> None:
+    for line in sys.stdin:
+        weather.told(line)
+
+
+async def _serve(settings: Settings, weather: Weather) -> int:
+    from tidelog_broker.service import Service, run_until
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return await run_until(Service(settings, files=WeatheredFiles(weather)), stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

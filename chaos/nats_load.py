@@ -1,0 +1,67 @@
+"""A NATS publisher that wants to know that its messages are recorded, as any JetStream client does.
+
+It repeats a message until it is acknowledged, with one `Nats-Msg-Id`, within the stream's dedupe window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+import nats
+from chaos.recording import Recording
+from tidelog.history import Outcome, Write, stamp
+
+ANSWER_SECONDS_MAX: Final = 1.0
+GIVE_UP_SECONDS: Final = 60.0
+"""Half of the dedupe window: what is repeated later may be stored twice, and should be."""
+
+AGAIN_SECONDS: Final = 0.05
+MESSAGES_PER_SECOND: Final = 25.0
+
+
+class Publisher:
+    """Publishes one message after the other on a subject that a stream of one partition records."""
+
+    def __init__(self, url: str, stream: str, subject: str, recording: Recording, rng: random.Random) -> None:
+        self._url = url
+        self._stream = stream
+        self._subject = subject
+        self._recording = recording
+        self._rng = rng
+        self._number = recording.new_producer(stream, "NATS publisher")
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        client = await nats.connect(self._url, name="chaos", max_reconnect_attempts=-1)
+        try:
+            jetstream = client.jetstream()
+            number = 0
+            while not self.stopping.is_set():
+                write = await self._publish(jetstream, number)
+                self._recording.wrote(self._stream, write, asyncio.get_running_loop().time())
+                number += 1
+                await asyncio.sleep(self._rng.expovariate(MESSAGES_PER_SECOND))
+        finally:
+            await client.close()
+
+    async def _publish(self, jetstream: nats.js.JetStreamContext, number: int) -> Write:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + GIVE_UP_SECONDS
+        headers = {"Nats-Msg-Id": f"{self._number}-{number}"}
+        payload = stamp(self._number, number, 60)
+        while loop.time() < give_up_at:
+            try:
+                answer = await jetstream.publish(
+                    self._subject, payload, timeout=ANSWER_SECONDS_MAX, headers=headers
+                )
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError):
+                # Nobody answered, or somebody who cannot record it now. It is the same message again.
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            return Write(self._number, 0, number, 1, Outcome.ACKNOWLEDGED, answer.seq - 1)
+        return Write(self._number, 0, number, 1, Outcome.UNKNOWN)

@@ -1,0 +1,119 @@
+"""Which fault when: a seeded schedule, as values. No I/O.
+
+Each round deals every kind once, in an order of its own, so that a short run has met them all. A fault
+now and then has a second one beside it. What the promise does not cover never happens: a disk is
+lost only while every replica is in sync, and alone (docs/replication.md).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+
+class Kind(StrEnum):
+    """What goes wrong."""
+
+    KILL = "kill"
+    """A broker's process is killed (SIGKILL), and started again."""
+    STOP = "stop"
+    """A broker is stopped in good order (SIGTERM), and started again."""
+    FREEZE = "freeze"
+    """A broker's process stands still (SIGSTOP, SIGCONT)."""
+    ISOLATE = "isolate"
+    """A broker is cut off from all others."""
+    MUTE = "mute"
+    """A broker's words do not reach the others; theirs reach it."""
+    DEAFEN = "deafen"
+    """The others' words do not reach a broker; its own reach them."""
+    CUT = "cut"
+    """Two brokers are cut off from each other, both of them not from the third."""
+    RESET = "reset"
+    """Every connection between brokers breaks, again and again."""
+    SLOW_DISK = "slow-disk"
+    """Each flush of a broker takes longer."""
+    FULL_DISK = "full-disk"
+    """A broker's disk has no room for records."""
+    LOST_DISK = "lost-disk"
+    """A broker is killed and its data directory deleted; it comes back empty."""
+    KILL_ALL = "kill-all"
+    """All brokers are killed at once, and started again."""
+    ROLL = "roll"
+    """All brokers are stopped and started, one after the other, as in a rolling update."""
+
+
+ALONE: Final = frozenset({Kind.LOST_DISK, Kind.KILL_ALL, Kind.ROLL})
+"""Nothing else goes wrong at the same time."""
+
+HEALED_FIRST: Final = frozenset({Kind.LOST_DISK, Kind.ROLL})
+"""They begin only when every replica is in sync."""
+
+NETWORK: Final = frozenset({Kind.ISOLATE, Kind.MUTE, Kind.DEAFEN, Kind.CUT})
+
+SECOND_FAULT_CHANCE: Final = 0.25
+HEALED_CHANCE: Final = 0.3
+"""How often the next fault waits until everything is in sync again."""
+
+SECONDS: Final = (1.0, 8.0)
+"""How long a fault lasts."""
+
+PAUSE_SECONDS: Final = (0.5, 4.0)
+"""Between the end of a fault and the next one."""
+
+FLUSH_SECONDS: Final = (0.05, 0.5)
+
+
+class Fault(NamedTuple):
+    kind: Kind
+    broker: int
+    """Whom it befalls; of a pair, the first."""
+    other: int
+    """Another broker, for kinds that need one."""
+    seconds: float
+    flush_seconds: float = 0.0
+    """By which a slow disk's flushes are longer."""
+
+    def __str__(self) -> str:
+        lasts = f"for {self.seconds:.1f} s"
+        match self.kind:
+            case Kind.KILL_ALL | Kind.ROLL | Kind.RESET:
+                return f"{self.kind}, {lasts}"
+            case Kind.CUT:
+                return f"{self.kind} brokers {self.broker} and {self.other}, {lasts}"
+            case Kind.SLOW_DISK:
+                return f"{self.kind} of broker {self.broker} (flushes {self.flush_seconds:.2f} s), {lasts}"
+            case _:
+                return f"{self.kind} of broker {self.broker}, {lasts}"
+
+
+class Step(NamedTuple):
+    """Faults that begin together."""
+
+    faults: tuple[Fault, ...]
+    healed_first: bool
+    """They wait until every replica is in sync."""
+    pause_seconds: float
+    """After the last of them has ended."""
+
+
+def schedule(rng: random.Random, brokers: Sequence[int], kinds: Sequence[Kind]) -> Iterator[Step]:
+    """Steps without end."""
+    while True:
+        deck = list(kinds)
+        rng.shuffle(deck)
+        while deck:
+            kind = deck.pop()
+            broker, other = rng.sample(list(brokers), 2)
+            faults = [_fault(rng, kind, broker, other)]
+            beside = [one for one in kinds if one not in ALONE]
+            if kind not in ALONE and beside and rng.random() < SECOND_FAULT_CHANCE:
+                # On the other broker, so that no process is killed that stands still.
+                faults.append(_fault(rng, rng.choice(beside), other, broker))
+            healed = kind in HEALED_FIRST or rng.random() < HEALED_CHANCE
+            yield Step(tuple(faults), healed, rng.uniform(*PAUSE_SECONDS))
+
+
+def _fault(rng: random.Random, kind: Kind, broker: int, other: int) -> Fault:
+    return Fault(kind, broker, other, rng.uniform(*SECONDS), rng.uniform(*FLUSH_SECONDS))

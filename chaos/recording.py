@@ -1,0 +1,94 @@
+"""What clients were told and saw, as histories: one for each stream."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import NamedTuple
+
+from tidelog import FetchedBatch
+from tidelog.history import History, Outcome, Producer, Read, Write, runs_of
+
+
+class Pause(NamedTuple):
+    """A time in which nothing was acknowledged."""
+
+    seconds: float
+    where: str
+    """Stream and partition."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.1f} s in {self.where}"
+
+
+class Recording:
+    """Histories, and sentences about what clients must never meet."""
+
+    def __init__(self) -> None:
+        self.histories: dict[str, History] = {}
+        self.troubles: list[str] = []
+        self.operations = 0
+        """Writes and fetched batches."""
+        self.acknowledged = 0
+        """Records."""
+        self.longest_pause = Pause(0.0, "nowhere")
+        """In which nothing was acknowledged in some partition."""
+        self._newest_pause = self.longest_pause
+        self._acknowledged_at: dict[tuple[str, int], float] = {}
+        self._producers = count(1)
+        self._readers = count(1)
+        self._last_write: dict[tuple[str, int, int], int] = {}
+
+    def history(self, stream: str) -> History:
+        return self.histories.setdefault(stream, History())
+
+    def new_producer(self, stream: str, name: str) -> int:
+        number = next(self._producers)
+        self.history(stream).producers[number] = Producer(f"{name} {number}")
+        return number
+
+    def new_reader(self) -> int:
+        return next(self._readers)
+
+    def wrote(self, stream: str, write: Write, at: float) -> None:
+        """What became of records; `at` is when, on the event loop's clock."""
+        self.operations += 1
+        history = self.history(stream)
+        if write.outcome is Outcome.ACKNOWLEDGED:
+            self.acknowledged += write.records
+            before_at = self._acknowledged_at.get((stream, write.partition), at)
+            pause = Pause(at - before_at, f"{stream}/{write.partition}")
+            self.longest_pause = max(self.longest_pause, pause)
+            self._newest_pause = max(self._newest_pause, pause)
+            self._acknowledged_at[stream, write.partition] = at
+            key = (stream, write.producer, write.partition)
+            index = self._last_write.get(key)
+            if index is not None and _continues(history.writes[index], write):
+                before = history.writes[index]
+                history.writes[index] = before._replace(records=before.records + write.records)
+                return
+            self._last_write[key] = len(history.writes)
+        history.writes.append(write)
+
+    def saw(self, reader: int, batch: FetchedBatch) -> None:
+        """Raises ValueError for records that no load wrote."""
+        self.operations += 1
+        reads = self.history(batch.stream).reads
+        for index, producer, first, records in runs_of(batch.columns.column("value")):
+            reads.append(Read(reader, batch.partition, batch.base_offset + index, producer, first, records))
+
+    def take_pause(self) -> Pause:
+        """The longest pause that ended since this was asked last."""
+        found, self._newest_pause = self._newest_pause, Pause(0.0, "nowhere")
+        return found
+
+    def trouble(self, sentence: str) -> None:
+        self.troubles.append(sentence)
+
+
+def _continues(before: Write, write: Write) -> bool:
+    return (
+        before.outcome is Outcome.ACKNOWLEDGED
+        and before.offset is not None
+        and write.offset == before.offset + before.records
+        and write.first == before.first + before.records
+    )

@@ -1,0 +1,144 @@
+"""The end of a run: everything is read once more, the histories are judged, the replicas compared."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import tidelog
+from chaos.load import note_all
+from chaos.recording import Pause, Recording
+from tidelog.history import Report, check, lines_of
+
+VERIFY_SECONDS_MAX: Final = 600.0
+
+
+@dataclass
+class Verdict:
+    """What came of a run."""
+
+    seconds: float
+    faults: Counter[str]
+    operations: int
+    longest_pause: Pause
+    reports: dict[str, Report]
+    """By stream."""
+    troubles: list[str] = field(default_factory=list)
+    """What must never be, in sentences."""
+    compared: int = 0
+    """Records of which all replicas were read and compared."""
+    replica_problems: list[str] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        return not (
+            self.troubles or self.replica_problems or any(not one.ok for one in self.reports.values())
+        )
+
+    @property
+    def anomalies(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for report in self.reports.values():
+            found.update({str(kind): records for kind, records in report.anomalies.items()})
+        if self.replica_problems:
+            found["divergent, missing or corrupt replicas"] = len(self.replica_problems)
+        if self.troubles:
+            found["what must never be"] = len(self.troubles)
+        return found
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(report, name) for report in self.reports.values())
+
+    def as_json(self) -> dict[str, Any]:
+        counts = ("acknowledged", "refused", "unknown", "content", "read")
+        return {
+            "clean": self.clean,
+            "seconds": round(self.seconds, 1),
+            "operations": self.operations,
+            "longest_pause_seconds": round(self.longest_pause.seconds, 3),
+            "faults": dict(sorted(self.faults.items())),
+            "records": {name: self._sum(name) for name in counts},
+            "records_compared_on_all_replicas": self.compared,
+            "anomalies": dict(sorted(self.anomalies.items())),
+            "sentences": [
+                *self.troubles,
+                *self.replica_problems,
+                *(f"{name}: {one}" for name, report in self.reports.items() for one in report.examples),
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """A summary for people."""
+        said = self.as_json()
+        faults = ", ".join(f"{count} {kind}" for kind, count in said["faults"].items()) or "none"
+        records = ", ".join(f"{count:,} {name}" for name, count in said["records"].items())
+        found = [
+            f"time         {self.seconds:.0f} s",
+            f"operations   {self.operations:,} writes and reads",
+            f"faults       {sum(self.faults.values())}: {faults}",
+            f"records      {records}",
+            f"replicas     {self.compared:,} records compared on all of them",
+            f"pauses       of acknowledgements, in one partition: {self.longest_pause}",
+        ]
+        found += [f"  {sentence}" for sentence in said["sentences"]]
+        anomalies = ", ".join(f"{count} {kind}" for kind, count in said["anomalies"].items())
+        return [*found, f"result       {'no anomaly' if self.clean else anomalies}"]
+
+
+async def read_everything(client: tidelog.Client, recording: Recording, streams: Sequence[str]) -> None:
+    """The last readers: each stream from its start to its end, when nothing is written any more."""
+    for stream in streams:
+        history = recording.history(stream)
+        for partition, (start, end) in (await client.offsets(stream)).items():
+            reader = client.reader(stream, start=start, partitions=[partition], follow=False)
+            try:
+                reached = await note_all(reader, recording)
+            finally:
+                await reader.aclose()
+            history.starts[partition] = start
+            history.last_readers[partition] = reached.get(partition, start)
+            if history.last_readers[partition] < end:
+                recording.trouble(
+                    f"{stream}/{partition} is committed up to {end}, and was read up to "
+                    f"{history.last_readers[partition]}"
+                )
+
+
+def judge(recording: Recording) -> dict[str, Report]:
+    return {stream: check(history) for stream, history in sorted(recording.histories.items())}
+
+
+async def compare_replicas(server: str) -> tuple[int, list[str]]:
+    """What `tidelog verify --cluster` finds: records compared, and problems."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tidelog.cli", "verify", "--cluster", "--server", server, "--output", "json",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(VERIFY_SECONDS_MAX):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if not out:
+        return 0, [f"tidelog verify --cluster ended with {process.returncode}: {err.decode().strip()}"]
+    report = json.loads(out)
+    return report["records"], [
+        f"{one['stream']}/{one['partition']} on broker {one['broker']}: {one['what']}, offsets "
+        f"{one['start']}–{one['end'] - 1}: {one['why']}"
+        for one in report["problems"]
+    ]
+
+
+def keep_history(recording: Recording, path: Path) -> None:
+    """For `tidelog verify --history`."""
+    with path.open("w", encoding="utf-8") as file:
+        for line in lines_of(recording.histories):
+            file.write(f"{line}\n")

@@ -1,0 +1,127 @@
+"""Each kind of fault is done and undone: nothing stays cut, slow, frozen or down."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.faults import Faults
+from chaos.links import Links
+from chaos.plan import Fault, Kind
+
+BROKERS = (0, 1, 2)
+
+
+class FakeProxy:
+    def __init__(self, said: list[str], broker: int) -> None:
+        self._said = said
+        self._broker = broker
+
+    def reset(self) -> int:
+        self._said.append(f"reset {self._broker}")
+        return 1
+
+
+class FakeCluster:
+    """Notes what is done to it, and what state that leaves."""
+
+    brokers = BROKERS
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.links = Links()
+        self.proxies = [FakeProxy(self.said, broker) for broker in BROKERS]
+        self.down: set[int] = set()
+        self.frozen: set[int] = set()
+        self.weather: dict[int, str] = {}
+        self.erased: list[int] = []
+        self.down_most = 0
+
+    def _ends(self, broker: int, how: str) -> None:
+        self.said.append(f"{how} {broker}")
+        self.down.add(broker)
+        self.down_most = max(self.down_most, len(self.down))
+
+    async def kill(self, broker: int) -> None:
+        self._ends(broker, "kill")
+
+    async def stop(self, broker: int) -> None:
+        self._ends(broker, "stop")
+
+    async def launch(self, broker: int) -> None:
+        assert broker in self.down
+        self.said.append(f"launch {broker}")
+        self.down.remove(broker)
+
+    async def ready(self, broker: int) -> None:
+        assert broker not in self.down
+
+    async def erase(self, broker: int) -> None:
+        assert broker in self.down
+        self.erased.append(broker)
+
+    def freeze(self, broker: int) -> None:
+        self.said.append(f"freeze {broker}")
+        self.frozen.add(broker)
+
+    def thaw(self, broker: int) -> None:
+        self.frozen.remove(broker)
+
+    def tell_disk(self, broker: int, line: str) -> None:
+        self.said.append(f"disk {broker} {line}")
+        self.weather[broker] = line
+
+
+async def done(kind: Kind) -> tuple[FakeCluster, list[str]]:
+    cluster, healed = FakeCluster(), []
+
+    async def wait_healed(what: str) -> None:
+        healed.append(what)
+
+    faults = Faults(cluster, wait_healed)  # type: ignore[arg-type]
+    await faults.perform(Fault(kind, broker=1, other=2, seconds=0.01, flush_seconds=0.2))
+    assert faults.done == {kind: 1}
+    return cluster, healed
+
+
+@pytest.mark.parametrize("kind", Kind)
+async def test_a_fault_begins_and_ends(kind: Kind) -> None:
+    cluster, _ = await done(kind)
+
+    links = [(one, other) for one in BROKERS for other in BROKERS if one != other]
+    assert not any(cluster.links.is_cut(link) for link in links)
+    assert (cluster.down, cluster.frozen) == (set(), set())
+    assert set(cluster.weather.values()) <= {"sound"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Kind.KILL, ["kill 1", "launch 1"]),
+        (Kind.STOP, ["stop 1", "launch 1"]),
+        (Kind.FREEZE, ["freeze 1"]),
+        (Kind.SLOW_DISK, ["disk 1 slow 0.200", "disk 1 sound"]),
+        (Kind.FULL_DISK, ["disk 1 full", "disk 1 sound"]),
+        (Kind.RESET, ["reset 0", "reset 1", "reset 2"]),
+        (Kind.ISOLATE, []),
+    ],
+)
+async def test_a_fault_befalls_the_broker_it_names(kind: Kind, said: list[str]) -> None:
+    cluster, _ = await done(kind)
+
+    assert cluster.said == said
+
+
+async def test_a_lost_disk_is_erased_while_its_broker_is_down_and_waited_for() -> None:
+    cluster, healed = await done(Kind.LOST_DISK)
+
+    assert cluster.erased == [1]
+    assert healed == ["broker 1 is filled again"]
+
+
+async def test_all_are_down_at_once_in_kill_all_and_one_at_a_time_in_a_roll() -> None:
+    together, _ = await done(Kind.KILL_ALL)
+    rolling, healed = await done(Kind.ROLL)
+
+    assert together.down_most == len(BROKERS)
+    assert rolling.down_most == 1
+    assert len(healed) == len(BROKERS)

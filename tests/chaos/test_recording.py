@@ -1,0 +1,76 @@
+"""What clients are told becomes a short history that says the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.disk import Weather, WeatheredFiles
+from chaos.recording import Recording
+from tidelog.history import Outcome, Write
+
+
+def acknowledged(first: int, offset: int, records: int = 2, partition: int = 0) -> Write:
+    return Write(1, partition, first, records, Outcome.ACKNOWLEDGED, offset)
+
+
+def test_receipts_that_go_on_where_the_last_one_ended_are_one_write() -> None:
+    recording = Recording()
+
+    recording.wrote("orders", acknowledged(0, 10), at=1.0)
+    recording.wrote("orders", acknowledged(2, 12), at=1.1)
+    recording.wrote("orders", acknowledged(4, 99), at=1.2)
+
+    assert recording.history("orders").writes == [acknowledged(0, 10, 4), acknowledged(4, 99)]
+    assert recording.acknowledged == 6
+
+
+def test_what_is_unknown_stays_a_write_of_its_own() -> None:
+    recording = Recording()
+    doubt = Write(1, 0, 2, 1, Outcome.UNKNOWN)
+
+    recording.wrote("orders", acknowledged(0, 10), at=1.0)
+    recording.wrote("orders", doubt, at=1.1)
+    recording.wrote("orders", acknowledged(3, 12), at=1.2)
+
+    assert recording.history("orders").writes == [acknowledged(0, 10), doubt, acknowledged(3, 12)]
+
+
+def test_a_pause_is_that_of_one_partition() -> None:
+    recording = Recording()
+    for at, partition in ((0.0, 0), (1.0, 1), (2.0, 1), (3.0, 0)):
+        recording.wrote("orders", acknowledged(int(at), int(at), 1, partition), at=at)
+
+    assert recording.longest_pause == (3.0, "orders/0")
+    assert recording.take_pause() == (3.0, "orders/0")
+    assert recording.take_pause().seconds == 0
+
+
+def test_a_full_disk_takes_no_records_and_still_takes_metadata(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "streams").mkdir()
+    weather = Weather()
+    files = WeatheredFiles(weather)
+    open_file = files.open(f"{folder}/streams/log", create=True)
+    weather.told("full")
+
+    with pytest.raises(OSError, match="No space left"):
+        open_file.pwrite([b"x"], 0)
+    with pytest.raises(OSError, match="No space left"):
+        files.open(f"{folder}/streams/other", create=True)
+    other = files.open(f"{folder}/metadata", create=True)
+    assert other.pwrite([b"x"], 0) == 1
+    weather.told("sound")
+    assert open_file.pwrite([b"x"], 0) == 1
+    other.close()
+    open_file.close()
+
+
+def test_a_disk_understands_three_words_only() -> None:
+    weather = Weather()
+    weather.told("slow 0.25")
+
+    assert weather.flush_seconds == 0.25
+    with pytest.raises(ValueError, match="slow SECONDS, full or sound"):
+        weather.told("melt")
