@@ -38,6 +38,8 @@ class _Up:
         self.replicas: dict[Key, Replica] = {}
         self.dialing = False
         self.was_up = False
+        self.silent = False
+        """The last connection ended because nothing came over it."""
 
     def received(self, connection: Connection, message: object) -> None:
         if connection is not self.connection:
@@ -52,6 +54,7 @@ class _Up:
         if connection is not self.connection:
             return
         self.connection = None
+        self.silent = connection.cut
         for replica in list(self.replicas.values()):
             replica.unlinked()
         self._links.dial(self)
@@ -133,7 +136,7 @@ class Links:
         def failed(refused: bool) -> None:
             up.dialing = False
             if up.was_up or refused:
-                broker.report(up.leader, Evidence.REFUSED if refused else Evidence.RESET)
+                broker.asking.report(up.leader, _evidence(up.silent, refused=refused))
             up.was_up = False
             if refused:
                 broker.quorum.refused(up.leader)
@@ -179,3 +182,9 @@ class Links:
         connection = self.down.get(broker)
         if connection is not None:
             connection.send(self._broker.id, (key, self._numbers.get((broker, key), 0), message))
+
+
+def _evidence(silent: bool, *, refused: bool) -> Evidence:
+    if refused:
+        return Evidence.REFUSED
+    return Evidence.SILENT if silent else Evidence.RESET

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tidelog.errors import DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.storage.log import PartitionLog
 
@@ -41,13 +42,16 @@ class Mirror:
         self.links: list[Link] = []
 
     @classmethod
-    def begin(cls, log: PartitionLog, chain_before: Callable[[int], int]) -> Mirror:
-        """Of all that can be read of `log`; `chain_before` knows the chain of what cannot be, by its end."""
+    def begin(cls, log: PartitionLog, chain_before: Callable[[int], int], before: Mirror) -> Mirror:
+        """Of a log's start. `chain_before` knows the chain of what is not there any more, by its end;
+        `before` is what the log held when all of it could be read."""
         start = log.start_offset
         if start < log.end_offset:
-            chunk = log.read(start, 1, log.end_offset)
-            assert chunk is not None, f"offset {start} of {log!r} cannot be read"
-            start = headers_of(bytes(b"".join(bytes(part) for part in chunk.parts)))[0].base_offset
+            data = _read(log, start, 1)
+            if isinstance(data, bytes):
+                start = headers_of(data)[0].base_offset
+            else:
+                start = next((link.base for link in before.links if link.base <= start < link.next), start)
         return cls(start, chain_before(start))
 
     @property
@@ -71,20 +75,41 @@ class Mirror:
         while self.links and self.links[-1].next > offset:
             self.links.pop()
 
-    def extend(self, log: PartitionLog) -> list[Link]:
-        """Takes in what is new at the end of `log`; the new links."""
+    def extend(self, log: PartitionLog, before: Mirror | None = None) -> list[Link]:
+        """Takes in what is new at the end of `log`; the new links.
+
+        What rotted since is what it was, as `before` knows (2c).
+        """
         new: list[Link] = []
-        chain = self.links[-1].chain if self.links else self.start_chain
         while self.end < log.end_offset:
-            chunk = log.read(max(self.end, log.start_offset), READ_BYTES, log.end_offset)
-            assert chunk is not None, f"offset {self.end} of {log!r} cannot be read"
-            for header in headers_of(b"".join(bytes(part) for part in chunk.parts)):
-                assert header.base_offset == self.end, f"a gap at {self.end} in {log!r}: {header}"
-                chain = chain_of(chain, header)
-                link = Link(header.base_offset, header.next_offset, header.leader_epoch, chain)
-                self.links.append(link)
-                new.append(link)
+            data = _read(log, max(self.end, log.start_offset), READ_BYTES)
+            if isinstance(data, bytes):
+                links = self._chained(headers_of(data), log)
+            else:
+                links = [] if before is None else before.between(self.end, data)
+                assert links, f"offset {self.end} of {log!r} is damaged, and what was there is unknown"
+            self.links += links
+            new += links
         return new
+
+    def _chained(self, headers: list[BatchHeader], log: PartitionLog) -> list[Link]:
+        links: list[Link] = []
+        end, chain = self.end, self.links[-1].chain if self.links else self.start_chain
+        for header in headers:
+            assert header.base_offset == end, f"a gap at {end} in {log!r}: {header}"
+            chain, end = chain_of(chain, header), header.next_offset
+            links.append(Link(header.base_offset, end, header.leader_epoch, chain))
+        return links
+
+
+def _read(log: PartitionLog, offset: int, length: int) -> bytes | int:
+    """Batches from the one that holds `offset` on; of a damaged range its end."""
+    try:
+        chunk = log.read(offset, length, log.end_offset)
+    except DataCorrupt as error:
+        return int(error.details["damaged_end"])
+    assert chunk is not None, f"offset {offset} of {log!r} cannot be read"
+    return b"".join(bytes(part) for part in chunk.parts)
 
 
 def headers_of(data: bytes) -> list[BatchHeader]:

@@ -88,6 +88,7 @@ class Network:
         self._cuts[source, target] = None
         for connection in list(self._connections):
             if connection.joins(source, target):
+                connection.cut = True
                 connection.die(SILENCE_US)
 
     def mend(self) -> None:
@@ -191,6 +192,8 @@ class Connection:
         self.server = server
         self.ends: dict[Address, End] = {}
         self.dead = False
+        self.cut = False
+        """It died because nothing came through any more."""
         self._runs = {address: network.hosts[address].run for address in (client, server)}
         self._arrives = {client: 0, server: 0}
         """When the last message to each end arrives: nothing overtakes it."""

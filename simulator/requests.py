@@ -35,12 +35,22 @@ class ChangeIsr(NamedTuple):
 
 
 class LoseReplica(NamedTuple):
+    """A log is set aside, or is to be."""
+
     broker: int
     incarnation: bytes
     name: ReplicaName
+    spare: bool = False
+    """Only if somebody else is in sync: it has damage, and is set aside once that is committed (2c)."""
 
 
-Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplica
+class Confirm(NamedTuple):
+    """ReadIndex: as of which entry is an image that has all that is committed by now (M5)?"""
+
+
+Decided: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplica
+"""What the controller decides by the image."""
+Request: TypeAlias = Decided | Confirm
 
 
 class Done(NamedTuple):
@@ -59,4 +69,10 @@ class NotNow(NamedTuple):
     reason: str
 
 
-Response: TypeAlias = Done | Denied | NotNow
+class Current(NamedTuple):
+    """Whoever has applied this entry has everything that was committed when it asked."""
+
+    index: int
+
+
+Response: TypeAlias = Done | Denied | NotNow | Current

@@ -7,71 +7,37 @@ seed switches most of them off.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
-from simulator.network import Conditions, random_conditions
+from simulator.network import random_conditions
+from simulator.plan import EVENTS_MIN, Plan, StreamPlan
+from simulator.producers import Kind
+from simulator.profiles import PROFILES
 from simulator.world import SECOND
 
-EVENTS_MIN: Final = 10_000
 EVENTS_LONG: Final = 40_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
 
-@dataclass(frozen=True)
-class StreamPlan:
-    partitions: int
-    replication_factor: int
-    min_insync: int
-    fsync: bool
+PRODUCERS: Final = (
+    (Kind.IDEMPOTENT,),
+    (Kind.CONDITIONAL,),
+    (Kind.IDEMPOTENT, Kind.PLAIN),
+    (Kind.CONDITIONAL, Kind.CONDITIONAL),
+    (Kind.IDEMPOTENT, Kind.PLAIN, Kind.IDEMPOTENT),
+    (Kind.IDEMPOTENT, Kind.PLAIN, Kind.IDEMPOTENT, Kind.CONDITIONAL),
+)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """See the module. Rates are per simulated second."""
-
-    seed: int
-    brokers: int
-    voters: int
-    streams: tuple[StreamPlan, ...]
-    producers: int
-    readers: int
-    produce_pause_us: int
-    network: Conditions
-    kills: float = 0.0
-    power_losses: float = 0.0
-    everybody: float = 0.0
-    """All brokers at once: killed, or without power."""
-    cuts: float = 0.0
-    one_way: bool = False
-    disk_losses: float = 0.0
-    slow_disks: bool = False
-    skew_us: int = 0
-    double_crashes: float = 0.0
-    """Killed, and without power right after it is back."""
-    election_kills: float = 0.0
-    """Probability that an election costs somebody his process."""
-    late_copies: float = 0.0
-    """Probability that a proposal of an ISR is delivered again, seconds later."""
-    fast_raft: bool = False
-    """Ticks of 2 ms and hasty candidates: elections collide, as they seldom do."""
-    restart_us: int = 5_000
-    """How soon whoever fell in an election is back, at most."""
-    cut_us: tuple[int, int] = (SECOND // 5, 4 * SECOND)
-    stops: float = 0.0
-    """A broker wants to stop, and is started again."""
-    start_moves: float = 0.0
-    """The log start offset of a partition moves (DeleteRecords)."""
-    minimum_changes: float = 0.0
-    down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
-    """How long a broker stays away."""
-    events: int = EVENTS_MIN
-    faults: list[str] = field(default_factory=list)
-    """By name, for people."""
+def plan_of(seed: int, profile: str = "") -> Plan:
+    """The plan of a seed; with a profile, what that makes of it."""
+    plan = _drawn(seed)
+    return PROFILES[profile](plan) if profile else plan
 
 
-def plan_of(seed: int) -> Plan:
+def _drawn(seed: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     fast_raft = rng.random() < 0.2
     brokers = rng.choice((3, 3, 5)) if fast_raft else rng.choice((3, 3, 3, 4, 5, 7))
@@ -95,13 +61,19 @@ def plan_of(seed: int) -> Plan:
         "stops": rng.choice((0.0, 0.0, 0.5)),
         "start_moves": rng.choice((0.0, 0.0, 1.0)),
         "minimum_changes": rng.choice((0.0, 0.0, 2.0)),
+        "reassignments": rng.choice((0.0, 0.0, 0.5, 2.0)),
+        "leader_moves": rng.choice((0.0, 0.0, 0.0, 5.0)),
+        "deletions": rng.choice((0.0, 0.0, 1.0)),
+        "rot": rng.choice((0.0, 0.0, 1.0, 3.0)),
+        "full_disks": rng.choice((0.0, 0.0, 0.0, 0.5)),
+        "strays": rng.choice((0.0, 0.0, 0.5)),
     }
     return Plan(
         seed=seed,
         brokers=brokers,
         voters=rng.choice((3, 3, 5 if brokers >= 5 else 3, 3 if fast_raft else 1)),
         streams=streams,
-        producers=1 if fast_raft else rng.choice((1, 2, 3, 3)),
+        producers=rng.choice(PRODUCERS[:2] if fast_raft else PRODUCERS),
         readers=1,
         produce_pause_us=rng.choice((500, 2_000, 10_000)),
         network=replace(random_conditions(rng), delay_us=(200, 3_000), lost=rng.choice((0.05, 0.3)))

@@ -22,6 +22,7 @@ async def test_a_replica_that_the_image_takes_away_goes_and_one_that_it_gives_co
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"x"))
+    before = cluster[3].partition().role_number
 
     cluster.controller.change(replicas=(1, 2), isr=(1, 2))
     await until(lambda: list((cluster[3].folder / "streams").glob(".deleted-*")), "its folder is set aside")
@@ -31,6 +32,8 @@ async def test_a_replica_that_the_image_takes_away_goes_and_one_that_it_gives_co
     cluster.controller.change(replicas=(1, 2, 3))
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "it is back")
     await cluster.become_equal()
+    # Over the same connection: an answer for the role that it had before is not for this one (R2).
+    assert cluster[3].partition().role_number > before
 
 
 async def test_a_follower_with_a_torn_tail_fetches_what_it_lost(cluster: Cluster) -> None:

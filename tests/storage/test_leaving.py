@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from storage.batches import T0, item, read_all, records
-from storage.logs import KEY, Bench
+from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import NotEnoughReplicas, OutOfOrderSequence
 from tidelog_broker.storage.log import Appended
+from tidelog_broker.storage.store import LogStore
 
 TOO_FEW = NotEnoughReplicas("the ISR is too small")
 
@@ -65,6 +66,26 @@ def test_a_replica_that_left_is_gone_and_begins_with_nothing_if_it_comes_back() 
     for one in (path, again):
         bench.store.remove_deleted(one)
     assert bench.store.deleted_folders() == []
+
+
+def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_its_broker_was_away() -> None:
+    bench = Bench()
+    bench.fill(4)
+    bench.sync()
+    bench.checkpoint()
+    left = bench.disk.tree()[f"{bench.folder}/{0:020d}.log"]
+    store = LogStore(bench.disk, ROOT)
+    assert store.open_all([], same_boot=True).strays == [bench.folder]
+
+    log = store.create(bench.wanted)
+    log.append([item(records(1))], leader_epoch=9, now_us=T0)
+    log.sync()
+
+    assert bench.disk.tree()[f"{bench.folder.rpartition('/')[0]}/.stray-0/{0:020d}.log"] == left
+    again = LogStore(bench.disk, ROOT).open_all([bench.wanted], same_boot=False)
+    assert (again.strays, again.lost) == ([], [])
+    assert again.logs[KEY].end_offset == 1
+    assert again.logs[KEY].epochs.latest == 9
 
 
 def test_beside_a_quarantined_log_a_new_one_begins_at_the_log_start_and_the_old_one_stays() -> None:

@@ -11,6 +11,7 @@ performs the same effects on a simulated disk and network. Of one event loop.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -38,6 +39,10 @@ Key = tuple[bytes, int]
 """Stream id and partition."""
 
 Role = LeaderPartition | FollowerPartition
+
+_role_numbers = itertools.count(1)
+"""Of all roles of this process: a replica that was removed and made anew may follow over the connection
+on which an answer for the one before is on its way (R2)."""
 
 Done = Callable[[Exception | None], None]
 """What became of a write: None, or why it left nothing (or, of a follower's batches, a part)."""
@@ -132,7 +137,7 @@ class Replica:
         """What the image says of the partition."""
         self.role: Role | None = None
         self.role_number = 0
-        """Of the roles of this replica; what was said to an earlier one is passed over."""
+        """Of the newest role; what was said to an earlier one is passed over."""
         self.leader_epoch = 0
         """Of the newest role."""
         self.removed = False
@@ -238,7 +243,7 @@ class Replica:
         if self._operations or self.role is not None or self._began is None or self.removed:
             return
         leader, epoch = self._began
-        self.role_number += 1
+        self.role_number = next(_role_numbers)
         self.leader_epoch = epoch
         if leader != self._host.broker_id:
             self._follow(leader, epoch)

@@ -29,6 +29,8 @@ from tidelog_broker.storage.tail_cache import TailCache
 log = structlog.get_logger(__name__)
 
 QUARANTINE_PREFIX = ".quarantine-"
+STRAY_PREFIX = ".stray-"
+"""Of a folder that lay where a log had to be made (2d)."""
 
 
 class Wanted(NamedTuple):
@@ -195,18 +197,32 @@ class LogStore:
 
     def _quarantine(self, folder: str, reason: str) -> None:
         """Sets a folder aside under a name that recovery never opens and nothing deletes (2c)."""
+        if self.files.files.exists(folder):
+            target = self._rename_aside(folder, QUARANTINE_PREFIX)
+            log.error("a log is quarantined: its end or history is unknown", folder=target, reason=reason)
+
+    def _rename_aside(self, folder: str, prefix: str) -> str:
+        """A name that does not exist yet, and that nothing opens or deletes; durable when it returns."""
         files = self.files.files
-        if not files.exists(folder):
-            return
         parent, _, name = folder.rpartition("/")
-        target, number = f"{parent}/{QUARANTINE_PREFIX}{name}", 0
+        target, number = f"{parent}/{prefix}{name}", 0
         while files.exists(target):
             number += 1
-            target = f"{parent}/{QUARANTINE_PREFIX}{name}.{number}"
+            target = f"{parent}/{prefix}{name}.{number}"
         self.files.forget_below(folder)
         files.rename(folder, target)
         files.sync_dir(parent)
-        log.error("a log is quarantined: its end or history is unknown", folder=target, reason=reason)
+        return target
+
+    def _set_stray_aside(self, folder: str) -> None:
+        """Renames what lies where a log is to be made, if it holds records (2d).
+
+        A replica left while this broker was away, and comes back: what it held before is not
+        the beginning of what it will hold.
+        """
+        files = self.files.files
+        if files.exists(folder) and any(name.endswith(SEGMENT_SUFFIX) for name in files.list(folder)):
+            self._rename_aside(folder, STRAY_PREFIX)
 
     def _strays(self, claimed: set[str]) -> Iterator[str]:
         for stream in self.files.files.list(self._streams):
@@ -227,9 +243,10 @@ class LogStore:
     def create(self, want: Wanted) -> PartitionLog:
         """An empty log, durable with every folder entry on its path; after a loss it begins at the LSO.
 
-        A quarantined folder of the partition stays beside it (2c).
+        A quarantined folder of the partition stays beside it (2c), and so does a stray in its place.
         """
         folder = self.folder(want.name, want.stream_id, want.partition)
+        self._set_stray_aside(folder)
         key = (want.stream_id, want.partition)
         base = self.checkpoints.log_start_offset(key)
         if self.checkpoints.recovery_point(key) is not None:

@@ -1,0 +1,151 @@
+"""The end of a run: the faults end, everything has to come right by itself, and the whole history is judged.
+
+What a cluster leaves to people (an unclean election when nobody is left, a folder that is somebody else's)
+people do here, after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from simulator.checks import require
+from simulator.mirror import Mirror
+from simulator.network import Conditions
+from simulator.readers import read_all
+from simulator.world import SECOND
+from tidelog.history import Anomaly, check
+from tidelog_broker.core.metadata.elections import elect_unclean
+from tidelog_broker.core.replication.leading import LeaderPartition
+
+if TYPE_CHECKING:
+    from simulator.run import Simulation
+
+LIVE_SECONDS_MAX: Final = 90
+"""After the last fault, of simulated time."""
+OPERATOR_SECONDS: Final = 20
+"""How long people wait, in calm, before they mend what the cluster leaves to them."""
+
+
+class Calm:
+    """See the module."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+
+    def settle(self) -> None:
+        self._run.world.tell("calm from here on")
+        self._run.network.mend()
+        if self._run.full is not None:
+            self._run.full.disk.fill(None)
+            self._run.full = None
+        self._run.network.conditions = Conditions()
+        for producer in self._run.producers:
+            producer.stopped = True
+        for broker in self._run.brokers.values():
+            if broker.running and broker.stopping:
+                # Whoever wanted to stop does, and comes back.
+                broker.crash(power=False)
+            self._run.start(broker)
+        self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+        self._run.until(self._calm, LIVE_SECONDS_MAX, self._unrest)
+        self._run.checks.full()
+
+    def _operate(self) -> None:
+        """What needs a person: nobody is left who has everything, and nobody said what he has (R6)."""
+        for broker in self._run.up():
+            self._run.faults.disks.put_right(broker)
+        for key in self._run.keys:
+            partition = self._run.checks.image.partition(*key)
+            if partition is None or partition.leader is not None:
+                continue
+            if partition.isr or partition.eligible or partition.last_known:
+                continue
+            there = [broker for broker in self._run.up() if key in broker.replicas]
+            best = max(there, key=lambda broker: broker.replicas[key].log.end_offset, default=None)
+            if best is not None:
+                self._run.checks.mark("R6 elect --unclean")
+                self._run.decide(lambda image, k=key, b=best.id: elect_unclean(image, *k, b))  # type: ignore[misc]
+        self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+
+    def _unrest(self) -> str:
+        return "; ".join(self._reasons())
+
+    def _calm(self) -> bool:
+        return next(self._reasons(), None) is None
+
+    def _reasons(self) -> Iterator[str]:
+        """Why it is not calm yet."""
+        image = self._run.checks.image
+        for key in self._run.keys:
+            partition = image.partition(*key)
+            if partition is None:
+                yield f"partition {key[1]} is in no image"
+                continue
+            if partition.leader is None:
+                yield f"nobody leads partition {key[1]}: {partition}"
+                continue
+            leader = self._run.brokers[partition.leader]
+            replica = leader.replicas.get(key)
+            if not isinstance(replica and replica.role, LeaderPartition):
+                yield f"broker {leader.id} does not lead partition {key[1]} yet: {replica}"
+                continue
+            assert replica is not None
+            if partition.reassigning:
+                yield f"partition {key[1]} is on its way: {partition}"
+            if set(partition.isr) != set(partition.replicas):
+                yield f"not everybody is in sync: {partition} {replica.role}"
+            if replica.high_watermark < replica.log.end_offset:
+                yield f"not everything is committed: {replica.role}"
+            for member in partition.replicas:
+                other = self._run.brokers[member].replicas.get(key)
+                if other is None or other.log.end_offset != replica.log.end_offset:
+                    yield f"broker {member} has another end: {other}"
+        for (broker, key), copy in self._run.checks.copies.items():
+            if copy.rotten > copy.start_offset and key in self._run.keys:
+                yield f"partition {key[1]} rots on broker {broker}"
+        for producer in self._run.producers:
+            if not producer.idle:
+                yield f"producer {producer.name} waits for an answer"
+        for reader in self._run.readers:
+            leader_of = self._run.leader_of(reader._key)
+            if leader_of is not None:
+                end = leader_of.replicas[reader._key].high_watermark
+                if reader.offset < end:
+                    yield f"reader {reader.name} is at {reader.offset} of {end}"
+
+    def judge(self) -> None:
+        """The whole history against what a log promises."""
+        history = self._run.history
+        for partition, key in enumerate(self._run.keys):
+            leader = self._run.leader_of(key)
+            assert leader is not None
+            log = leader.replicas[key].log
+            read_all(history, leader, key, partition)
+            history.last_readers[partition] = log.end_offset
+            history.starts[partition] = log.start_offset
+            for member in self._run.checks.image.partition(*key).replicas:  # type: ignore[union-attr]
+                mine: Mirror = self._run.checks.copies[member, key].mirror
+                theirs: Mirror = self._run.checks.copies[leader.id, key].mirror
+                require(
+                    mine.chain_at(log.end_offset) == theirs.chain_at(log.end_offset),
+                    "I5",
+                    f"brokers {member} and {leader.id} end with different logs of partition {partition}",
+                )
+        report = check(history)
+        unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).unclean}
+        anomalies = {
+            anomaly: count
+            for anomaly, count in report.anomalies.items()
+            if not self._excused(anomaly, unclean)
+        }
+        require(not anomalies, "I8", f"{anomalies}: {report.examples[:3]}")
+
+    def _excused(self, anomaly: Anomaly, unclean: set[int]) -> bool:
+        """What an unclean election lost, it said; what retention took before anybody read it is not lost."""
+        return bool(unclean) and anomaly in (
+            Anomaly.LOST,
+            Anomaly.WRONG_OFFSET,
+            Anomaly.INCONSISTENT_OFFSET,
+            Anomaly.UNSEEN,
+        )

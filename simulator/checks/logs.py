@@ -1,0 +1,242 @@
+"""Checks of what replicas hold: appended, replicated, cut, recovered, set aside (I5, I9, I14, I15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from simulator.checks.strays import StrayChecks
+from simulator.checks.truth import Copy, require
+from simulator.mirror import Mirror, headers_of
+from tidelog.errors import TidelogError
+from tidelog.model import Durability
+from tidelog.records import NO_PRODUCER_ID, verify_batch
+from tidelog_broker.storage.log import Appended, AppendItem
+
+if TYPE_CHECKING:
+    from simulator.broker import Broker
+    from simulator.replica import Key, Replica
+
+
+class LogChecks(StrayChecks):
+    """See the module."""
+
+    # --- at a start
+
+    def made(self, replica: Replica) -> None:
+        """An empty log was made: whatever lay in its place, nobody may count on it."""
+        self.copies.pop((replica.broker.id, replica.key), None)
+        self.opened(replica)
+        self.members(replica.key)
+
+    def opened(self, replica: Replica) -> None:
+        """A log was opened at the start of a run: what it calls durable is on the disk (2a)."""
+        disk = replica.broker.disk
+        for segment in replica.log.segments:
+            require(
+                not segment.size or disk.is_synced(segment.path),
+                "2a",
+                f"{replica.name} on {replica.broker.id} says that {replica.log.durable_offset} is durable; "
+                f"{segment.path} was not synced since it was written",
+            )
+        known = self.copies.get((replica.broker.id, replica.key))
+        copy = self.copies[replica.broker.id, replica.key] = Copy()
+        copy.start_offset = replica.log.start_offset
+        self._begin_mirror(replica, copy, None if known is None else known.mirror)
+        suspect = replica.log.suspect or not self._promises(replica)
+        if known is not None and not known.excused:
+            require(
+                replica.log.start_offset >= known.start_saved,
+                "I7",
+                f"{replica.name} on {replica.broker.id} began at {known.start_saved} and begins at "
+                f"{replica.log.start_offset} after its recovery",
+            )
+            copy.start_saved = known.start_saved
+            copy.rotten = known.rotten
+        if known is not None and not known.excused and not suspect:
+            require(
+                replica.log.end_offset >= known.durable
+                and (
+                    # Of a `page-cache` stream the log may begin behind what was flushed.
+                    known.durable < copy.mirror.start_offset
+                    or copy.mirror.chain_at(known.durable) == known.mirror.chain_at(known.durable)
+                ),
+                "2a",
+                f"{replica.name} on {replica.broker.id} had {known.durable} on disk and has "
+                f"{replica.log.end_offset} after its recovery",
+            )
+            self.mark("2a recovered")
+        if replica.log.suspect:
+            self.mark("2b suspect")
+        copy.excused = bool(suspect)
+        copy.durable = replica.log.durable_offset
+
+    def lost(self, broker: int, key: Key, *, stray: bool) -> None:
+        """A log could not be opened: its end, its history or its owner is unknown."""
+        self.mark("2d another's folder" if stray else "2c lost at a start")
+        copy = self.copies.get((broker, key))
+        if copy is not None:
+            copy.excused, copy.rotten = True, 0
+
+    def _promises(self, replica: Replica) -> bool:
+        """Whether what it held durably must still be there: not after a power loss in `page-cache` mode."""
+        fsync = replica.stream.config.durability is Durability.FSYNC
+        return fsync or replica.broker.same_boot
+
+    def _begin_mirror(self, replica: Replica, copy: Copy, before: Mirror | None) -> None:
+        copy.mirror = Mirror.begin(
+            replica.log, lambda start: self._chain_before(replica.key, start), before or Mirror()
+        )
+        self._extend(replica, copy, before)
+
+    def _chain_before(self, key: Key, start: int) -> int:
+        if start == 0:
+            return 0
+        chain = self.truth(key).committed.chain_at(start)
+        require(chain is not None, "I5", f"a log begins at {start}, where no committed batch ends")
+        assert chain is not None
+        return chain
+
+    # --- while it runs
+
+    def appended(self, replica: Replica, item: AppendItem, outcome: Appended) -> None:
+        """A leader appended, or answered a repeat."""
+        header = item.header
+        sender = (header.producer_id, header.base_sequence)
+        truth, copy = self.truth(replica.key), self.copy(replica)
+        if outcome.duplicate:
+            self.mark("R8 repeat")
+            if item.expected_offset is not None:
+                self.mark("R9 repeat of what met it")
+            return
+        epoch = outcome.leader_epoch
+        require(
+            (epoch, outcome.base_offset) not in truth.batches,
+            "I9",
+            f"{replica.name}: offset {outcome.base_offset} is given again in epoch {epoch}",
+        )
+        if item.expected_offset is not None:
+            self.mark("R9 met")
+            require(
+                outcome.base_offset == item.expected_offset,
+                "R9",
+                f"{replica.name}: appended at {outcome.base_offset}, expected was {item.expected_offset}",
+            )
+        if header.producer_id != NO_PRODUCER_ID:
+            truth.sent[sender] = (epoch, outcome.base_offset)
+        self._extend(replica, copy)
+
+    def holds(self, replica: Replica, item: AppendItem) -> bool:
+        """Whether the newest append of a producer's batch is in this log."""
+        at = self.truth(replica.key).sent.get((item.header.producer_id, item.header.base_sequence))
+        if at is None or item.header.producer_id == NO_PRODUCER_ID:
+            return False
+        epoch, base = at
+        return any(link.base == base and link.epoch == epoch for link in self._links(replica, base))
+
+    def _links(self, replica: Replica, base: int) -> list[object]:
+        return list(self.copy(replica).mirror.between(base, base + 1))
+
+    def replicated(self, replica: Replica) -> None:
+        self._extend(replica, self.copy(replica))
+
+    def _extend(self, replica: Replica, copy: Copy, before: Mirror | None = None) -> None:
+        truth = self.truth(replica.key)
+        for link in copy.mirror.extend(replica.log, before):
+            known = truth.batches.setdefault((link.epoch, link.base), link)
+            require(
+                known == link,
+                "I5",
+                f"{replica.name} on {replica.broker.id} has another batch, or another log before it, at "
+                f"{link.base} in epoch {link.epoch}",
+            )
+
+    def truncated(self, replica: Replica, before: int) -> None:
+        copy, truth = self.copy(replica), self.truth(replica.key)
+        end = replica.log.end_offset
+        if end < before:
+            self.mark("R1 truncated")
+        if end < copy.high_watermark:
+            require(
+                truth.unclean > 0,
+                "I14",
+                f"{replica.name} on {replica.broker.id} truncated to {end}, below its high watermark "
+                f"{copy.high_watermark}",
+            )
+            self.mark("R1 unclean truncation")
+        copy.high_watermark = min(copy.high_watermark, end)
+        copy.mirror.cut(end)
+        copy.durable = min(copy.durable, replica.log.durable_offset)
+        self.members(replica.key)
+
+    def restarted(self, replica: Replica) -> None:
+        self.mark("R1 started over")
+        copy, end = self.copy(replica), replica.log.end_offset
+        require(
+            end >= copy.high_watermark or self.truth(replica.key).unclean,
+            "I14",
+            f"{replica.name} on {replica.broker.id} starts over at {end}, below its high watermark "
+            f"{copy.high_watermark}",
+        )
+        copy.high_watermark = min(copy.high_watermark, end)
+        if self.truth(replica.key).unclean:
+            # What was deleted may be more than what an unclean leader ever had.
+            copy.start_offset = copy.start_saved = replica.log.start_offset
+        copy.start_offset = max(copy.start_offset, replica.log.start_offset)
+        copy.durable = replica.log.durable_offset
+        copy.rotten = 0
+        self._begin_mirror(replica, copy, None)
+        self.members(replica.key)
+
+    def flushed(self, replica: Replica) -> None:
+        copy = self.copy(replica)
+        copy.durable = max(copy.durable, replica.log.durable_offset)
+
+    def crashed(self, broker: Broker) -> None:
+        """What it had on disk by then, whoever was told of it."""
+        for replica in broker.replicas.values():
+            copy = self.copy(replica)
+            copy.durable = replica.log.durable_offset
+            copy.high_watermark = 0
+
+    # --- damage, and what is set aside
+
+    def disk_lost(self, broker: Broker) -> None:
+        for (owner, _), copy in self.copies.items():
+            if owner == broker.id:
+                copy.excused, copy.rotten = True, 0
+        self.strays_lost(broker)
+
+    def rotted(self, replica: Replica, end: int) -> None:
+        self.mark("2c rot")
+        self.copy(replica).rotten = end
+
+    def quarantined(self, replica: Replica) -> None:
+        self.mark("2c quarantine")
+        copy = self.copy(replica)
+        copy.excused, copy.rotten = True, 0
+
+    def removed(self, replica: Replica) -> None:
+        self.copies.pop((replica.broker.id, replica.key), None)
+
+    def given(self, replica: Replica, data: bytes) -> None:
+        """Somebody is given batches, a reader or a follower: their checksums hold (I15)."""
+        at = 0
+        for header in headers_of(data):
+            try:
+                verify_batch(pa.py_buffer(data[at : at + header.length]), header, *replica.key)
+            except TidelogError as error:
+                require(False, "I15", f"{replica.name}: broker {replica.broker.id} gives away rot: {error}")
+            at += header.length
+
+    def compare(self, replica: Replica) -> None:
+        """A log, read anew, against what is believed of it."""
+        copy = self.copy(replica)
+        fresh = Mirror.begin(replica.log, lambda start: self._chain_before(replica.key, start), copy.mirror)
+        fresh.extend(replica.log, copy.mirror)
+        require(
+            fresh.links == copy.mirror.between(fresh.start_offset, copy.mirror.end),
+            "I5",
+            f"{replica.name} on {replica.broker.id} holds something else than was written to it",
+        )

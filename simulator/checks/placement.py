@@ -1,0 +1,220 @@
+"""Checks of the image: the same for all, and sound; elections, fencing and reports are just (I2–I4, I16)."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from simulator.checks.truth import Knowledge, require
+from simulator.mirror import Mirror
+from tidelog.model import Durability
+from tidelog_broker.core.metadata.commands import Command, ReplicasLost
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.reports import Evidence
+from tidelog_broker.core.metadata.snapshot import encode_image
+
+if TYPE_CHECKING:
+    pass
+
+REPORTS_REMEMBERED_US: Final = 40_000_000
+"""How long a report may take to have an effect: the network delays, and the controller waits."""
+
+
+class PlacementChecks(Knowledge):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._images: dict[int, int] = {}
+        """By version: a fingerprint of the image."""
+        self._reports: dict[tuple[bytes, int], int] = {}
+        """By the reported run and the reporter: when it was said last."""
+        self._set_aside = False
+        """The newest image came of a log that was set aside."""
+
+    def imaged(self, broker: int, image: ClusterImage, command: Command | None = None) -> None:
+        """A broker has an image that it had not before, by that command; None: from a snapshot."""
+        fingerprint = zlib.crc32(encode_image(image))
+        known = self._images.setdefault(image.version, fingerprint)
+        require(known == fingerprint, "I2", f"broker {broker} has another image of version {image.version}")
+        if image.version <= self.image.version:
+            return
+        before, self.image = self.image, image
+        self._set_aside = isinstance(command, ReplicasLost)
+        for _, old, stream in image.streams.changes(before.streams):
+            if stream is None:
+                continue
+            for number, partition in enumerate(stream.partitions):
+                was = old.partitions[number] if old is not None and number < len(old.partitions) else None
+                self._sound(image, stream, number, partition)
+                if was != partition:
+                    self._placed(before, image, stream, number, was, partition)
+        if image.brokers is not before.brokers:
+            self._fenced(before, image)
+            for stream in image.streams.values():
+                for number, partition in enumerate(stream.partitions):
+                    self._sound(image, stream, number, partition)
+
+    def _fenced(self, before: ClusterImage, image: ClusterImage) -> None:
+        """M3: nobody is fenced who was there all the time and could be heard."""
+        for known in image.brokers.values():
+            was = before.brokers.get(known.id)
+            if known.fenced and was is not None and not was.fenced:
+                self.mark("M3 fenced")
+                require(
+                    not self.is_undisturbed(known.id),
+                    "M3",
+                    f"broker {known.id} is fenced, though it runs and nothing is between it and the others",
+                )
+            if was is not None and was.incarnation != known.incarnation:
+                self.mark("R10 another run")
+
+    # --- one partition
+
+    def _sound(self, image: ClusterImage, stream: StreamImage, number: int, now: PartitionImage) -> None:
+        where, minimum = f"{stream.name}/{number}", stream.config.min_insync_effective
+        require(
+            now.leader is None or now.leader in now.isr, "I4", f"{where}: the leader is not in the ISR: {now}"
+        )
+        require(set(now.isr) <= set(now.replicas), "I4", f"{where}: the ISR has others than replicas: {now}")
+        require(
+            not now.eligible or len(now.isr) < minimum,
+            "I4",
+            f"{where}: eligible though the ISR is whole (minimum {minimum}): {now}",
+        )
+        require(
+            len(now.target) == stream.config.replication_factor,
+            "I4",
+            f"{where}: not {stream.config.replication_factor} replicas: {now}",
+        )
+        for member in now.isr:
+            known = image.brokers.get(member)
+            require(
+                known is not None and not known.fenced,
+                "I4",
+                f"{where}: {member} is in sync, and fenced: {now}",
+            )
+
+    def _placed(
+        self,
+        before: ClusterImage,
+        image: ClusterImage,
+        stream: StreamImage,
+        number: int,
+        was: PartitionImage | None,
+        now: PartitionImage,
+    ) -> None:
+        where = f"{stream.name}/{number}"
+        if now.unclean and (was is None or now.leader_epoch > was.leader_epoch):
+            self._lose(stream, number, now)
+        if was is not None:
+            # A lower minimum ends eligibility, and is no change of the partition.
+            same = (now.leader_epoch, now.leader, now.isr, now.replicas) == (
+                was.leader_epoch,
+                was.leader,
+                was.isr,
+                was.replicas,
+            )
+            require(
+                now.leader_epoch >= was.leader_epoch
+                and (now.partition_epoch > was.partition_epoch or (same and not now.eligible)),
+                "I3",
+                f"{where}: epochs went back: {was} {now}",
+            )
+            self._mark_change(was, now)
+            self._reported(before, image, where, was, now)
+            if was.reassigning and not now.reassigning and now.replicas == was.target:
+                require(
+                    all(member in now.isr for member in was.adding),
+                    "I4",
+                    f"{where}: a reassignment ends, and not all of {was.adding} have joined: {was} {now}",
+                )
+            left = [member for member in was.replicas if member not in now.replicas]
+            if left and was.reassigning:
+                minimum = stream.config.min_insync_effective
+                require(
+                    len(now.isr) >= min(minimum, len(was.isr)),
+                    "I4",
+                    f"{where}: {left} leave, and fewer than {minimum} are in sync: {was} {now}",
+                )
+        self.members((stream.id, number))
+
+    def _mark_change(self, was: PartitionImage, now: PartitionImage) -> None:
+        if now.eligible:
+            self.mark("R6 eligible")
+        if now.leader is not None and now.leader_epoch > was.leader_epoch:
+            self.mark("R6 unclean election" if now.unclean else "R6 clean election")
+            if now.leader in was.eligible and now.leader not in was.isr:
+                self.mark("R6 eligible leader")
+        if len(now.isr) < len(was.isr):
+            self.mark("R4 shrink")
+        if len(now.isr) > len(was.isr):
+            self.mark("R4 expand")
+        if now.adding and not was.adding:
+            self.mark("M reassignment begun")
+        if was.reassigning and not now.reassigning:
+            self.mark("M reassignment ended")
+
+    def _lose(self, stream: StreamImage, number: int, now: PartitionImage) -> None:
+        """An unclean election: what the leader holds is the truth from here on (R6).
+
+        Without a lost disk an `fsync` stream has lost nothing: of the suspects the one that has most
+        has everything.
+        """
+        if now.leader is None or not (
+            self.disks_are_lost or stream.config.durability is not Durability.FSYNC
+        ):
+            return
+        truth, copy = self.truth((stream.id, number)), self.copies[now.leader, (stream.id, number)]
+        truth.unclean = now.leader_epoch
+        truth.committed.cut(copy.mirror.end)
+        if truth.committed.chain_at(truth.committed.end) != copy.mirror.chain_at(truth.committed.end):
+            # It parts from what was committed: what it has is all there is.
+            truth.committed = Mirror(copy.mirror.start_offset, copy.mirror.start_chain)
+        copy.excused = False
+
+    def accepted(self, image: ClusterImage, proposal: IsrProposal) -> None:
+        """The controller takes a proposal, by its newest image: whoever joins is the run that it names."""
+        partition = image.partition(proposal.stream_id, proposal.partition)
+        for member in proposal.isr:
+            known = image.brokers.get(member.broker)
+            if partition is None or member.broker in partition.isr:
+                continue
+            require(
+                known is not None and known.incarnation == member.incarnation and known.may_join,
+                "I4",
+                f"partition {proposal.partition}: {member} joins, and {known} is registered",
+            )
+
+    # --- reports
+
+    def reported(self, reporter: int, run: bytes, evidence: Evidence, now_us: int) -> None:
+        """A broker tells the controller that another one's run is gone (R14)."""
+        self.mark(f"R14 reported {evidence.value}")
+        self._reports[run, reporter] = now_us
+
+    def _reported(
+        self, before: ClusterImage, image: ClusterImage, where: str, was: PartitionImage, now: PartitionImage
+    ) -> None:
+        """R14: whoever is deposed though its run is registered, not fenced and not stopping was reported
+        by most of its ISR."""
+        if was.leader is None or now.leader in (None, was.leader) or was.leader not in now.replicas:
+            return
+        known, old = image.brokers.get(was.leader), before.brokers.get(was.leader)
+        if known is None or old is None or known.incarnation != old.incarnation:
+            return
+        if known.fenced or known.stopping or self._set_aside or self.leaders_are_moved:
+            return
+        others = [member for member in was.isr if member != was.leader]
+        said = [member for member in others if self._said(known.incarnation, member)]
+        require(
+            2 * len(said) > len(others),
+            "I16",
+            f"{where}: {was.leader} is deposed by report; of {others} only {said} had anything to say",
+        )
+        self.mark("R14 elected by report")
+
+    def _said(self, run: bytes, reporter: int) -> bool:
+        at = self._reports.get((run, reporter))
+        return at is not None and self.now_us() - at <= REPORTS_REMEMBERED_US

@@ -1,0 +1,93 @@
+"""Checks of folders that are nobody's there, or somebody else's, or deleted (I17, I18)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.checks.truth import Knowledge, require
+from tidelog_broker.storage.identity import read_identity
+
+if TYPE_CHECKING:
+    from simulator.broker import Broker
+    from simulator.disk import FakeDisk
+    from simulator.replica import Replica
+
+
+class StrayChecks(Knowledge):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._strays: dict[int, dict[str, dict[str, bytes]]] = {}
+        """By broker and folder: what lay in it when it became a stray (2d)."""
+
+    def stray(self, broker: int, disk: FakeDisk, folder: str) -> None:
+        """From now on a folder belongs to nobody whom the image knows (2d)."""
+        known, holds = self._strays.setdefault(broker, {}), _below(disk, folder)
+        if folder not in known and any(data for name, data in holds.items() if name.endswith(".log")):
+            known[folder] = holds
+            self.mark("2d stray")
+
+    def folder_goes(self, broker: Broker, folder: str) -> None:
+        """M5: what is removed for good belongs to a stream that is deleted, or to a replica that left."""
+        stream_id = bytes.fromhex(folder.rpartition(".deleted-")[2].partition("-")[0].partition(".")[0])
+        self.mark("M5 folder removed")
+        if "-" not in folder.rpartition(".deleted-")[2]:
+            require(
+                stream_id not in self.image.streams,
+                "I18",
+                f"broker {broker.id} removes {folder}, and the stream is not deleted",
+            )
+
+    def power_lost(self, broker: Broker, before: FakeDisk) -> None:
+        """What of a stray was in the page cache only may be gone; that is nobody's doing."""
+        known = self._strays.get(broker.id, {})
+        for folder in list(known):
+            if before.exists(folder) and _below(before, folder) == known[folder]:
+                known[folder] = _below(broker.disk, folder)
+            else:
+                # It was moved aside, which was checked, and is only kept from here on.
+                del known[folder]
+
+    def found_again(self, replica: Replica) -> None:
+        """A log is opened: its folder says that it is this partition's, whatever it was before."""
+        broker, folder = replica.broker, replica.log.folder
+        require(
+            read_identity(broker.disk, folder) == replica.key,
+            "I17",
+            f"broker {broker.id} opens {folder} as {replica.name}, and it is another's",
+        )
+        self.put_right(broker.id, folder)
+
+    def put_right(self, broker: int, folder: str) -> None:
+        """Somebody moved a stray away, by hand."""
+        self._strays.get(broker, {}).pop(folder, None)
+
+    def strays_kept(self, broker: Broker) -> None:
+        """I17: nobody touches what is not his."""
+        for folder, was in self._strays.get(broker.id, {}).items():
+            require(
+                was in (_below(broker.disk, folder), *_moved_aside(broker.disk, folder)),
+                "I17",
+                f"broker {broker.id} changed or deleted {folder}, which belongs to nobody there",
+            )
+
+    def strays_lost(self, broker: Broker) -> None:
+        """With the disk on which they were."""
+        self._strays.pop(broker.id, None)
+
+
+def _below(disk: FakeDisk, folder: str) -> dict[str, bytes]:
+    """By name inside the folder."""
+    start = f"{folder}/"
+    return {path.removeprefix(start): data for path, data in disk.tree().items() if path.startswith(start)}
+
+
+def _moved_aside(disk: FakeDisk, folder: str) -> list[dict[str, bytes]]:
+    """What lay in its place, where something else had to be made."""
+    parent, _, name = folder.rpartition("/")
+    return [
+        _below(disk, f"{parent}/{other}")
+        for other in (disk.list(parent) if disk.exists(parent) else [])
+        if other == f".stray-{name}" or other.startswith(f".stray-{name}.")
+    ]

@@ -1,0 +1,109 @@
+"""What is true of a run, known by nobody in it: what was committed, who led, what each replica holds.
+
+The checks beside it compare the brokers with this, one subject each. A check that fails raises `Violated`
+with the invariant's number (docs/replication.md) and a sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from simulator.mirror import Link, Mirror
+from tidelog_broker.core.metadata.image import ClusterImage
+
+if TYPE_CHECKING:
+    from simulator.broker import Broker
+    from simulator.replica import Key, Replica
+
+
+class Violated(AssertionError):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, sentence: str) -> None:
+        super().__init__(f"{invariant}: {sentence}")
+        self.invariant = invariant
+
+
+def require(condition: object, invariant: str, sentence: str) -> None:
+    if not condition:
+        raise Violated(invariant, sentence)
+
+
+class Led(NamedTuple):
+    """Who led in a leader epoch."""
+
+    broker: int
+    run: int
+
+
+class Truth:
+    """What is known of one partition, by nobody in particular."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, Led] = {}
+        """By leader epoch."""
+        self.batches: dict[tuple[int, int], Link] = {}
+        """By leader epoch and base offset: what was first seen there."""
+        self.committed = Mirror()
+        self.acknowledged = 0
+        """Behind the last record of which a producer was told that it is committed."""
+        self.unclean = 0
+        """The newest unclean epoch in which somebody led: what was committed before may be gone."""
+        self.sent: dict[tuple[int, int], tuple[int, int]] = {}
+        """By producer id and first sequence: leader epoch and base offset of the newest append (R8, R9)."""
+
+
+class Copy:
+    """What is known of one replica, from outside."""
+
+    def __init__(self) -> None:
+        self.mirror = Mirror()
+        self.durable = 0
+        """Everything below is on the disk, as the broker knew."""
+        self.high_watermark = 0
+        self.start_offset = 0
+        self.start_saved = 0
+        """The log start offset that somebody was told of."""
+        self.excused = False
+        """Its disk is gone, or it is set aside, or known to be suspect: nothing is expected of it."""
+        self.rotten = 0
+        """A bit of a segment that ends here was turned over, and it was not made anew since (2c); 0: none."""
+
+
+class Knowledge:
+    """What all checks share."""
+
+    def __init__(self) -> None:
+        self.marks: Counter[str] = Counter()
+        """Which rule was exercised how often."""
+        self.truths: dict[Key, Truth] = {}
+        self.copies: dict[tuple[int, Key], Copy] = {}
+        self.image = ClusterImage()
+        """The newest that anybody applied."""
+        self.brokers: dict[int, Broker] = {}
+        self.disks_are_lost = False
+        """The run is one in which disks are."""
+        self.leaders_are_moved = False
+        """The run is one in which people have leaders changed."""
+        self.now_us: Callable[[], int] = lambda: 0
+        self.candidate: Callable[[int], None] = lambda broker: None
+        """Somebody asks for votes."""
+        self.voter: Callable[[int], None] = lambda broker: None
+        """Somebody gives a vote."""
+        self.is_undisturbed: Callable[[int], bool] = lambda broker: False
+        """Whether a broker runs, and has for long, and everybody hears it."""
+
+    def truth(self, key: Key) -> Truth:
+        return self.truths.setdefault(key, Truth())
+
+    def copy(self, replica: Replica) -> Copy:
+        return self.copies.setdefault((replica.broker.id, replica.key), Copy())
+
+    def mark(self, rule: str) -> None:
+        self.marks[rule] += 1
+
+    def members(self, key: Key) -> None:
+        """I6, which `commits` checks; others have it checked after what may break it."""
+        raise NotImplementedError

@@ -1,0 +1,154 @@
+"""The names on a simulated disk: folders, what became durable of them, and what a crash leaves.
+
+Rule 2 of `disk`. Neighbours: `disk_content` has the files, `disk` the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from simulator.disk_content import Inode, Luck
+
+
+class Link(NamedTuple):
+    number: int
+    """The operation that made the change; changes of one crash apply in this order."""
+    name: str
+    node: Node
+
+
+class Unlink(NamedTuple):
+    number: int
+    name: str
+    node: Node
+
+
+class Rename(NamedTuple):
+    number: int
+    source: Folder
+    source_name: str
+    name: str
+    node: Node
+
+
+class Folder:
+    __slots__ = ("durable", "entries", "pending")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.pending: list[Change] = []
+
+    def sync(self) -> None:
+        for change in self.pending:
+            if isinstance(change, Rename) and change.source is not self:
+                source = change.source
+                _apply_change(change, self.durable, {id(source): source.durable})
+                # The name it had there is gone for good, synced or not.
+                source.pending = [
+                    other
+                    for other in source.pending
+                    if not (other.number < change.number and other.node is change.node)
+                ]
+            else:
+                _apply_change(change, self.durable, {id(self): self.durable})
+        self.pending.clear()
+
+    def after_crash(self, luck: Luck | None) -> Folder:
+        """The root folder that the next process finds, with everything below."""
+        folders = _collect(self)
+        durable = {id(folder): dict(folder.durable) for folder in folders}
+        if luck is not None:
+            changes = [(change, folder) for folder in folders for change in folder.pending]
+            changes.sort(key=lambda pair: pair[0].number)
+            for (change, folder), kept in zip(changes, luck.names(len(changes)), strict=True):
+                if kept:
+                    _apply_change(change, durable[id(folder)], durable)
+        return _rebuild(self, durable, luck, {}, {})
+
+    def copy(self, seen: dict[int, Node]) -> Folder:
+        found = seen.get(id(self))
+        if isinstance(found, Folder):
+            return found
+        after = Folder()
+        seen[id(self)] = after
+        after.entries = {name: node.copy(seen) for name, node in self.entries.items()}
+        after.durable = {name: node.copy(seen) for name, node in self.durable.items()}
+        for change in self.pending:
+            node = change.node.copy(seen)
+            if isinstance(change, Rename):
+                change = change._replace(source=change.source.copy(seen))
+            after.pending.append(change._replace(node=node))
+        return after
+
+    def used(self) -> int:
+        return sum(
+            len(node.content) if isinstance(node, Inode) else node.used() for node in self.entries.values()
+        )
+
+    def files(self, path: str) -> list[tuple[str, bytes]]:
+        found: list[tuple[str, bytes]] = []
+        for name, node in sorted(self.entries.items()):
+            below = f"{path}/{name}"
+            if isinstance(node, Inode):
+                found.append((below, bytes(node.content)))
+            else:
+                found.extend(node.files(below))
+        return found
+
+
+def _collect(root: Folder) -> list[Folder]:
+    """Every folder that is on the disk or may come there, each once, in a fixed order."""
+    found: dict[int, Folder] = {}
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        if id(folder) in found:
+            continue
+        found[id(folder)] = folder
+        nodes = [*folder.durable.values(), *(change.node for change in folder.pending)]
+        waiting.extend(node for node in nodes if isinstance(node, Folder))
+    return list(found.values())
+
+
+def _apply_change(
+    change: Change, entries: dict[str, Node], all_entries: Mapping[int, dict[str, Node]]
+) -> None:
+    """One change of names on the disk; it fits whatever came there before it."""
+    if isinstance(change, Unlink):
+        if entries.get(change.name) is change.node:
+            del entries[change.name]
+        return
+    if isinstance(change, Rename):
+        source = all_entries.get(id(change.source))
+        if source is not None and source.get(change.source_name) is change.node:
+            del source[change.source_name]
+    entries[change.name] = change.node
+
+
+def _rebuild(
+    folder: Folder,
+    durable: dict[int, dict[str, Node]],
+    luck: Luck | None,
+    seen: dict[int, Folder],
+    inodes: dict[int, Inode],
+) -> Folder:
+    found = seen.get(id(folder))
+    if found is not None:
+        return found
+    after = Folder()
+    seen[id(folder)] = after
+    for name, node in durable[id(folder)].items():
+        if isinstance(node, Folder):
+            after.entries[name] = _rebuild(node, durable, luck, seen, inodes)
+        else:
+            if id(node) not in inodes:
+                inodes[id(node)] = node.after_crash(luck)
+            after.entries[name] = inodes[id(node)]
+    after.durable = dict(after.entries)
+    return after
+
+
+Node: TypeAlias = Folder | Inode
+Change: TypeAlias = Link | Unlink | Rename

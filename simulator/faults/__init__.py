@@ -1,0 +1,66 @@
+"""What rains on a cluster while clients work: each fault by the rate that the plan gives it.
+
+One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simulator.faults.administration import Administration
+from simulator.faults.disks import DiskFaults
+from simulator.faults.network import NetworkFaults
+from simulator.faults.processes import ProcessFaults
+from simulator.world import SECOND
+
+if TYPE_CHECKING:
+    from simulator.run import Simulation
+
+
+class Faults:
+    """See the module."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+        self.processes = ProcessFaults(run)
+        self.network = NetworkFaults(run)
+        self.disks = DiskFaults(run)
+        self.administration = Administration(run)
+
+    def begin(self) -> None:
+        """From now on, until the run says that it is over."""
+        plan, people = self._run.plan, self.administration
+        for rate, fault in (
+            (plan.kills, lambda: self.processes.crash(power=False)),
+            (plan.power_losses, lambda: self.processes.crash(power=True)),
+            (plan.everybody, self.processes.crash_everybody),
+            (plan.double_crashes, self.processes.crash_twice),
+            (plan.stops, self.processes.stop),
+            (plan.cuts, self.network.cut),
+            (plan.disk_losses, self.disks.lose_disk),
+            (plan.rot, self.disks.rot),
+            (plan.full_disks, self.disks.fill),
+            (plan.strays, self.disks.misplace),
+            (plan.start_moves, people.move_start),
+            (plan.minimum_changes, people.change_minimum),
+            (plan.reassignments, people.reassign),
+            (plan.leader_moves, people.move_leader),
+            (plan.deletions, people.create_or_delete),
+        ):
+            if rate:
+                self._rain(rate, fault)
+
+    def _rain(self, rate: float, fault: Callable[[], object]) -> None:
+        run = self._run
+
+        def later() -> None:
+            run.world.after(int(run.rng.expovariate(rate) * SECOND), again)
+
+        def again() -> None:
+            if run.raining:
+                # First, because a fault may end in a process that dies of a full disk.
+                later()
+                fault()
+
+        later()

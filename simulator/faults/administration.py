@@ -1,0 +1,110 @@
+"""What people do to a cluster: settings, deletions, moves; part of a run like any fault."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from simulator.producers import batch
+from tidelog.model import StreamSettings
+from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.reassignment import cancel, reassign
+from tidelog_broker.storage.log import AppendItem
+
+if TYPE_CHECKING:
+    from simulator.run import Simulation
+
+SHORT_LIVED: Final = "short-lived"
+
+
+class Administration:
+    """See the module."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+
+    def move_start(self) -> None:
+        run = self._run
+        key = run.rng.choice(run.keys)
+        leader = run.leader_of(key)
+        if leader is not None:
+            replica = leader.replicas[key]
+            ends = [link.next for link in run.checks.copy(replica).mirror.links]
+            below = [end for end in ends if replica.log.start_offset < end <= replica.high_watermark]
+            if below:
+                offset = run.rng.choice(below)
+                run.world.tell(f"{replica.name}: records below {offset} are deleted")
+                replica.advance_start(offset)
+
+    def change_minimum(self) -> None:
+        key = self._run.rng.choice(self._run.keys)
+        stream = self._run.checks.image.streams.find(key[0])
+        if stream is not None:
+            minimum = self._run.rng.randint(1, stream.config.replication_factor)
+            self._run.world.tell(f"{stream.name}: at least {minimum} in sync from now on")
+            self._run.decide(
+                lambda image: decide.alter_stream(
+                    image, stream.name, StreamSettings(min_insync_replicas=minimum)
+                )
+            )
+
+    def reassign(self) -> None:
+        """A replica moves to another broker, or what is on its way goes back (KIP-455)."""
+        run = self._run
+        key = run.rng.choice(run.keys)
+        partition = run.checks.image.partition(*key)
+        if partition is None:
+            return
+        others = [broker for broker in sorted(run.brokers) if broker not in partition.target]
+        if not others:
+            return
+        if partition.reassigning and run.rng.random() < 0.3:
+            run.world.tell(f"the reassignment of partition {key[1]} is cancelled")
+            run.decide(lambda image: cancel(image, key[0], [key[1]]))
+            return
+        target = list(partition.target)
+        target[run.rng.randrange(len(target))] = run.rng.choice(others)
+        run.world.tell(f"the replicas of partition {key[1]} shall be {target}")
+        run.decide(lambda image: reassign(image, key[0], {key[1]: target}))
+
+    def move_leader(self) -> None:
+        """Another member of the ISR leads, though nothing is wrong with the one that does."""
+        run = self._run
+        stream_id, number = run.rng.choice(run.keys)
+        partition = run.checks.image.partition(stream_id, number)
+        if partition is not None and partition.leader is not None and len(partition.isr) > 1:
+            heir = run.rng.choice([member for member in partition.isr if member != partition.leader])
+
+            def moved(image: ClusterImage) -> Command | None:
+                now = image.partition(stream_id, number)
+                if now is None or now.leader is None or now.leader == heir or heir not in now.isr:
+                    return None
+                return ChangePartitions((PartitionChange(stream_id, number, leader=heir),))
+
+            run.decide(moved)
+
+    def create_or_delete(self) -> None:
+        """A stream that lives for a while, gets a few records, and goes again (M5)."""
+        run = self._run
+        known = run.checks.image.stream_named(SHORT_LIVED)
+        if known is None:
+            stream_id = uuid.UUID(int=run.rng.getrandbits(128)).bytes
+            settings = StreamSettings(
+                partitions=1, replication_factor=min(3, len(run.brokers)), min_insync_replicas=1
+            )
+            run.decide(
+                lambda image: decide.create_stream(
+                    image, SHORT_LIVED, settings, stream_id=stream_id, created_us=0
+                )
+            )
+        elif run.rng.random() < 0.5:
+            run.decide(lambda image: decide.delete_stream(image, SHORT_LIVED))
+        else:
+            leader = run.leader_of((known.id, 0))
+            if leader is not None:
+                data = batch(0, 0, 1, producer_id=NO_PRODUCER_ID, sequence=0, size=400)
+                item = AppendItem(data, BatchHeader.unpack(data))
+                leader.replicas[known.id, 0].produce(item, lambda produced: None)

@@ -1,0 +1,25 @@
+"""Planted bugs: rules broken one at a time, each of which the simulator has to catch. A test of the test.
+
+A mutation replaces one function or value of the code that decides or performs, as somebody might write it
+who did not know the rule. `python -m simulator --mutations` runs seeds with each of them until an invariant
+fails. One module a subject; `plant` is how it is done.
+"""
+
+from __future__ import annotations
+
+from simulator.mutations import appends, commits, disks, elections, histories, membership, raft
+from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched
+
+__all__ = [
+    "SEEDS_MAX",
+    "Mutation",
+    "appends",
+    "commits",
+    "disks",
+    "elections",
+    "histories",
+    "membership",
+    "mutations",
+    "patched",
+    "raft",
+]

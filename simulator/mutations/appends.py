@@ -1,0 +1,100 @@
+"""Bugs in what producers are told: acknowledged, repeated, expected, refused (R7, R8, R9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from simulator.mutations.plant import mutation, patched
+from simulator.replica import Produced, Replica
+from tidelog.errors import TidelogError, UnexpectedOffset
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.storage.append_guard import AppendGuard
+from tidelog_broker.storage.log import Appended, PartitionLog
+
+
+@mutation("R7")
+def acks_all_is_answered_when_the_leader_alone_has_it() -> Iterator[None]:
+    def hasty(self: Replica) -> None:
+        for pending in self._queue.advance(self.log.end_offset):
+            self.broker.checks.acknowledged(self, pending.appended)
+            pending.answer(Produced(pending.appended))
+
+    with patched((Replica, "answer_committed", hasty)):
+        yield
+
+
+@mutation("R7")
+def what_was_written_is_refused_for_want_of_replicas() -> Iterator[None]:
+    append = PartitionLog.append
+
+    def late(self: PartitionLog, items: Any, *, refuse_new: TidelogError | None = None, **facts: Any) -> Any:
+        outcomes = append(self, items, **facts)
+        return outcomes if refuse_new is None else [refuse_new for _ in outcomes]
+
+    with patched((PartitionLog, "append", late)):
+        yield
+
+
+@mutation("R8")
+def a_duplicate_is_answered_before_its_first_copy_is_committed() -> Iterator[None]:
+    produce = Replica.produce
+
+    def hasty(self: Replica, item: Any, answer: Any, *, acks_all: bool = True) -> None:
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            try:
+                known = self.log.guard.check(item.header, None)
+            except TidelogError:
+                known = None
+            if known is not None:
+                last = known.base_offset + known.records - 1
+                outcome = Appended(known.base_offset, last, role.leader_epoch, 0, True)
+                self.broker.checks.acknowledged(self, outcome)
+                answer(Produced(outcome))
+                return
+        produce(self, item, answer, acks_all=acks_all)
+
+    with patched((Replica, "produce", hasty)):
+        yield
+
+
+@mutation("R8")
+def followers_do_not_remember_producers() -> Iterator[None]:
+    replicate = PartitionLog.replicate
+
+    def forgetful(self: PartitionLog, *arguments: Any, **options: Any) -> Any:
+        with mock.patch.object(type(self.guard), "record"):
+            done = replicate(self, *arguments, **options)
+        self.guard.offset = self.end_offset
+        return done
+
+    with patched((PartitionLog, "replicate", forgetful)):
+        yield
+
+
+@mutation("R9")
+def an_expected_offset_is_not_looked_at() -> Iterator[None]:
+    check = AppendGuard.check
+
+    def lenient(self: AppendGuard, header: Any, expected_offset: int | None) -> Any:
+        return check(self, header, None)
+
+    with patched((AppendGuard, "check", lenient)):
+        yield
+
+
+@mutation("R9")
+def a_repeat_of_the_batch_that_met_its_offset_is_refused() -> Iterator[None]:
+    check = AppendGuard.check
+
+    def strict(self: AppendGuard, header: Any, expected_offset: int | None) -> Any:
+        if expected_offset is not None and expected_offset != self.offset:
+            raise UnexpectedOffset(
+                "another offset", expected_offset=expected_offset, log_end_offset=self.offset
+            )
+        return check(self, header, None)
+
+    with patched((AppendGuard, "check", strict)):
+        yield

@@ -1,0 +1,78 @@
+"""Bugs in what a start believes of its disk, and what is read from it (2a to 2d)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.storage.store import LogStore
+
+
+@mutation("2a", "restarts")
+def an_unsynced_tail_is_trusted_after_a_restart() -> Iterator[None]:
+    from simulator.disk import FakeFile
+    from tidelog_broker.storage import recovery
+
+    original = recovery._Tail._scan_file
+
+    def trusting(self: Any, *arguments: Any) -> Any:
+        with mock.patch.object(FakeFile, "datasync"):
+            return original(self, *arguments)
+
+    with patched((recovery._Tail, "_scan_file", trusting)):
+        yield
+
+
+@mutation("2b")
+def a_power_loss_is_taken_for_a_kill() -> Iterator[None]:
+    from simulator.broker import Broker
+
+    original = Broker.crash
+
+    def mistaken(self: Broker, *, power: bool) -> None:
+        original(self, power=power)
+        self.same_boot = True
+
+    with patched((Broker, "crash", mistaken)):
+        yield
+
+
+@mutation("2c", "bad disks")
+def what_is_read_is_not_checked() -> Iterator[None]:
+    with mock.patch("tidelog_broker.storage.reading.verify_batch"):
+        yield
+
+
+@mutation("2c", "bad disks")
+def a_log_that_is_gone_is_made_anew_at_once() -> Iterator[None]:
+    opened = LogStore._open
+
+    def trusting(self: LogStore, want: Any, folder: str, ends: Any, same_boot: bool) -> Any:
+        there = self.files.files.exists(folder)
+        return opened(self, want, folder, ends, same_boot) if there else self.create(want)
+
+    with patched((LogStore, "_open", trusting)):
+        yield
+
+
+@mutation("2d", "bad disks")
+def a_folder_that_the_image_does_not_know_is_removed() -> Iterator[None]:
+    strays = LogStore._strays
+
+    def tidy(self: LogStore, claimed: set[str]) -> Iterator[str]:
+        for path in list(strays(self, claimed)):
+            self.files.files.remove_tree(path)
+            yield path
+
+    with patched((LogStore, "_strays", tidy)):
+        yield
+
+
+@mutation("2d", "bad disks")
+def a_folder_is_believed_to_be_what_its_name_says() -> Iterator[None]:
+    from tidelog_broker.storage import recovery
+
+    with patched((recovery, "check_identity", lambda *arguments: None)):
+        yield

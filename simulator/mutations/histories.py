@@ -1,0 +1,105 @@
+"""Bugs in how logs are made equal and read (R1, R2, R5, R11, R13, R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.core.replication import following, leading, reconciliation
+from tidelog_broker.core.replication.effects import Truncate
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leading import LeaderPartition
+
+
+@mutation("R1")
+def a_follower_truncates_to_its_high_watermark() -> Iterator[None]:
+    original = reconciliation.way_back
+
+    def old_way(answer: Any, log: Any, high_watermark: int) -> Any:
+        found = original(answer, log, high_watermark)
+        if isinstance(found, Truncate):
+            return (
+                Truncate(max(log.start_offset, high_watermark)) if high_watermark < log.end_offset else None
+            )
+        return found
+
+    def always_fits(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
+        found = compare(end_offset, last_epoch, log, leader_epoch)
+        if isinstance(found, reconciliation.Diverged) and end_offset <= log.end_offset:
+            return reconciliation.Fits()
+        return found
+
+    compare = reconciliation.compare
+    with patched((following, "way_back", old_way), (leading, "compare", always_fits)):
+        yield
+
+
+@mutation("R1")
+def a_follower_appends_without_comparing_histories() -> Iterator[None]:
+    original = reconciliation.compare
+
+    def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
+        if log.start_offset <= end_offset <= log.end_offset:
+            return reconciliation.Fits()
+        return original(end_offset, last_epoch, log, leader_epoch)
+
+    with patched((leading, "compare", trusting)):
+        yield
+
+
+@mutation("R2", "takeovers")
+def truncation_is_not_fenced() -> Iterator[None]:
+    def unfenced(self: FollowerPartition, message: Any) -> Any:
+        if hasattr(message, "refusal"):
+            return received(self, message)
+        return received(self, message._replace(leader_epoch=self.leader_epoch))
+
+    def any_epoch(self: LeaderPartition, broker: int, incarnation: bytes, position: Any) -> Any:
+        return None if broker in self.followers else refusal(self, broker, incarnation, position)
+
+    def to_anybody(self: Any, connection: Any, message: Any) -> None:
+        key, _, words = message
+        replica = self.replicas.get(key)
+        if replica is not None:
+            replica.received(words)
+
+    from simulator.links import _Up
+
+    received, refusal = FollowerPartition.received, LeaderPartition._refusal
+    with patched(
+        (FollowerPartition, "received", unfenced),
+        (LeaderPartition, "_refusal", any_epoch),
+        (_Up, "received", to_anybody),
+    ):
+        yield
+
+
+@mutation("R5")
+def an_epoch_is_sent_before_its_beginning_is_on_disk() -> Iterator[None]:
+    with patched((LeaderPartition, "_epoch_durable", lambda self: True)):
+        yield
+
+
+@mutation("R11")
+def a_log_start_offset_is_not_saved() -> Iterator[None]:
+    from simulator.flushing import Flushing
+
+    with patched((Flushing, "save", lambda self, replicas: True)):
+        yield
+
+
+@mutation("R13", "losses")
+def a_reader_is_not_told_of_a_truncation() -> Iterator[None]:
+    def lenient(*arguments: Any, **facts: Any) -> None:
+        return None
+
+    with mock.patch("simulator.readers.check_position", lenient):
+        yield
+
+
+@mutation("R15")
+def a_new_leader_answers_latest_at_once() -> Iterator[None]:
+    with patched((LeaderPartition, "may_answer_latest", property(lambda self: True))):
+        yield

@@ -1,0 +1,50 @@
+"""How a bug is planted: a mutation replaces one function or value while its block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+SEEDS_MAX: Final = 60
+"""Within so many a planted bug has to be caught, if it does not name fewer."""
+
+
+class Mutation(NamedTuple):
+    """One planted bug."""
+
+    name: str
+    rule: str
+    """The one that it breaks."""
+    profile: str
+    """Of the swarm, under which it is looked for; empty: any run."""
+    plant: Callable[[], AbstractContextManager[Any]]
+
+
+_ALL: list[Mutation] = []
+
+
+def mutation(
+    rule: str, profile: str = ""
+) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Iterator[None]]]:
+    """Registers a bug; the name of the function is its name."""
+
+    def register(plant: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+        _ALL.append(Mutation(plant.__name__.replace("_", " "), rule, profile, contextmanager(plant)))
+        return plant
+
+    return register
+
+
+def mutations() -> list[Mutation]:
+    """All, in the order in which their modules name them."""
+    return list(_ALL)
+
+
+def patched(*patches: tuple[Any, str, Any]) -> ExitStack:
+    """(owner, name, value): what stands in for what, until the block ends."""
+    stack = ExitStack()
+    for owner, name, value in patches:
+        stack.enter_context(mock.patch.object(owner, name, value))
+    return stack

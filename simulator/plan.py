@@ -1,0 +1,101 @@
+"""What kind of run it is: how many brokers, which clients, which faults, and how often each.
+
+Neighbours: `swarm` draws plans by seed, `profiles` are variations of them, `run` follows one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from simulator.network import Conditions
+from simulator.producers import Kind
+from simulator.world import SECOND
+
+EVENTS_MIN: Final = 10_000
+
+RATES: Final = (
+    "kills",
+    "power_losses",
+    "everybody",
+    "cuts",
+    "disk_losses",
+    "double_crashes",
+    "election_kills",
+    "stops",
+    "start_moves",
+    "minimum_changes",
+    "reassignments",
+    "leader_moves",
+    "deletions",
+    "rot",
+    "full_disks",
+    "strays",
+)
+"""What a plan may have none of."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    partitions: int
+    replication_factor: int
+    min_insync: int
+    fsync: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module. Rates are per simulated second."""
+
+    seed: int
+    brokers: int
+    voters: int
+    streams: tuple[StreamPlan, ...]
+    producers: tuple[Kind, ...]
+    """Per partition; the third, if there is one, asks for acks=leader."""
+    readers: int
+    produce_pause_us: int
+    network: Conditions
+    kills: float = 0.0
+    power_losses: float = 0.0
+    everybody: float = 0.0
+    """All brokers at once: killed, or without power."""
+    cuts: float = 0.0
+    one_way: bool = False
+    disk_losses: float = 0.0
+    slow_disks: bool = False
+    skew_us: int = 0
+    double_crashes: float = 0.0
+    """Killed, and without power right after it is back."""
+    election_kills: float = 0.0
+    """Probability that an election costs somebody his process."""
+    late_copies: float = 0.0
+    """Probability that a proposal of an ISR is delivered again, seconds later."""
+    fast_raft: bool = False
+    """Ticks of 2 ms and hasty candidates: elections collide, as they seldom do."""
+    restart_us: int = 5_000
+    """How soon whoever fell in an election is back, at most."""
+    cut_us: tuple[int, int] = (SECOND // 5, 4 * SECOND)
+    stops: float = 0.0
+    """A broker wants to stop, and is started again."""
+    start_moves: float = 0.0
+    """The log start offset of a partition moves (DeleteRecords)."""
+    minimum_changes: float = 0.0
+    reassignments: float = 0.0
+    """Replicas move to other brokers."""
+    leader_moves: float = 0.0
+    """Leadership moves without need."""
+    deletions: float = 0.0
+    """A stream is created, written to or deleted."""
+    rot: float = 0.0
+    """A bit of a cold segment turns over."""
+    full_disks: float = 0.0
+    strays: float = 0.0
+    """Folders are moved about on the disk of a broker that is down."""
+    vote_kills: float = 0.0
+    """Probability that giving a vote costs the voter its process."""
+    down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
+    """How long a broker stays away."""
+    events: int = EVENTS_MIN
+    faults: list[str] = field(default_factory=list)
+    """By name, for people."""
