@@ -33,12 +33,14 @@ def chain_of(before: int, header: BatchHeader) -> int:
 class Mirror:
     """The batches of one log, kept up to its end by whoever changes it."""
 
-    __slots__ = ("links", "start_chain", "start_offset")
+    __slots__ = ("_chain_before", "links", "start_chain", "start_offset")
 
     def __init__(self, start_offset: int = 0, start_chain: int = 0) -> None:
         self.start_offset = start_offset
         self.start_chain = start_chain
         """Of everything before the first batch."""
+        self._chain_before: Callable[[int], int] | None = None
+        """The log is empty: its first batch may begin below its start, and says where (R11)."""
         self.links: list[Link] = []
 
     @classmethod
@@ -46,12 +48,15 @@ class Mirror:
         """Of a log's start. `chain_before` knows the chain of what is not there any more, by its end;
         `before` is what the log held when all of it could be read."""
         start = log.start_offset
-        if start < log.end_offset:
-            data = _read(log, start, 1)
-            if isinstance(data, bytes):
-                start = headers_of(data)[0].base_offset
-            else:
-                start = next((link.base for link in before.links if link.base <= start < link.next), start)
+        if start == log.end_offset:
+            empty = cls(start)
+            empty._chain_before = chain_before
+            return empty
+        data = _read(log, start, 1)
+        if isinstance(data, bytes):
+            start = headers_of(data)[0].base_offset
+        else:
+            start = next((link.base for link in before.links if link.base <= start < link.next), start)
         return cls(start, chain_before(start))
 
     @property
@@ -94,6 +99,9 @@ class Mirror:
 
     def _chained(self, headers: list[BatchHeader], log: PartitionLog) -> list[Link]:
         links: list[Link] = []
+        if self._chain_before is not None and headers:
+            self.start_offset = headers[0].base_offset
+            self.start_chain, self._chain_before = self._chain_before(self.start_offset), None
         end, chain = self.end, self.links[-1].chain if self.links else self.start_chain
         for header in headers:
             assert header.base_offset == end, f"a gap at {end} in {log!r}: {header}"
