@@ -16,6 +16,7 @@ from bench.catalog import PEERS, all_cases
 from bench.machine import describe
 from bench.model import Case, Entry, Missing, matching
 from bench.stage import Stage
+from bench.work import Effort
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: list[str] = []
     code = 0
     try:
-        with Stage(options.dir) as stage:
+        effort = Effort(options.kills, options.peer_kills, options.streams_percent)
+        with Stage(options.dir, effort) as stage:
             _measure_all(cases, stage, peers, options, entries, failed)
     except KeyboardInterrupt:
         code = 130
@@ -69,7 +71,11 @@ def _measure_all(
             told.add((peer, lack))
             say(f"{peer} is left out: {lack}")
 
+    servers = ""
     for case in cases:
+        if case.servers != servers:
+            stage.clear()
+            servers = case.servers
         try:
             contenders = enter(case, stage, peers, absent)
             entries += measure(case, contenders, rounds=options.rounds, seconds=options.seconds)
@@ -123,7 +129,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dir", type=Path, metavar="FOLDER", help="on the disk to measure. Default: for temporary files"
     )
+    usual = Effort()
+    parser.add_argument(
+        "--kills", type=_positive_int, default=usual.kills,
+        help="failovers of ours in each case of failover. Default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--peer-kills", type=_positive_int, default=usual.peer_kills,
+        help="failovers of each peer. Default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--streams-percent", type=_percent, default=usual.streams_percent, metavar="P",
+        help="of the streams that a case of streams names, to try it out. Default: all",
+    )  # fmt: skip
     return parser
+
+
+def _percent(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and at most 100")
+    return value
 
 
 def _positive_int(text: str) -> int:

@@ -1,25 +1,22 @@
-"""All cases: what is measured, in which unit, against whom."""
+"""All cases: what is measured, in which unit, against whom. `copies` and `replicated` have their parts."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from bench import layers, physical
+from bench.copies import DURABILITIES, LATENCY, RATE, SIZES, consume, cpu, nats_ingest, produce, serial
 from bench.model import Case
 from bench.ours import contenders as ours
 from bench.ours.client import records_per_batch
 from bench.peers.jetstream import contenders as jetstream
 from bench.peers.kafka import contenders as kafka
+from bench.replicated import replicated_cases
 
 PEERS = ("jetstream", "kafka", "physical")
 """What `--peers` can name. `physical` is the machine itself, measured in the same rounds."""
 
-SIZES = {"100B": 100, "1KB": 1000}
-DURABILITIES = {"fsync": True, "pagecache": False}
-
-RATE = "records/s"
 ROWS = "rows/s"
-LATENCY = "ms"
 
 
 def all_cases() -> list[Case]:
@@ -32,96 +29,24 @@ def all_cases() -> list[Case]:
         *_cost(),
         *_layers(),
         *_physical(),
+        *replicated_cases(),
     ]
 
 
 def _produce() -> list[Case]:
-    cases = []
-    for durability, fsync in DURABILITIES.items():
-        for label, size in SIZES.items():
-            cases.append(
-                Case(
-                    f"produce.rf1.{durability}.{label}.batch", RATE, True,
-                    partial(ours.produce, batches=True, fsync=fsync, size=size),
-                    {
-                        # Where ours is synced, JetStream is shown as it is by default as well.
-                        "jetstream": [
-                            partial(jetstream.publish, go=True, fsync=synced, size=size)
-                            for synced in sorted({fsync, False}, reverse=True)
-                        ],
-                        "kafka": [partial(kafka.produce, fsync=fsync, size=size)],
-                        "physical": [partial(physical.write, fsync=fsync, size=size)],
-                    },
-                )
-            )  # fmt: skip
-            cases.append(
-                Case(
-                    f"produce.rf1.{durability}.{label}.record", RATE, True,
-                    partial(ours.produce, batches=False, fsync=fsync, size=size),
-                    {
-                        "jetstream": [partial(jetstream.publish, go=False, fsync=fsync, size=size)],
-                        "kafka": [
-                            partial(kafka.python_producer, work="aiokafka", fsync=fsync, size=size),
-                            partial(kafka.python_producer, work="confluent", fsync=fsync, size=size),
-                        ],
-                    },
-                )
-            )  # fmt: skip
-    return cases
+    return [case for durability in DURABILITIES for size in SIZES for case in produce(durability, size)]
 
 
 def _consume() -> list[Case]:
-    return [
-        Case(
-            f"consume.rf1.{label}", RATE, True,
-            partial(ours.consume, size=size),
-            {
-                "jetstream": [partial(jetstream.consume, size=size)],
-                "kafka": [
-                    partial(kafka.consumer_performance, size=size),
-                    partial(kafka.warm_consumer, size=size),
-                ],
-                "physical": [partial(physical.network, size=size)],
-            },
-        )
-        for label, size in SIZES.items()
-    ]  # fmt: skip
+    return [consume(label) for label in SIZES]
 
 
 def _serial() -> list[Case]:
-    cases = []
-    for durability, fsync in DURABILITIES.items():
-        floor = layers.grpc_and_disk if fsync else layers.grpc_alone
-        cases.append(
-            Case(
-                f"serial.rf1.{durability}.grpc", LATENCY, False,
-                partial(ours.serial, fsync=fsync),
-                {
-                    "jetstream": [partial(jetstream.serial, fsync=fsync, go=True)],
-                    "kafka": [partial(kafka.serial, fsync=fsync)],
-                    "physical": [floor],
-                },
-            )
-        )  # fmt: skip
-        cases.append(
-            Case(
-                f"serial.rf1.{durability}.nats", LATENCY, False,
-                partial(ours.over_nats, work="serial", fsync=fsync),
-                {"jetstream": [partial(jetstream.serial, fsync=fsync, go=False)]},
-            )
-        )  # fmt: skip
-    return cases
+    return [case for durability in DURABILITIES for case in serial(durability)]
 
 
 def _nats_ingest() -> list[Case]:
-    return [
-        Case(
-            f"nats_ingest.rf1.{durability}", RATE, True,
-            partial(ours.over_nats, work="publish", fsync=fsync),
-            {"jetstream": [partial(jetstream.publish, fsync=fsync, size=100, go=False)]},
-        )
-        for durability, fsync in DURABILITIES.items()
-    ]  # fmt: skip
+    return [nats_ingest(durability) for durability in DURABILITIES]
 
 
 def _spark() -> list[Case]:
@@ -139,10 +64,7 @@ def _spark() -> list[Case]:
 def _cost() -> list[Case]:
     both = {"idle": False, "load": True}
     return [
-        Case(
-            "cpu.rf1", "server CPU s per million records", False,
-            ours.cpu, {"jetstream": [jetstream.cpu], "kafka": [kafka.cpu]},
-        ),
+        cpu(),
         *(
             Case(
                 f"memory.rf1.{label}", "MB", False,

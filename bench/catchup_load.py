@@ -81,7 +81,7 @@ async def produce(address: str, stream: str, seconds: float, window: Window) -> 
     batch = arrow_batches(PRODUCE_VALUE_BYTES, 1)[0].slice(0, PRODUCE_RECORDS)
     async with tidelog.connect(address) as client, client.producer(stream) as producer:
 
-        async def send() -> None:
+        async def send(_due: int) -> None:
             await producer.send_batch(batch)
 
         await open_loop(send, PRODUCE_PER_SECOND, LEAD_SECONDS)

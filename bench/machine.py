@@ -123,6 +123,18 @@ class ForeignLoad:
         return busy_seconds((PROC / "stat").read_text())
 
 
+class IdleCpu:
+    """How much of the processors idles, from its making on."""
+
+    def __init__(self) -> None:
+        self._at, self._busy = monotonic(), busy_seconds((PROC / "stat").read_text())
+
+    def percent(self) -> float:
+        passed = monotonic() - self._at
+        busy = busy_seconds((PROC / "stat").read_text()) - self._busy
+        return max(0.0, 100 * (1 - busy / (passed * len(os.sched_getaffinity(0)))))
+
+
 def settle(seconds_max: float = QUIET_WAIT_SECONDS_MAX) -> None:
     """Has written data flushed, so that nobody pays for another's, and waits for a quiet machine."""
     os.sync()

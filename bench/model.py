@@ -58,6 +58,8 @@ class Case:
     """By the name that `--peers` selects them with."""
     rounds_max: int | None = None
     """Fewer rounds than asked for, where one is enough or takes long."""
+    servers: str = "one"
+    """Which servers stay up between cases: a case with another word stops those of the last one."""
 
 
 @dataclass(frozen=True, slots=True)

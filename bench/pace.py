@@ -26,8 +26,10 @@ def intended_ns(rate: float, seconds: float) -> list[int]:
     return [round(number * NS / rate) for number in range(round(rate * seconds))]
 
 
-async def open_loop(send: Callable[[], Awaitable[object]], rate: float, seconds: float) -> list[int]:
+async def open_loop(send: Callable[[int], Awaitable[object]], rate: float, seconds: float) -> list[int]:
     """Latencies of `rate` requests a second from their intended moments. ns.
+
+    `send` is told the moment on the clock of `perf_counter_ns`.
 
     Ends when all are answered; raises what the first that failed raises.
     """
@@ -37,7 +39,7 @@ async def open_loop(send: Callable[[], Awaitable[object]], rate: float, seconds:
     stopped = Event()
 
     async def request(intended: int) -> None:
-        await send()
+        await send(intended)
         latencies.append(perf_counter_ns() - intended)
 
     def begin(intended: int) -> None:

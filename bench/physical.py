@@ -108,14 +108,16 @@ def alone(measure: Callable[[Path, float], Sample], **settings: object) -> Ours:
 # --- as contenders
 
 
-def write(stage: Stage, *, fsync: bool, size: int) -> Contender:
-    """Our records as 1 MiB blocks, without a network or a check."""
+def write(stage: Stage, *, fsync: bool, size: int, copies: int = 1) -> Contender:
+    """Our records as 1 MiB blocks, without a network or a check; all copies go to this one disk."""
 
     def measure(seconds: float) -> Sample:
         found = sequential(stage.folder, min(seconds, SECONDS_BESIDE_PEERS_MAX), fsync=fsync)
-        return Sample(found.value * 1e6 / stored_bytes(size), {"mb_per_s": found.value})
+        return Sample(found.value * 1e6 / stored_bytes(size) / copies, {"mb_per_s": found.value})
 
     how = "write + fdatasync" if fsync else "write to the page cache"
+    if copies > 1:
+        how += f" ÷ {copies}"
     return Contender(
         f"physical ({how})", measure, {"block_bytes": BLOCK_BYTES, "record_bytes": stored_bytes(size)}
     )

@@ -52,6 +52,9 @@ class Server:
         self._parent = folder
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready: Callable[[], bool] = lambda: True
+        self._log_start = 0
+        """Where in the log file the words of this run begin. Bytes."""
 
     @property
     def folder(self) -> Path:
@@ -64,15 +67,36 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def log(self) -> str:
+        """What this run has said."""
         path = self.folder / "server.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        data = path.read_bytes() if path.exists() else b""
+        return data[self._log_start :].decode(errors="replace")
 
     def launch(
         self, command: Sequence[str], ready: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> None:
         """Starts the process and waits until `ready`."""
-        with (self.folder / "server.log").open("ab") as log:
+        self.spawn(command, ready, env)
+        self.wait_ready()
+
+    def spawn(
+        self, command: Sequence[str], ready: Callable[[], bool], env: Mapping[str, str] | None = None
+    ) -> None:
+        """Starts the process; `wait_ready` waits: members of a cluster wait for each other.
+
+        One that was told to end is waited for.
+        """
+        self._ready = ready
+        if self._process is not None:
+            self._process.wait(STOP_SECONDS_MAX)
+        path = self.folder / "server.log"
+        self._log_start = path.stat().st_size if path.exists() else 0
+        with path.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -81,13 +105,22 @@ class Server:
                 cwd=self.folder,
                 env={**os.environ, **(env or {})},
             )
+
+    def wait_ready(self) -> None:
+        """Raises `Failed` with its last words if it ends instead, or takes too long."""
+        assert self._process is not None
         deadline = monotonic() + READY_SECONDS_MAX
-        while not ready():
+        while not self._ready():
             if self._process.poll() is not None or monotonic() > deadline:
                 words = self.log()[-2000:]
                 self.stop()
                 raise Failed(f"{self.name} did not start:\n{words}")
             sleep(0.02)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it and does not wait."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def stop(self) -> None:
         """Ends the process, by force if it must be, and removes its folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bench.model import Sample
 
@@ -18,6 +19,21 @@ SPARK_ROWS = 5_000_000
 SPARK_PARTITIONS = 2
 
 WARM_CPU_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is done where time is not the measure."""
+
+    kills: int = 30
+    """Failovers of ours in each case of `failover`."""
+    peer_kills: int = 5
+    """Failovers of each peer: some take ten seconds and more."""
+    streams_percent: float = 100.0
+    """Of the streams that a case of `streams` names: less, to try it out."""
+
+    def streams(self, named: int) -> int:
+        return max(1, round(named * self.streams_percent / 100))
 
 
 def within_disk(size: int) -> int:

@@ -39,17 +39,18 @@ class Mirror:
         self.start_offset = start_offset
         self.start_chain = start_chain
         """Of everything before the first batch."""
-        self._chain_before: Callable[[int], int] | None = None
+        self._chain_before: Callable[[int, bool], int] | None = None
         """The log is empty: its first batch may begin below its start, and says where (R11)."""
         self.links: list[Link] = []
 
     @classmethod
-    def begin(cls, log: PartitionLog, chain_before: Callable[[int], int], before: Mirror) -> Mirror:
-        """Of a log's start. `chain_before` knows the chain of what is not there any more, by its end;
-        `before` is what the log held when all of it could be read."""
+    def begin(cls, log: PartitionLog, chain_before: Callable[[int, bool], int], before: Mirror) -> Mirror:
+        """Of a log's start. `chain_before` knows the chain of what is not there any more, by its end, and
+        is told whether a batch must have ended there; `before` is what the log held when all of it could
+        be read."""
         start = log.start_offset
         if start == log.end_offset:
-            empty = cls(start)
+            empty = cls(start, chain_before(start, False))
             empty._chain_before = chain_before
             return empty
         data = _read(log, start, 1)
@@ -57,7 +58,7 @@ class Mirror:
             start = headers_of(data)[0].base_offset
         else:
             start = next((link.base for link in before.links if link.base <= start < link.next), start)
-        return cls(start, chain_before(start))
+        return cls(start, chain_before(start, True))
 
     @property
     def end(self) -> int:
@@ -100,8 +101,10 @@ class Mirror:
     def _chained(self, headers: list[BatchHeader], log: PartitionLog) -> list[Link]:
         links: list[Link] = []
         if self._chain_before is not None and headers:
-            self.start_offset = headers[0].base_offset
-            self.start_chain, self._chain_before = self._chain_before(self.start_offset), None
+            if headers[0].base_offset != self.start_offset:
+                self.start_offset = headers[0].base_offset
+                self.start_chain = self._chain_before(self.start_offset, True)
+            self._chain_before = None
         end, chain = self.end, self.links[-1].chain if self.links else self.start_chain
         for header in headers:
             assert header.base_offset == end, f"a gap at {end} in {log!r}: {header}"

@@ -1,32 +1,88 @@
-"""A Tidelog broker, formatted and run as users do it."""
+"""A Tidelog broker, formatted and run as users do it. `bench.ours.cluster` has three of them."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 import tidelog
-from bench.processes import Server, python, run
+from bench.processes import Failed, Server, python, run
 
 T = TypeVar("T")
 
 DURABILITIES = {True: "fsync", False: "page-cache"}
+IN_SYNC_SECONDS_MAX = 60.0
 
 
-class Broker(Server):
+class Endpoint:
+    """What streams are made on: one broker, or several as one cluster."""
+
+    replicas = 1
+    """Copies of each stream that is made here."""
+
+    @property
+    def address(self) -> str:
+        """host:port of all brokers, comma-separated."""
+        raise NotImplementedError
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the broker processes."""
+        raise NotImplementedError
+
+    def create(self, stream: str, *, fsync: bool, subject: str | None = None, partitions: int = 1) -> None:
+        """Makes a stream and waits until all its copies are in sync; with a subject, until it is recorded."""
+
+        async def create(client: tidelog.Client) -> None:
+            await client.create_stream(
+                stream,
+                partitions=partitions,
+                durability=DURABILITIES[fsync],
+                subject=subject,
+                replication_factor=self.replicas,
+            )
+            await in_sync(client, stream, self.replicas)
+
+        self.ask(create)
+
+    def delete(self, stream: str) -> None:
+        async def delete(client: tidelog.Client) -> None:
+            await client.delete_stream(stream)
+
+        self.ask(delete)
+
+    def ask(self, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
+        """What `work` finds with a client of its own."""
+
+        async def connected() -> T:
+            async with tidelog.connect(self.address.split(",")) as client:
+                return await work(client)
+
+        return asyncio.run(connected())
+
+
+class Broker(Server, Endpoint):
     """`tidelog-broker run` on a new data directory."""
 
-    def __init__(self, folder: Path, *, nats: str = "") -> None:
+    def __init__(self, folder: Path, *, nats: str = "", more: Sequence[str] = (), first: bool = True) -> None:
+        """`more`: further flags; `first`: the one of its cluster that is formatted."""
         super().__init__("tidelog", folder)
         self._nats = nats
+        self._more = more
+        self._first = first
         self.port = 0
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid]
 
     @property
     def http_address(self) -> str:
@@ -36,14 +92,21 @@ class Broker(Server):
         return f"127.0.0.1:{found[1]}"
 
     def start(self) -> None:
-        data = str(self.folder / "data")
-        run(python("tidelog_broker", "format", "--data-dir", data))
+        """On the port of the last start, if there was one."""
+        self.begin()
+        self.wait_ready()
+
+    def begin(self) -> None:
+        """Starts it; `wait_ready` waits."""
+        data = self.folder / "data"
+        if self._first and not data.exists():
+            run(python("tidelog_broker", "format", "--data-dir", data))
         nats = ("--nats", self._nats) if self._nats else ()
         # Ports are the system's choice; a deleted stream gives its space back at once.
-        self.launch(
+        self.spawn(
             python(
-                "tidelog_broker", "run", "--data-dir", data, "--listener", "internal=127.0.0.1:0",
-                "--http", "127.0.0.1:0", "--deleted-delay-ms", 0, *nats,
+                "tidelog_broker", "run", "--data-dir", data, "--listener", f"internal={self.address}",
+                "--http", "127.0.0.1:0", "--deleted-delay-ms", 0, *nats, *self._more,
             ),
             self._listening,
         )  # fmt: skip
@@ -54,25 +117,14 @@ class Broker(Server):
             self.port = int(found[1])
         return found is not None
 
-    def create(self, stream: str, *, fsync: bool, subject: str | None = None, partitions: int = 1) -> None:
-        """Makes a stream; with a subject, waits until it is recorded."""
 
-        async def create(client: tidelog.Client) -> None:
-            await client.create_stream(
-                stream, partitions=partitions, durability=DURABILITIES[fsync], subject=subject
-            )
-
-        self._admin(create)
-
-    def delete(self, stream: str) -> None:
-        async def delete(client: tidelog.Client) -> None:
-            await client.delete_stream(stream)
-
-        self._admin(delete)
-
-    def _admin(self, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
-        async def connected() -> T:
-            async with tidelog.connect(self.address) as client:
-                return await work(client)
-
-        return asyncio.run(connected())
+async def in_sync(client: tidelog.Client, stream: str, replicas: int) -> tidelog.StreamDescription:
+    """The stream, once each partition has a leader and so many in-sync replicas; raises `Failed`."""
+    deadline = monotonic() + IN_SYNC_SECONDS_MAX
+    while True:
+        found = await client.describe_stream(stream)
+        if all(one.leader is not None and len(one.isr) == replicas for one in found.partitions):
+            return found
+        if monotonic() > deadline:
+            raise Failed(f"{stream} is not in sync within {IN_SYNC_SECONDS_MAX:g} s: {found.partitions}")
+        await asyncio.sleep(0.02)

@@ -18,6 +18,7 @@ import uvloop
 import tidelog
 from bench.clock import Span, print_result
 from bench.latency import summary_ms
+from bench.pace import open_loop
 
 BATCH_BYTES = 900_000
 """Values of one Arrow batch: with their offsets and timestamps under the stream's 1 MiB."""
@@ -25,6 +26,11 @@ BATCH_BYTES = 900_000
 BATCHES_IN_FLIGHT = 8
 RECORDS_BETWEEN_DRAINS = 500
 WARM_SECONDS = 0.3
+E2E_WARM_SECONDS = 1.0
+ARRIVE_SECONDS_MAX = 20.0
+"""From the last acknowledgement until a reader has everything."""
+
+MOMENT_BYTES = 8
 VALUES = 4096
 """Different random values, used in turn."""
 
@@ -121,12 +127,56 @@ async def serial(client: tidelog.Client, stream: str, size: int, limits: Limits)
     return {"value": found["p50_ms"], **found}
 
 
+async def end_to_end(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
+    """Records from a clock, read in the same process; latencies from the moment each was due."""
+    latencies: list[int] = []
+    expected = round(limits.rate * limits.seconds)
+    counted_from = 2**63
+    padding = os.urandom(size - MOMENT_BYTES)
+    arrived = asyncio.Event()
+
+    async def take(reader: tidelog.Reader) -> None:
+        async for record in reader:
+            now = perf_counter_ns()
+            due = int.from_bytes((record.value or b"")[:MOMENT_BYTES])
+            if due >= counted_from:
+                latencies.append(now - due)
+                if len(latencies) == expected:
+                    arrived.set()
+
+    _, end = (await client.offsets(stream))[0]
+    options = tidelog.ProducerOptions(linger_ms=0, inflight_batches_max=limits.in_flight)
+    async with (
+        client.reader(stream, start=end) as reader,
+        client.producer(stream, options=options) as producer,
+    ):
+
+        async def send(due: int) -> None:
+            await producer.send(due.to_bytes(MOMENT_BYTES) + padding)
+
+        taking = asyncio.create_task(take(reader))
+        try:
+            await open_loop(send, limits.rate, E2E_WARM_SECONDS)
+            counted_from = perf_counter_ns()
+            acked = await open_loop(send, limits.rate, limits.seconds)
+            async with asyncio.timeout(ARRIVE_SECONDS_MAX):
+                await arrived.wait()
+        finally:
+            taking.cancel()
+    found = summary_ms(latencies)
+    return {"value": found["p50_ms"], **found, "ack_p50_ms": summary_ms(acked)["p50_ms"]}
+
+
 class Limits:
     """How long a piece of work may go on."""
 
-    def __init__(self, seconds: float, records_max: int, *, warm: bool) -> None:
+    def __init__(self, seconds: float, records_max: int, *, warm: bool, rate: float, in_flight: int) -> None:
         self.seconds = seconds
         self.records_max = records_max
+        self.rate = rate
+        """Records per second, where the work has a fixed rate."""
+        self.in_flight = in_flight
+        """Batches of that work without an answer; what is due meanwhile gathers in the next."""
         self.warm_seconds = WARM_SECONDS if warm else 0.0
 
 
@@ -137,23 +187,32 @@ WORKS: dict[str, Work] = {
     "record": produce_records,
     "consume": consume,
     "serial": serial,
+    "e2e": end_to_end,
 }
 
 
 async def work(options: argparse.Namespace) -> dict[str, float]:
-    limits = Limits(options.seconds, options.records_max, warm=options.warm)
-    async with tidelog.connect(options.address) as client:
+    limits = Limits(
+        options.seconds,
+        options.records_max,
+        warm=options.warm,
+        rate=options.rate,
+        in_flight=options.in_flight,
+    )
+    async with tidelog.connect(options.address.split(",")) as client:
         return await WORKS[options.work](client, options.stream, options.size, limits)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.ours.client", description=__doc__)
     parser.add_argument("work", choices=sorted(WORKS))
-    parser.add_argument("--address", required=True, help="host:port of the broker")
+    parser.add_argument("--address", required=True, help="host:port of the brokers")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--records-max", type=int, default=10**12, help="stop earlier after so many")
+    parser.add_argument("--rate", type=float, default=1000, help="records per second of e2e")
+    parser.add_argument("--in-flight", type=int, default=1, help="batches of e2e. Default: %(default)s")
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True)
     print_result(uvloop.run(work(parser.parse_args(arguments))))
 

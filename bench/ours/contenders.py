@@ -7,7 +7,8 @@ from importlib.util import find_spec
 
 from bench.machine import memory_mb, process_seconds
 from bench.model import OURS, Contender, Missing, Sample
-from bench.ours.broker import Broker
+from bench.ours.broker import Broker, Endpoint
+from bench.ours.cluster import Cluster
 from bench.peers.jetstream import client as nats_client
 from bench.processes import python, run, run_for_json
 from bench.stage import Stage
@@ -26,7 +27,7 @@ BATCHES = "Arrow batches of up to 8,000 records, 8 in flight, acks=all, idempote
 RECORDS = "send_nowait, linger 5 ms, batches of up to 1 MiB, acks=all, idempotent, no compression"
 
 
-def _run(broker: Broker, work: str, stream: str, size: int, seconds: float, *more: object) -> Sample:
+def _run(broker: Endpoint, work: str, stream: str, size: int, seconds: float, *more: object) -> Sample:
     return sample_of(
         run_for_json(
             python(
@@ -37,11 +38,11 @@ def _run(broker: Broker, work: str, stream: str, size: int, seconds: float, *mor
     )  # fmt: skip
 
 
-def produce(stage: Stage, *, fsync: bool, size: int, batches: bool) -> Contender:
+def produce(stage: Stage, *, fsync: bool, size: int, batches: bool, copies: int = 1) -> Contender:
     """A new stream for each measurement, deleted after it."""
 
     def measure(seconds: float) -> Sample:
-        broker, stream = stage.broker(), stage.stream_name()
+        broker, stream = stage.broker(copies), stage.stream_name()
         broker.create(stream, fsync=fsync)
         try:
             return _run(broker, "batch" if batches else "record", stream, size, seconds)
@@ -49,77 +50,105 @@ def produce(stage: Stage, *, fsync: bool, size: int, batches: bool) -> Contender
             broker.delete(stream)
 
     how = BATCHES if batches else RECORDS
-    return Contender(OURS, measure, {"client": f"tidelog, asyncio on uvloop: {how}", **_durability(fsync)})
+    return Contender(
+        OURS, measure, {"client": f"tidelog, asyncio on uvloop: {how}", **_durability(fsync, copies)}
+    )
 
 
-def consume(stage: Stage, *, size: int) -> Contender:
+def consume(stage: Stage, *, size: int, copies: int = 1) -> Contender:
     stream = stage.stream_name()
 
     def warm() -> None:
-        broker = stage.broker()
+        broker = stage.broker(copies)
         broker.create(stream, fsync=False)
         fill = ("--no-warm", "--records-max", CONSUMED_BYTES // size)
         _run(broker, "batch", stream, size, 30, *fill)
 
     return Contender(
         OURS,
-        lambda seconds: _run(stage.broker(), "consume", stream, size, seconds),
+        lambda seconds: _run(stage.broker(copies), "consume", stream, size, seconds),
         {
             "client": "tidelog, asyncio on uvloop: reader.batches(), both CRCs checked, no copy",
             "stream_mb": CONSUMED_BYTES // 10**6,
         },
         warm,
-        lambda: stage.broker().delete(stream),
+        lambda: stage.broker(copies).delete(stream),
     )
 
 
-def serial(stage: Stage, *, fsync: bool) -> Contender:
+def serial(stage: Stage, *, fsync: bool, copies: int = 1) -> Contender:
     """gRPC: a produce call that stays open, one record in flight."""
     stream = stage.stream_name()
     return Contender(
         OURS,
-        lambda seconds: _run(stage.broker(), "serial", stream, 100, seconds),
-        {"client": "tidelog, asyncio on uvloop: await producer.send(), one in flight", **_durability(fsync)},
-        lambda: stage.broker().create(stream, fsync=fsync),
-        lambda: stage.broker().delete(stream),
+        lambda seconds: _run(stage.broker(copies), "serial", stream, 100, seconds),
+        {
+            "client": "tidelog, asyncio on uvloop: await producer.send(), one in flight",
+            **_durability(fsync, copies),
+        },
+        lambda: stage.broker(copies).create(stream, fsync=fsync),
+        lambda: stage.broker(copies).delete(stream),
     )
 
 
-def over_nats(stage: Stage, work: str, *, fsync: bool) -> Contender:
+def over_nats(stage: Stage, work: str, *, fsync: bool, copies: int = 1) -> Contender:
     """An unmodified JetStream client publishes to a subject that our broker records."""
     stream = stage.stream_name()
 
     def warm() -> None:
-        stage.broker().create(stream, fsync=fsync, subject=f"{stream}.>")
+        stage.broker(copies).create(stream, fsync=fsync, subject=f"{stream}.>")
         nats_client.run(work, stage.nats().url, f"{stream}.x", 0.2)
 
     return Contender(
         OURS,
         lambda seconds: nats_client.run(work, stage.nats().url, f"{stream}.x", seconds),
-        {**nats_client.SETTINGS[work], **_durability(fsync)},
+        {**nats_client.SETTINGS[work], **_durability(fsync, copies)},
         warm,
-        lambda: stage.broker().delete(stream),
+        lambda: stage.broker(copies).delete(stream),
     )
 
 
-def cpu(stage: Stage) -> Contender:
-    """The broker's CPU while batches are produced, page cache, per million records."""
+def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
+    """From the moment a record is due to be sent until a reader has it, page cache."""
+    stream = stage.stream_name()
+    return Contender(
+        OURS,
+        lambda seconds: _run(stage.broker(copies), "e2e", stream, 100, seconds, "--rate", rate),
+        {
+            "client": "tidelog, asyncio on uvloop: send() from a clock, linger 0, 1 batch in flight; "
+            "a reader in the same process",
+            "per_second": rate,
+            **_durability(False, copies),
+        },
+        lambda: stage.broker(copies).create(stream, fsync=False),
+        lambda: stage.broker(copies).delete(stream),
+    )
+
+
+def cpu(stage: Stage, *, copies: int = 1) -> Contender:
+    """The brokers' CPU while batches are produced, page cache, per million records."""
 
     def measure(seconds: float) -> Sample:
-        broker, stream = stage.broker(), stage.stream_name()
+        broker, stream = stage.broker(copies), stage.stream_name()
         broker.create(stream, fsync=False)
         try:
-            before = process_seconds(broker.pid)
+            leader = broker.leader_of(stream).pid if isinstance(broker, Cluster) else broker.pid
+            before = {pid: process_seconds(pid) for pid in broker.pids}
             found = _run(broker, "batch", stream, 100, seconds, "--no-warm")
-            used = process_seconds(broker.pid) - before
+            used = {pid: process_seconds(pid) - before[pid] for pid in broker.pids}
         finally:
             broker.delete(stream)
         records = found.facts["records"]
         assert isinstance(records, float)
-        return Sample(used / records * 1e6, found.facts)
+        million = records / 1e6
+        facts = {**found.facts, "leader_cpu_s": used[leader] / million}
+        return Sample(sum(used.values()) / million, facts)
 
     return Contender(
-        OURS, measure, {"client": BATCHES, **_durability(False)}, lambda: _discard(measure(WARM_CPU_SECONDS))
+        OURS,
+        measure,
+        {"client": BATCHES, **_durability(False, copies)},
+        lambda: _discard(measure(WARM_CPU_SECONDS)),
     )
 
 
@@ -195,8 +224,9 @@ def _need_spark() -> None:
         os.environ.update(before)
 
 
-def _durability(fsync: bool) -> dict[str, object]:
-    return {"durability": "fsync before the answer" if fsync else "page cache"}
+def _durability(fsync: bool, copies: int = 1) -> dict[str, object]:
+    found: dict[str, object] = {"durability": "fsync before the answer" if fsync else "page cache"}
+    return {**found, "copies": copies, "min_isr": 2} if copies > 1 else found
 
 
 def _discard(_: object) -> None:

@@ -85,18 +85,23 @@ class LogChecks(StrayChecks):
         return fsync or replica.broker.same_boot
 
     def _begin_mirror(self, replica: Replica, copy: Copy, before: Mirror | None) -> None:
-        copy.mirror = Mirror.begin(
-            replica.log, lambda start: self._chain_before(replica.key, start), before or Mirror()
-        )
+        copy.mirror = self._mirror_of(replica, before or Mirror())
         self._extend(replica, copy, before)
 
-    def _chain_before(self, key: Key, start: int) -> int:
+    def _mirror_of(self, replica: Replica, before: Mirror) -> Mirror:
+        return Mirror.begin(
+            replica.log, lambda start, known: self._chain_before(replica.key, start, known), before
+        )
+
+    def _chain_before(self, key: Key, start: int, known: bool) -> int:
+        """`known`: its first batch is there, and begins where a committed one ends."""
         if start == 0:
             return 0
         chain = self.truth(key).committed.chain_at(start)
-        require(chain is not None, "I5", f"a log begins at {start}, where no committed batch ends")
-        assert chain is not None
-        return chain
+        require(
+            chain is not None or not known, "I5", f"a log begins at {start}, where no committed batch ends"
+        )
+        return 0 if chain is None else chain
 
     # --- while it runs
 
@@ -233,7 +238,7 @@ class LogChecks(StrayChecks):
     def compare(self, replica: Replica) -> None:
         """A log, read anew, against what is believed of it."""
         copy = self.copy(replica)
-        fresh = Mirror.begin(replica.log, lambda start: self._chain_before(replica.key, start), copy.mirror)
+        fresh = self._mirror_of(replica, copy.mirror)
         fresh.extend(replica.log, copy.mirror)
         require(
             fresh.links == copy.mirror.between(fresh.start_offset, copy.mirror.end),

@@ -1,6 +1,7 @@
 """Which cases there are, and how they are chosen."""
 
 import re
+from itertools import groupby
 
 import pytest
 from bench.__main__ import main
@@ -27,9 +28,33 @@ def test_every_case_that_the_design_names_for_one_broker_is_there() -> None:
     assert wanted <= set(NAMES)
 
 
+def test_every_case_that_the_design_names_for_three_brokers_is_there() -> None:
+    durabilities, sizes = ("fsync", "pagecache"), ("100B", "1KB")
+    wanted = {
+        *(f"produce.rf3.{d}.{s}.{how}" for d in durabilities for s in sizes for how in ("batch", "record")),
+        *(f"consume.rf3.{s}" for s in sizes),
+        *(f"serial.rf3.{d}.{door}" for d in durabilities for door in ("grpc", "nats")),
+        *(f"nats_ingest.rf3.{d}" for d in durabilities),
+        "e2e.rf3.1000rps",
+        *(f"failover.{event}" for event in ("kill", "stop", "hang", "follower", "controller")),
+        *(f"streams.{count}.{what}" for count in (1000, 5000) for what in ("idle_cpu", "memory", "create")),
+        "streams.2000.failover",
+        "cpu.rf3",
+    }
+    assert wanted <= set(NAMES)
+
+
+def test_cases_of_the_same_servers_stand_together_so_that_no_server_is_started_twice() -> None:
+    assert [servers for servers, _ in groupby(case.servers for case in all_cases())] == [
+        "one",
+        "three",
+        "own",
+    ]
+
+
 def test_each_case_has_a_name_of_its_own_and_known_peers() -> None:
     assert len(set(NAMES)) == len(NAMES)
-    assert all(re.fullmatch(r"[a-z_]+(\.[0-9A-Za-z_]+)+", name) for name in NAMES)
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]*(\.[0-9A-Za-z_]+)+", name) for name in NAMES)
     assert {peer for case in all_cases() for peer in case.peers} == set(PEERS)
 
 
@@ -38,7 +63,7 @@ def test_without_a_choice_all_cases_are_chosen() -> None:
 
 
 def test_a_case_is_chosen_by_its_name_or_by_the_first_parts_of_it() -> None:
-    chosen = matching(all_cases(), ["consume", "produce.rf1.fsync.1KB.batch"])
+    chosen = matching(all_cases(), ["consume.rf1", "produce.rf1.fsync.1KB.batch"])
 
     assert [case.name for case in chosen] == [
         "produce.rf1.fsync.1KB.batch",
@@ -54,7 +79,7 @@ def test_half_a_part_of_a_name_is_refused(name: str) -> None:
 
 
 def test_the_list_of_cases_is_printed_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--cases", "consume"]) == 0
+    assert main(["--list", "--cases", "consume.rf1"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["consume.rf1.100B", "consume.rf1.1KB"]

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 from bench.build import digest
@@ -115,6 +116,28 @@ def test_a_server_is_ended_and_its_folder_removed(tmp_path: Path) -> None:
 
     assert not folder.exists()
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_server_that_was_killed_starts_again_in_its_folder_and_its_log_is_that_of_this_run(
+    tmp_path: Path,
+) -> None:
+    server = Server("sleeper", tmp_path)
+    folder = server.folder
+
+    def start(word: str) -> None:
+        script = f"import time; print({word!r}, flush=True); time.sleep(60)"
+        server.launch([sys.executable, "-c", script], lambda: word in server.log())
+
+    try:
+        start("first")
+        server.signal(SIGKILL)
+        start("second")
+
+        assert server.running
+        assert server.folder == folder
+        assert server.log() == "second\n"
+    finally:
+        server.stop()
 
 
 def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ async def test_a_stall_is_in_the_latency_of_every_request_that_was_due_during_it
     asked = 0
     over = asyncio.Event()
 
-    async def send() -> None:
+    async def send(_due: int) -> None:
         nonlocal asked
         asked += 1
         if asked == 15:
@@ -55,7 +55,7 @@ async def test_a_stall_is_in_the_latency_of_every_request_that_was_due_during_it
 
 
 async def test_a_request_that_fails_ends_the_loop_with_its_error() -> None:
-    async def send() -> None:
+    async def send(_due: int) -> None:
         raise OSError("no broker")
 
     with pytest.raises(OSError, match="no broker"):

@@ -10,7 +10,7 @@ from bench.build import BUILD_SECONDS_MAX, built
 from bench.machine import memory_mb, process_seconds
 from bench.model import Contender, Missing, Sample
 from bench.peers.jetstream import client
-from bench.peers.jetstream.server import NatsServer, version
+from bench.peers.jetstream.server import NatsCluster, NatsServer, Streams, version
 from bench.processes import run, run_for_json
 from bench.stage import Stage
 from bench.work import WARM_CPU_SECONDS, sample_of
@@ -25,6 +25,7 @@ CLIENTS: dict[str, dict[str, object]] = {
     "publish": {"client": "nats.go: PublishAsync, 4000 unacknowledged at most"},
     "serial": {"client": "nats.go: Publish, one in flight"},
     "consume": {"client": "nats.go: ordered consumer, 4000 messages a pull"},
+    "e2e": {"client": "nats.go: PublishAsync from a clock, and an ordered consumer"},
 }
 
 
@@ -45,38 +46,41 @@ def _name(driver: str, *, fsync: bool = False) -> str:
     return f"jetstream-{version()} ({driver}{', sync always' if fsync else ''})"
 
 
-def _go(server: NatsServer, work: str, stream: str, size: int, seconds: float, records: int = 0) -> Sample:
+def _go(
+    server: Streams, work: str, stream: str, size: int, seconds: float, records: int = 0, rate: int = 0
+) -> Sample:
     return sample_of(
         run_for_json(
             [
-                load_program(), work, "-url", server.url, "-stream", stream, "-size", str(size),
-                "-seconds", str(seconds), "-records", str(records),
+                load_program(), work, "-url", server.url_of(stream), "-stream", stream, "-size", str(size),
+                "-seconds", str(seconds), "-records", str(records), "-rate", str(rate),
             ]
         )
     )  # fmt: skip
 
 
 def _run(
-    server: NatsServer, work: str, stream: str, size: int, seconds: float, *, go: bool, records: int = 0
+    server: Streams, work: str, stream: str, size: int, seconds: float, *, go: bool, records: int = 0
 ) -> Sample:
     if go:
         return _go(server, work, stream, size, seconds, records)
-    return client.run(work, server.url, f"{stream}.x", seconds, size=size, records=records)
+    return client.run(work, server.url_of(stream), f"{stream}.x", seconds, size=size, records=records)
 
 
-def _settings(work: str, *, go: bool, fsync: bool) -> dict[str, object]:
+def _settings(work: str, *, go: bool, fsync: bool, copies: int = 1) -> dict[str, object]:
     chosen = CLIENTS[work] if go else client.SETTINGS[work]
+    replicas = "one replica" if copies == 1 else f"{copies} replicas, the client connects to the leader"
     durability = "sync_interval: always" if fsync else "default: the file is synced every 2 minutes"
-    return {**chosen, "server": f"file storage, one replica; {durability}"}
+    return {**chosen, "server": f"file storage, {replicas}; {durability}"}
 
 
-def publish(stage: Stage, *, fsync: bool, size: int, go: bool) -> Contender:
+def publish(stage: Stage, *, fsync: bool, size: int, go: bool, copies: int = 1) -> Contender:
     """A new stream for each measurement, deleted after it."""
     if go:
         load_program()
 
     def measure(seconds: float) -> Sample:
-        server, stream = stage.jetstream(fsync=fsync), stage.stream_name()
+        server, stream = stage.jetstream(fsync=fsync, copies=copies), stage.stream_name()
         server.create(stream)
         try:
             return _run(server, "publish", stream, size, seconds, go=go)
@@ -84,11 +88,13 @@ def publish(stage: Stage, *, fsync: bool, size: int, go: bool) -> Contender:
             server.delete(stream)
 
     return Contender(
-        _name("Go" if go else "nats-py", fsync=fsync), measure, _settings("publish", go=go, fsync=fsync)
+        _name("Go" if go else "nats-py", fsync=fsync),
+        measure,
+        _settings("publish", go=go, fsync=fsync, copies=copies),
     )
 
 
-def consume(stage: Stage, *, size: int) -> Contender:
+def consume(stage: Stage, *, size: int, copies: int = 1) -> Contender:
     """With the Go client, or with nats-py where there is no Go."""
     try:
         load_program()
@@ -98,54 +104,80 @@ def consume(stage: Stage, *, size: int) -> Contender:
     stream, records = stage.stream_name(), CONSUMED_BYTES[go] // size
 
     def warm() -> None:
-        server = stage.jetstream(fsync=False)
+        server = stage.jetstream(fsync=False, copies=copies)
         server.create(stream)
         _run(server, "publish", stream, size, 0, go=go, records=records)
 
     def measure(_seconds: float) -> Sample:
-        return _run(stage.jetstream(fsync=False), "consume", stream, size, 0, go=go, records=records)
+        server = stage.jetstream(fsync=False, copies=copies)
+        return _run(server, "consume", stream, size, 0, go=go, records=records)
 
     return Contender(
         _name("Go" if go else "nats-py"),
         measure,
-        {**_settings("consume", go=go, fsync=False), "stream_mb": CONSUMED_BYTES[go] // 10**6},
+        {
+            **_settings("consume", go=go, fsync=False, copies=copies),
+            "stream_mb": CONSUMED_BYTES[go] // 10**6,
+        },
         warm,
-        lambda: stage.jetstream(fsync=False).delete(stream),
+        lambda: stage.jetstream(fsync=False, copies=copies).delete(stream),
     )
 
 
-def serial(stage: Stage, *, fsync: bool, go: bool) -> Contender:
+def serial(stage: Stage, *, fsync: bool, go: bool, copies: int = 1) -> Contender:
     if go:
         load_program()
     stream = stage.stream_name()
+
+    def server() -> NatsServer | NatsCluster:
+        return stage.jetstream(fsync=fsync, copies=copies)
+
     return Contender(
         _name("Go" if go else "nats-py", fsync=fsync),
-        lambda seconds: _run(stage.jetstream(fsync=fsync), "serial", stream, 100, seconds, go=go),
-        _settings("serial", go=go, fsync=fsync),
-        lambda: stage.jetstream(fsync=fsync).create(stream),
-        lambda: stage.jetstream(fsync=fsync).delete(stream),
+        lambda seconds: _run(server(), "serial", stream, 100, seconds, go=go),
+        _settings("serial", go=go, fsync=fsync, copies=copies),
+        lambda: server().create(stream),
+        lambda: server().delete(stream),
     )
 
 
-def cpu(stage: Stage) -> Contender:
-    """The server's CPU per million records of asynchronous publish."""
+def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
+    """Published at a fixed rate and read by an ordered consumer."""
+    load_program()
+    stream = stage.stream_name()
+
+    def server() -> NatsServer | NatsCluster:
+        return stage.jetstream(fsync=False, copies=copies)
+
+    return Contender(
+        _name("Go"),
+        lambda seconds: _go(server(), "e2e", stream, 100, seconds, rate=rate),
+        {**_settings("e2e", go=True, fsync=False, copies=copies), "per_second": rate},
+        lambda: server().create(stream),
+        lambda: server().delete(stream),
+    )
+
+
+def cpu(stage: Stage, *, copies: int = 1) -> Contender:
+    """The servers' CPU per million records of asynchronous publish."""
     load_program()
 
     def measure(seconds: float) -> Sample:
-        server, stream = stage.jetstream(fsync=False), stage.stream_name()
+        server, stream = stage.jetstream(fsync=False, copies=copies), stage.stream_name()
         server.create(stream)
         try:
             records = max(1000, int(100_000 * seconds))
-            before = process_seconds(server.pid)
+            before = sum(process_seconds(pid) for pid in server.pids)
             found = _go(server, "publish", stream, 100, seconds, records)
-            return Sample((process_seconds(server.pid) - before) / records * 1e6, found.facts)
+            used = sum(process_seconds(pid) for pid in server.pids) - before
+            return Sample(used / records * 1e6, found.facts)
         finally:
             server.delete(stream)
 
     def warm() -> None:
         measure(WARM_CPU_SECONDS)
 
-    return Contender(_name("Go"), measure, _settings("publish", go=True, fsync=False), warm)
+    return Contender(_name("Go"), measure, _settings("publish", go=True, fsync=False, copies=copies), warm)
 
 
 def memory(stage: Stage, *, loaded: bool) -> Contender:

@@ -1,18 +1,28 @@
-"""A nats-server with or without JetStream."""
+"""A nats-server with or without JetStream, and three of them as one cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
 
 from bench.model import Missing
-from bench.processes import Server, free_port
+from bench.processes import Failed, Server, free_port
 from tidelog.cli._errors import CommandError
 from tidelog.cli._nats_server import find_nats_server, is_serving
 
+T = TypeVar("T")
+
+SERVERS = 3
 STREAM_API_SECONDS_MAX = 10.0
+WHOLE_SECONDS_MAX = 60.0
+"""How long a cluster may take to make or complete a stream; five seconds were seen after a start."""
+
+LOOK_SECONDS = 0.1
 
 
 def find_binary() -> str:
@@ -29,57 +39,181 @@ def version() -> str:
     return said.strip().rpartition("v")[2]
 
 
-class NatsServer(Server):
+class Streams:
+    """What streams are made on: one server, or several as one cluster."""
+
+    replicas = 1
+
+    @property
+    def url(self) -> str:
+        """Of all servers, comma-separated."""
+        raise NotImplementedError
+
+    @property
+    def pids(self) -> list[int]:
+        raise NotImplementedError
+
+    def create(self, stream: str) -> None:
+        """A stream in files that records `<stream>.>`; returns when all its replicas are current."""
+        self.ask(lambda js: _create(js, stream, self.replicas))
+
+    def delete(self, stream: str) -> None:
+        self.ask(lambda js: js.delete_stream(stream))
+
+    def url_of(self, _stream: str) -> str:
+        """Where a client of the stream had best connect."""
+        return self.url
+
+    def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """What `work` finds with a JetStream context of its own."""
+
+        async def connected() -> T:
+            import nats
+
+            connection = await nats.connect(self.url.split(","))
+            try:
+                return await work(connection.jetstream(timeout=STREAM_API_SECONDS_MAX))
+            finally:
+                await connection.close()
+
+        return asyncio.run(connected())
+
+
+async def _create(js: Any, stream: str, replicas: int) -> None:
+    from nats.js.api import StorageType, StreamConfig
+
+    config = StreamConfig(
+        name=stream, subjects=[f"{stream}.>"], storage=StorageType.FILE, num_replicas=replicas
+    )
+    if replicas == 1:
+        await js.add_stream(config)
+        return
+    import nats.errors
+    import nats.js.errors
+
+    # A cluster refuses or does not answer until its leader knows all servers.
+    deadline = monotonic() + WHOLE_SECONDS_MAX
+    while True:
+        try:
+            await js.add_stream(config)
+            break
+        except (nats.errors.Error, nats.js.errors.Error):
+            if monotonic() > deadline:
+                raise
+            await asyncio.sleep(LOOK_SECONDS)
+    await leader_when_current(js, stream, replicas)
+
+
+async def leader_when_current(js: Any, stream: str, replicas: int) -> str:
+    """The leader's name, once all other replicas are current; raises `Failed`."""
+    import nats.errors
+    import nats.js.errors
+
+    deadline = monotonic() + WHOLE_SECONDS_MAX
+    while monotonic() < deadline:
+        try:
+            found = (await js.stream_info(stream)).cluster
+        except (nats.errors.Error, nats.js.errors.Error):
+            found = None
+        others = (found.replicas or []) if found else []
+        if found and found.leader and sum(one.current for one in others) == replicas - 1:
+            return str(found.leader)
+        await asyncio.sleep(LOOK_SECONDS)
+    raise Failed(f"{stream} is not on {replicas} servers within {WHOLE_SECONDS_MAX:g} s")
+
+
+class NatsServer(Server, Streams):
     """One server on loopback; JetStream stores in files."""
 
-    def __init__(self, folder: Path, *, jetstream: bool = True, sync_always: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, jetstream: bool = True, sync_always: bool = False, cluster: str = ""
+    ) -> None:
+        """`cluster`: configuration that makes it a member of one."""
         super().__init__("jetstream" if jetstream else "nats", folder)
         self._jetstream = jetstream
         self._sync_always = sync_always
+        self._cluster = cluster
         self.port = 0
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid]
+
     def start(self) -> None:
-        self.port = free_port()
+        """On the port of the last start, if there was one."""
+        self.port = self.port or free_port()
         config = self.folder / "nats.conf"
         config.write_text(self._config())
         self.launch([find_binary(), "-c", str(config)], lambda: is_serving("127.0.0.1", self.port))
 
     def _config(self) -> str:
-        text = f"listen: 127.0.0.1:{self.port}\n"
+        text = f"listen: 127.0.0.1:{self.port}\n{self._cluster}"
         if self._jetstream:
             sync = "sync_interval: always\n" if self._sync_always else ""
             text += f'jetstream {{ store_dir: "{self.folder}/store"\n{sync}}}\n'
         return text
 
-    def create(self, stream: str) -> None:
-        """A stream in files with one replica that records `<stream>.>`."""
-        asyncio.run(self._create(stream))
 
-    async def _create(self, stream: str) -> None:
-        from nats.js.api import StorageType, StreamConfig
+class NatsCluster(Streams):
+    """Three servers with routes between them; streams have three replicas."""
 
-        import nats
+    replicas = SERVERS
 
-        connection = await nats.connect(self.url)
-        try:
-            await connection.jetstream(timeout=STREAM_API_SECONDS_MAX).add_stream(
-                StreamConfig(name=stream, subjects=[f"{stream}.>"], storage=StorageType.FILE, num_replicas=1)
+    def __init__(self, folder: Path, *, sync_always: bool = False) -> None:
+        ports = [free_port() for _ in range(SERVERS)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self.servers = {
+            name: NatsServer(
+                folder,
+                sync_always=sync_always,
+                cluster=f"server_name: {name}\n"
+                f"cluster {{ name: bench, listen: 127.0.0.1:{port}, routes: [{routes}] }}\n",
             )
-        finally:
-            await connection.close()
+            for name, port in ((f"n{number}", port) for number, port in enumerate(ports))
+        }
 
-    def delete(self, stream: str) -> None:
-        asyncio.run(self._delete(stream))
+    @property
+    def url(self) -> str:
+        return ",".join(server.url for server in self.servers.values())
 
-    async def _delete(self, stream: str) -> None:
-        import nats
+    @property
+    def pids(self) -> list[int]:
+        return [server.pid for server in self.servers.values()]
 
-        connection = await nats.connect(self.url)
-        try:
-            await connection.jetstream(timeout=STREAM_API_SECONDS_MAX).delete_stream(stream)
-        finally:
-            await connection.close()
+    @property
+    def members(self) -> list[Server]:
+        return list(self.servers.values())
+
+    def start(self) -> None:
+        for server in self.servers.values():
+            server.start()
+        # The first stream can be made when the cluster is ready.
+        self.create("ready")
+        self.delete("ready")
+
+    def stop(self) -> None:
+        for server in self.servers.values():
+            server.stop()
+
+    def revive(self, member: Server) -> None:
+        """Starts a member that has ended, on its old ports and data."""
+        assert isinstance(member, NatsServer)
+        member.start()
+        self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Until a stream with all replicas can be made and is current."""
+        self.create("whole")
+        self.delete("whole")
+
+    def leader_of(self, stream: str) -> NatsServer:
+        name = self.ask(lambda js: leader_when_current(js, stream, self.replicas))
+        return self.servers[name]
+
+    def url_of(self, stream: str) -> str:
+        """The leader's: from another server each message takes one more hop."""
+        return self.leader_of(stream).url

@@ -5,17 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 
 from bench.machine import memory_mb, process_seconds
 from bench.model import Contender, Missing, Sample
 from bench.peers.kafka import client
-from bench.peers.kafka.server import Kafka, jars, java_command, version
+from bench.peers.kafka.cluster import KafkaCluster
+from bench.peers.kafka.server import MIN_ISR, Kafka, Topics, jars, java_command, version
 from bench.processes import Failed, python, run, run_for_json
 from bench.stage import Stage
-from bench.work import CONSUMED_BYTES, sample_of, within_disk
+from bench.work import sample_of, within_disk
 
 NAME = f"kafka-{version()}"
 
@@ -34,17 +33,19 @@ WARM_RECORDS = {100: 6_000_000, 1000: 1_000_000}
 RATE_GUESS = {100: 1_000_000, 1000: 250_000}
 """Records per second, for the number of records of the first measurement."""
 
-COLD_CONSUMED_BYTES = 2 * CONSUMED_BYTES
-"""For a consumer that starts cold: the longer it reads, the less that counts."""
-
 _DONE = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 _STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
 
 
-def _topic(stage: Stage, *, fsync: bool) -> tuple[Kafka, str]:
-    server, topic = stage.kafka(), stage.stream_name()
+def _topic(stage: Stage, *, fsync: bool, copies: int = 1) -> tuple[Kafka | KafkaCluster, str]:
+    server, topic = stage.kafka(copies), stage.stream_name()
     server.create(topic, fsync=fsync)
     return server, topic
+
+
+def _warm_records(size: int, *, fsync: bool, copies: int) -> int:
+    """About as many seconds with three copies as with one; flushing makes them slower still."""
+    return WARM_RECORDS[size] // (1 if copies == 1 else 3 if fsync else 2)
 
 
 def _payloads(stage: Stage, size: int) -> Path:
@@ -55,8 +56,8 @@ def _payloads(stage: Stage, size: int) -> Path:
     return path
 
 
-def _producer_performance(
-    stage: Stage, server: Kafka, topic: str, size: int, records: int, warm_records: int
+def producer_performance(
+    stage: Stage, server: Topics, topic: str, size: int, records: int, warm_records: int
 ) -> Sample:
     """Records per second without the warm-up records."""
     properties = [f"{name}={value}" for name, value in TUNED.items()]
@@ -82,34 +83,39 @@ def _producer_performance(
     )
 
 
-def produce(stage: Stage, *, fsync: bool, size: int) -> Contender:
+def produce(stage: Stage, *, fsync: bool, size: int, copies: int = 1) -> Contender:
     """ProducerPerformance, tuned; a new topic for each measurement."""
     jars()
     rate = float(RATE_GUESS[size])
 
     def measure(seconds: float) -> Sample:
         nonlocal rate
-        server, topic = _topic(stage, fsync=fsync)
+        server, topic = _topic(stage, fsync=fsync, copies=copies)
         try:
             records = min(int(rate * seconds), within_disk(size))
-            found = _producer_performance(stage, server, topic, size, records, WARM_RECORDS[size])
+            warm_records = _warm_records(size, fsync=fsync, copies=copies)
+            found = producer_performance(stage, server, topic, size, records, warm_records)
         finally:
             server.delete(topic)
         rate = found.value
         return found
 
-    return Contender(NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=fsync)})
+    return Contender(
+        NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=fsync, copies=copies)}
+    )
 
 
-def _settings(*, fsync: bool) -> dict[str, object]:
+def _settings(*, fsync: bool, copies: int = 1) -> dict[str, object]:
+    replicas = {"copies": copies, "min_isr": MIN_ISR} if copies > 1 else {}
     return {
+        **replicas,
         "tuned": ", ".join(f"{name}={value}" for name, value in TUNED.items()),
         "kafka_defaults": DEFAULTS,
         "durability": "flush.messages=1 (log.flush.interval.messages=1)" if fsync else "page cache",
     }
 
 
-def python_producer(stage: Stage, work: str, *, fsync: bool, size: int) -> Contender:
+def python_producer(stage: Stage, work: str, *, fsync: bool, size: int, copies: int = 1) -> Contender:
     """aiokafka or confluent-kafka."""
     jars()
     module = {"aiokafka": "aiokafka", "confluent": "confluent_kafka"}[work]
@@ -117,7 +123,7 @@ def python_producer(stage: Stage, work: str, *, fsync: bool, size: int) -> Conte
         raise Missing(f"no {module} (pip install 'tidelog[bench]')")
 
     def measure(seconds: float) -> Sample:
-        server, topic = _topic(stage, fsync=fsync)
+        server, topic = _topic(stage, fsync=fsync, copies=copies)
         try:
             return sample_of(
                 run_for_json(
@@ -135,95 +141,52 @@ def python_producer(stage: Stage, work: str, *, fsync: bool, size: int) -> Conte
     return Contender(f"{NAME} ({name})", measure, {**client.SETTINGS[work], "durability": durability})
 
 
-def _filled(
-    stage: Stage, records: int, size: int
-) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
-    """A topic to read: its name, what fills it and what deletes it."""
-    topic = stage.stream_name()
-
-    def fill() -> None:
-        server = stage.kafka()
-        server.create(topic, fsync=False)
-        _producer_performance(stage, server, topic, size, records, 0)
-
-    return lambda: topic, fill, lambda: stage.kafka().delete(topic)
-
-
-def consumer_performance(stage: Stage, *, size: int) -> Contender:
-    """Kafka's own tool, which counts from its cold start of fetching on."""
-    jars()
-    records = COLD_CONSUMED_BYTES // size
-    topic, fill, delete = _filled(stage, records, size)
-
-    def measure(_seconds: float) -> Sample:
-        said = run(
-            java_command(
-                "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server",
-                stage.kafka().address, "--topic", topic(), "--num-records", records,
-                "--group", f"{topic()}-{perf_counter():.6f}", "--hide-header",
-            )
-        )  # fmt: skip
-        fields = said.strip().splitlines()[-1].split(",")
-        # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
-        rate = float(fields[9])
-        return Sample(rate, {"records": float(fields[4]), "value_mb_per_s": rate * size / 1e6})
-
-    return Contender(
-        f"{NAME} (ConsumerPerformance)",
-        measure,
-        {
-            "client": "ConsumerPerformance, its rate without the rebalance",
-            "stream_mb": COLD_CONSUMED_BYTES // 10**6,
-        },
-        fill,
-        delete,
-    )
-
-
-def warm_consumer(stage: Stage, *, size: int) -> Contender:
-    """A consumer whose JVM has read the topic for some seconds already."""
-    jars()
-    records = CONSUMED_BYTES // size
-    topic, fill, delete = _filled(stage, records, size)
-    return Contender(
-        f"{NAME} (warm consumer)",
-        lambda seconds: sample_of(
-            run_for_json(java_command("Load", "consume", stage.kafka().address, topic(), records, seconds))
-        ),
-        {"client": "KafkaConsumer, assigned, after 2 s of warm-up", "stream_mb": CONSUMED_BYTES // 10**6},
-        fill,
-        delete,
-    )
-
-
-def serial(stage: Stage, *, fsync: bool) -> Contender:
+def serial(stage: Stage, *, fsync: bool, copies: int = 1) -> Contender:
     jars()
     topic = stage.stream_name()
     return Contender(
         NAME,
         lambda seconds: sample_of(
-            run_for_json(java_command("Load", "serial", stage.kafka().address, topic, 100, seconds))
+            run_for_json(java_command("Load", "serial", stage.kafka(copies).address, topic, 100, seconds))
         ),
         {
             "client": "KafkaProducer: send().get(), linger.ms=0, acks=all, after 2 s of warm-up",
             "durability": _settings(fsync=fsync)["durability"],
         },
-        lambda: stage.kafka().create(topic, fsync=fsync),
-        lambda: stage.kafka().delete(topic),
+        lambda: stage.kafka(copies).create(topic, fsync=fsync),
+        lambda: stage.kafka(copies).delete(topic),
     )
 
 
-def cpu(stage: Stage) -> Contender:
-    """The broker's CPU per million records of the tuned ProducerPerformance."""
+def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
+    """Sent at a fixed rate and read by an assigned consumer in the same JVM."""
+    jars()
+    topic = stage.stream_name()
+    return Contender(
+        NAME,
+        lambda seconds: sample_of(
+            run_for_json(java_command("Load", "e2e", stage.kafka(copies).address, topic, 100, seconds, rate))
+        ),
+        {
+            "client": "KafkaProducer from a clock, linger.ms=0; KafkaConsumer; after 4 s of warm-up",
+            "per_second": rate,
+        },
+        lambda: stage.kafka(copies).create(topic, fsync=False),
+        lambda: stage.kafka(copies).delete(topic),
+    )
+
+
+def cpu(stage: Stage, *, copies: int = 1) -> Contender:
+    """The brokers' CPU per million records of the tuned ProducerPerformance."""
     jars()
 
     def measure(seconds: float) -> Sample:
-        server, topic = _topic(stage, fsync=False)
+        server, topic = _topic(stage, fsync=False, copies=copies)
         try:
             records = min(int(RATE_GUESS[100] * seconds), within_disk(100))
-            before = process_seconds(server.pid)
-            found = _producer_performance(stage, server, topic, 100, records, 0)
-            used = process_seconds(server.pid) - before
+            before = sum(process_seconds(pid) for pid in server.pids)
+            found = producer_performance(stage, server, topic, 100, records, 0)
+            used = sum(process_seconds(pid) for pid in server.pids) - before
         finally:
             server.delete(topic)
         return Sample(used / records * 1e6, found.facts)
@@ -232,7 +195,9 @@ def cpu(stage: Stage) -> Contender:
         for _ in range(2):
             measure(3.0)
 
-    return Contender(NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=False)}, warm)
+    return Contender(
+        NAME, measure, {"client": "ProducerPerformance", **_settings(fsync=False, copies=copies)}, warm
+    )
 
 
 def memory(stage: Stage, *, loaded: bool) -> Contender:
@@ -246,7 +211,7 @@ def memory(stage: Stage, *, loaded: bool) -> Contender:
                 return Sample(memory_mb(server.pid)[0])
             server.create("load", fsync=False)
             records = int(RATE_GUESS[100] * seconds)
-            _producer_performance(stage, server, "load", 100, records, 0)
+            producer_performance(stage, server, "load", 100, records, 0)
             run_for_json(java_command("Load", "consume", server.address, "load", records, 0.1))
             return Sample(memory_mb(server.pid)[1])
         finally:

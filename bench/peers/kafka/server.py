@@ -1,4 +1,4 @@
-"""One Kafka broker that is its own controller, and the way to run its Java tools."""
+"""A Kafka broker that is its own controller, and the way to run its Java tools. `cluster` has three."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ LOG4J = HERE / "log4j2.properties"
 JAVA_MAJOR_MIN = 17
 HEAP = "1G"
 REQUEST_SECONDS_MAX = 20.0
+MIN_ISR = 2
 
 
 @cache
@@ -82,71 +84,124 @@ def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
     ]  # fmt: skip
 
 
-class Kafka(Server):
+class Topics:
+    """What topics are made on: one broker, or several as one cluster."""
+
+    replicas = 1
+
+    @property
+    def address(self) -> str:
+        """host:port of all brokers, comma-separated."""
+        raise NotImplementedError
+
+    @property
+    def pids(self) -> list[int]:
+        raise NotImplementedError
+
+    def create(self, topic: str, *, fsync: bool) -> None:
+        """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""
+        self.create_all([topic], fsync=fsync)
+
+    def create_all(self, topics: list[str], *, fsync: bool) -> None:
+        """In one request."""
+        config = {"file.delete.delay.ms": "0"}
+        if fsync:
+            config["flush.messages"] = "1"
+        if self.replicas > 1:
+            config["min.insync.replicas"] = str(MIN_ISR)
+        wanted = [
+            _admin_api().NewTopic(
+                topic, num_partitions=1, replication_factor=self.replicas, config=config
+            )
+            for topic in topics
+        ]  # fmt: skip
+        # The client must outlive its futures.
+        admin = self.admin()
+        for future in admin.create_topics(wanted).values():
+            future.result(REQUEST_SECONDS_MAX)
+
+    def delete(self, topic: str) -> None:
+        admin = self.admin()
+        for future in admin.delete_topics([topic]).values():
+            future.result(REQUEST_SECONDS_MAX)
+
+    def admin(self) -> Any:
+        return _admin_api().AdminClient({"bootstrap.servers": self.address, "log_level": 2})
+
+
+def new_cluster_id() -> str:
+    found = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    # Kafka's option parser would take a leading dash for an option.
+    return f"A{found[1:]}" if found.startswith("-") else found
+
+
+class Kafka(Server, Topics):
     """KRaft, one process, its defaults but for what loopback and one broker ask for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node: int = 1,
+        controllers: Mapping[int, int] | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        """`controllers`: ports of all nodes of a cluster; None: this is the only one."""
         super().__init__("kafka", folder)
+        self._node = node
+        self._controllers = controllers or {node: free_port()}
+        self._cluster_id = cluster_id or new_cluster_id()
         self.port = 0
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        jars()
-        self.port, controller = free_port(), free_port()
-        config = self.folder / "server.properties"
-        config.write_text(self._config(controller))
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-        if cluster_id.startswith("-"):
-            # Kafka's option parser would take it for an option.
-            cluster_id = f"A{cluster_id[1:]}"
-        run(
-            java_command(
-                "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, heap="256M"
-            )
-        )  # fmt: skip
-        self.launch(java_command("kafka.Kafka", config), lambda: accepts(self.port))
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid]
 
-    def _config(self, controller: int) -> str:
+    def start(self) -> None:
+        """On the port of the last start, if there was one."""
+        self.begin()
+        self.wait_ready()
+
+    def begin(self) -> None:
+        """Starts it; `wait_ready` waits: no member of a cluster serves before most have come."""
+        config = self.folder / "server.properties"
+        if not config.exists():
+            self.port = free_port()
+            config.write_text(self._config())
+            run(
+                java_command(
+                    "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", config,
+                    heap="256M",
+                )
+            )  # fmt: skip
+        self.spawn(java_command("kafka.Kafka", config), lambda: accepts(self.port))
+
+    def _config(self) -> str:
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in self._controllers.items())
+        controller = self._controllers[self._node]
+        copies = len(self._controllers)
         lines = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "node.id": self._node,
+            "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": f"{self.folder}/logs",
-            "offsets.topic.replication.factor": 1,
+            "offsets.topic.replication.factor": copies,
             "offsets.topic.num.partitions": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": min(copies, MIN_ISR),
             "group.initial.rebalance.delay.ms": 0,
             "auto.create.topics.enable": "false",
             "delete.topic.enable": "true",
         }
         return "".join(f"{name}={value}\n" for name, value in lines.items())
-
-    def create(self, topic: str, *, fsync: bool) -> None:
-        """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""
-        config = {"file.delete.delay.ms": "0"}
-        if fsync:
-            config["flush.messages"] = "1"
-        wanted = _admin_api().NewTopic(topic, num_partitions=1, replication_factor=1, config=config)
-        # The client must outlive its futures.
-        admin = self._admin()
-        for future in admin.create_topics([wanted]).values():
-            future.result(REQUEST_SECONDS_MAX)
-
-    def delete(self, topic: str) -> None:
-        admin = self._admin()
-        for future in admin.delete_topics([topic]).values():
-            future.result(REQUEST_SECONDS_MAX)
-
-    def _admin(self) -> Any:
-        return _admin_api().AdminClient({"bootstrap.servers": self.address, "log_level": 2})
 
 
 def _admin_api() -> Any:

@@ -1,9 +1,12 @@
 // JetStream's own client for Go as a load generator, for the benchmark of Tidelog.
 //
-//	load WORK -url nats://127.0.0.1:4222 -stream S [-size 100] [-seconds 3] [-records N]
+//	load WORK -url nats://127.0.0.1:4222 -stream S [-size 100] [-seconds 3] [-records N] [-rate R]
 //
 // WORK is publish (asynchronous, a window of unacknowledged messages), serial (one in
-// flight) or consume (an ordered consumer reads N messages). Prints one JSON object.
+// flight), consume (an ordered consumer reads N messages), e2e (R messages a second, read
+// by an ordered consumer) or create (N streams S0, S1, … of three replicas). Prints one
+// JSON object. steady sends R messages a second until standard input ends and prints "A",
+// nanoseconds since the epoch, for each acknowledgement, and "E" for an error.
 package main
 
 import (
@@ -14,7 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -27,6 +29,8 @@ const (
 	unlimited   = int(^uint(0) >> 1)
 	answerWait  = 20 * time.Second
 	settleAfter = 30 * time.Second
+	// A client that lost its server asks the others at once, and all again so soon.
+	reconnectWait = 50 * time.Millisecond
 )
 
 type load struct {
@@ -36,6 +40,7 @@ type load struct {
 	value   []byte
 	seconds time.Duration
 	records int
+	pace    int
 }
 
 func main() {
@@ -47,7 +52,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) == 0 {
-		return errors.New("which work? publish, serial or consume")
+		return errors.New("which work? publish, serial, consume, e2e, create or steady")
 	}
 	flags := flag.NewFlagSet(arguments[0], flag.ContinueOnError)
 	url := flags.String("url", nats.DefaultURL, "server")
@@ -55,10 +60,11 @@ func run(arguments []string) error {
 	size := flags.Int("size", 100, "bytes of a value")
 	seconds := flags.Float64("seconds", 3, "how long to measure")
 	records := flags.Int("records", 0, "exactly so many messages instead")
+	rate := flags.Int("rate", 1000, "messages per second of e2e and steady")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
 	}
-	connection, err := nats.Connect(*url)
+	connection, err := nats.Connect(*url, nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait))
 	if err != nil {
 		return err
 	}
@@ -75,10 +81,15 @@ func run(arguments []string) error {
 	}
 	l := &load{
 		js: js, stream: *stream, subject: *stream + ".x", value: value,
-		seconds: time.Duration(*seconds * float64(time.Second)), records: *records,
+		seconds: time.Duration(*seconds * float64(time.Second)), records: *records, pace: *rate,
+	}
+	if arguments[0] == "steady" {
+		l.steady()
+		return nil
 	}
 	works := map[string]func() (map[string]float64, error){
 		"publish": l.publish, "serial": l.serial, "consume": l.consume,
+		"e2e": l.endToEnd, "create": l.create,
 	}
 	work, known := works[arguments[0]]
 	if !known {
@@ -165,14 +176,7 @@ func (l *load) serial() (map[string]float64, error) {
 		}
 		took = append(took, time.Since(began))
 	}
-	slices.Sort(took)
-	at := func(share float64) float64 {
-		return float64(took[int(share*float64(len(took)-1))]) / float64(time.Millisecond)
-	}
-	return map[string]float64{
-		"value": at(.5), "p50_ms": at(.5), "p99_ms": at(.99), "p99.9_ms": at(.999), "max_ms": at(1),
-		"count": float64(len(took)),
-	}, nil
+	return percentiles(took), nil
 }
 
 func (l *load) consume() (map[string]float64, error) {

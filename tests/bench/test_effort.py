@@ -1,0 +1,70 @@
+"""How much is done, what is done once for several cases, and what it cost each server."""
+
+from pathlib import Path
+
+import pytest
+from bench.__main__ import main
+from bench.many import Footprint
+from bench.stage import Stage
+from bench.work import Effort
+
+
+class Told:
+    """A server that counts how often it was started and stopped."""
+
+    def __init__(self) -> None:
+        self.starts = self.stops = 0
+
+    def start(self) -> None:
+        self.starts += 1
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@pytest.mark.parametrize(("percent", "count"), [(100.0, 5000), (1.0, 50), (0.001, 1)])
+def test_a_part_of_the_streams_is_at_least_one(percent: float, count: int) -> None:
+    assert Effort(streams_percent=percent).streams(5000) == count
+
+
+@pytest.mark.parametrize("option", ["--kills=0", "--streams-percent=0", "--streams-percent=101"])
+def test_no_effort_at_all_is_wrong_usage(option: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--list", option])
+    assert ended.value.code == 2
+
+
+def test_the_dearest_server_counts_and_all_are_told() -> None:
+    found = Footprint(12.5, (300.0, 310.0, 290.0), (1.0, 2.0, 4.5), 0.1)
+
+    assert found.of("create").value == 12.5
+    assert found.of("memory").value == 310.0
+    assert found.of("idle_cpu").value == 4.5
+    assert found.of("idle_cpu").facts == {"servers": [1.0, 2.0, 4.5], "foreign_cpus": 0.1}
+
+
+def test_what_several_cases_ask_for_is_done_once(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    with Stage(tmp_path) as stage:
+        for name in ("a", "b", "a"):
+            stage.once(name, lambda name=name: asked.append(name))
+
+    assert asked == ["a", "b"]
+
+
+def test_a_cleared_stage_starts_its_servers_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Told] = []
+
+    def make(*_: object, **__: object) -> Told:
+        made.append(Told())
+        return made[-1]
+
+    monkeypatch.setattr("bench.stage.NatsServer", make)
+    with Stage(tmp_path) as stage:
+        assert stage.nats() is stage.nats()
+        stage.clear()
+        assert [(one.starts, one.stops) for one in made] == [(1, 1)]
+        stage.nats()
+
+    assert [(one.starts, one.stops) for one in made] == [(1, 1), (1, 1)]
