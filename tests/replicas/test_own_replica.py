@@ -57,6 +57,8 @@ async def test_what_is_not_known_to_be_committed_is_not_shown(cluster: Cluster) 
 
     for broker in (1, 2):
         assert await read(cluster, broker, own_replica=True) == ([0], "end")
+    # A stop would wait for the third.
+    await cluster[1].kill()
 
 
 async def test_a_replica_cannot_be_followed(cluster: Cluster) -> None:

@@ -96,10 +96,15 @@ class Membership:
         self._heard(self._loop.time())
         self._task = asyncio.create_task(self._stay(), name="heartbeats")
 
-    async def step_aside(self) -> None:
-        """Tells the controller, and goes on telling it, that this broker is about to stop."""
+    async def step_aside(self) -> bool:
+        """Tells the controller, and goes on telling it, that this broker is about to stop.
+
+        False: no controller has heard it, and one would have been elected in the time.
+        """
         self.stopping = True
+        before = self._good_until
         await self._beat(self._loop.time())
+        return self._good_until > before
 
     async def stop(self) -> None:
         if self._session_end is not None:

@@ -260,7 +260,9 @@ class QuorumController:
         """Has leaderships that others can take go to them, and waits until they have, or not too long."""
         if not self.links.open or not self.membership.registered:
             return
-        await self.membership.step_aside()
+        if not await self.membership.step_aside():
+            log.warning("no controller is there to be told of the stop")
+            return
         try:
             await self.until(lambda: not self._has_heirs, STEP_ASIDE_SECONDS_MAX)
         except TimeoutError:
