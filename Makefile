@@ -32,7 +32,7 @@ demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
 # shares and the order that tests/conftest.py gives them.
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
-	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
+	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .

@@ -15,6 +15,7 @@ import pytest
 
 from cli.conftest import COMMAND
 from support.broker import BrokerProcess
+from tidelog import blocking
 from tidelog.cli._errors import Exit
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.storage import starting_over
@@ -43,19 +44,10 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     with BrokerProcess(folder) as broker:
         server = ("--server", broker.address)
         call(["stream", "create", "orders", *server, "--segment-bytes", "4KiB", "--batch-bytes-max", "4KiB"])
-        for number in range(BATCHES):
-            call(
-                [
-                    "produce",
-                    "orders",
-                    f"{number} " + "x" * 500,
-                    "--key",
-                    f"k{number}",
-                    "--header",
-                    "h=1",
-                    *server,
-                ]
-            )
+        with blocking.connect(broker.address) as client, client.producer("orders") as producer:
+            for number in range(BATCHES):
+                value, key = f"{number} " + "x" * 500, f"k{number}"
+                producer.send(value.encode(), key=key.encode(), headers={"h": b"1"})
     (partition,) = (folder / "data" / "streams").glob("orders~*/0")
     return Stopped(folder / "data", partition)
 

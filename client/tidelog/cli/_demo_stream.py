@@ -88,7 +88,8 @@ async def publish_and_tail(
             tail.cancel()
             await asyncio.gather(tail, return_exceptions=True)
         replicas = await client.describe_replicas(stream)
-        recorded.bytes = sum(replica.bytes for replica in replicas)
+        # Of each partition once.
+        recorded.bytes = sum(replica.bytes for replica in replicas if replica.leader)
     return recorded
 
 
