@@ -41,10 +41,11 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 class Writers:
     """Some that each wait for an acknowledgement before they send again, and note what they were told."""
 
-    def __init__(self, address: str, count: int = 4) -> None:
+    def __init__(self, address: str, count: int = 4, *, stream: str = STREAM) -> None:
         self.acknowledged: dict[Place, bytes] = {}
         self.errors: list[TidelogError] = []
         self._address = address
+        self._stream = stream
         self._count = count
         self._stopped = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +72,7 @@ class Writers:
     async def _write(self, writer: int) -> None:
         async with (
             tidelog.connect(self._address) as client,
-            client.producer(STREAM) as producer,
+            client.producer(self._stream) as producer,
         ):
             number = 0
             while not self._stopped:
@@ -86,11 +87,11 @@ class Writers:
                 number += 1
 
 
-async def read_all(address: str) -> dict[Place, bytes]:
+async def read_all(address: str, stream: str = STREAM) -> dict[Place, bytes]:
     """Everything committed; no offset comes twice, and no value."""
     found: dict[Place, bytes] = {}
     async with tidelog.connect(address) as client:
-        async for record in client.reader(STREAM, start="earliest", follow=False):
+        async for record in client.reader(stream, start="earliest", follow=False):
             place = record.partition, record.offset
             assert place not in found
             assert record.value is not None
