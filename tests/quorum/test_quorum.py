@@ -294,3 +294,16 @@ async def test_a_bug_in_the_upkeep_ends_neither_the_broker_nor_the_controller(
         "the controller's upkeep failed; it tries again"
     ]
     await only.controller.change(create("orders"))
+
+
+async def test_a_broker_that_hears_no_answers_is_fenced_though_it_is_heard_and_comes_back_when_it_hears(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.quorum()
+    asked, deaf = cluster.brokers[0].controller, cluster.brokers[2].controller
+    with monkeypatch.context() as silence:
+        silence.setattr(deaf.membership, "session_good", lambda: False)
+        await cluster.eventually(lambda: asked.image.brokers[2].fenced)
+        assert not asked.image.brokers[1].fenced
+
+    await cluster.eventually(lambda: not asked.image.brokers[2].fenced)

@@ -295,3 +295,31 @@ async def test_an_unclean_epoch_in_which_nobody_came_to_lead_is_told_of_by_the_n
     await cluster.become_equal()
     assert (cluster.controller.placed().leader_epoch, cluster[1].partition().log.end_offset) == (3, 2)
     assert not cluster[1].lost
+
+
+async def test_a_leader_whose_followers_are_connected_and_mute_is_in_doubt_after_a_second(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start()
+    await cluster.create()
+    await appended(cluster[1].append(b"before"))
+    await cluster.become_equal()
+    leader = cluster[1].broker
+    with monkeypatch.context() as mute:
+        for other in (2, 3):
+            mute.setattr(cluster[other].links, "say", lambda *words: None)
+        # The question that waits at the leader is still answered; what follows is not acknowledged.
+        told = cluster[1].append(b"in doubt")
+        leader.session(False)
+        outcome = await asyncio.wait_for(told, 5)
+        assert isinstance(outcome, TidelogError)
+        assert not outcome.definite
+        with pytest.raises(Unavailable, match="reaches neither"):
+            cluster[1].append(b"refused")
+    leader.session(True)
+    await cluster[2].stop()
+    await cluster[2].start()
+    await cluster[3].stop()
+    await cluster[3].start()
+
+    await appended(cluster[1].append(b"after"))

@@ -108,6 +108,9 @@ class Answers:
         broker, run = beat.broker_id, beat.incarnation
         if broker not in duties.tip.brokers:
             raise InvalidRequest(f"broker {broker} is not registered; it may have been unregistered")
+        if beat.deaf and duties.tip.brokers[broker].incarnation == run:
+            # It must not lead if nobody can tell it what it leads. The answer, once it arrives, ends that.
+            return Done(self._controller.image.version)
         if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
         if beat.stopping:

@@ -131,7 +131,9 @@ class Membership:
             # Else it would come back at once, uncalled for (R6).
             self._end("it was unregistered; format it anew to use it again")
             return
-        beat = Heartbeat(registration.broker_id, self.incarnation, self.stopping)
+        beat = Heartbeat(
+            registration.broker_id, self.incarnation, self.stopping, deaf=not self.session_good()
+        )
         try:
             await self._ask(beat if registered else Register.of(registration), SESSION_SECONDS / 2)
         except InvalidRequest as error:

@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 EPOCH_RETRY_MS: Final = 1_000
 """After the disk did not take the entry with which an unclean epoch begins."""
 
+DOUBT_LAG_MS: Final = 1_000
+"""A member that was not caught up for so long, while the controller does not answer, may follow another."""
+
 LARGE: Final = 1 << 40
 """The size of a write that is not done on the event loop, however few bytes it is."""
 
@@ -178,12 +181,19 @@ class Replica:
 
     @property
     def in_doubt(self) -> bool:
-        """Another broker may lead, and nothing can be committed here: a member of the ISR is gone."""
+        """Another broker may lead, and nothing can be committed here: a member of the ISR is gone or mute."""
         role = self.role
         if not self._host.unsure or not isinstance(role, LeaderPartition):
             return False
-        followers = (role.followers.get(member) for member in self.placed.isr)
-        return any(one is not None and one.lost_since is not None for one in followers)
+        behind_since = self._host.now_ms() - DOUBT_LAG_MS
+        for member in self.placed.isr:
+            follower = role.followers.get(member)
+            if follower is None:
+                continue
+            behind = follower.durable < self.log.end_offset and follower.caught_up_at <= behind_since
+            if follower.lost_since is not None or behind:
+                return True
+        return False
 
     # --- what a partition does about it
 
@@ -327,6 +337,7 @@ class Replica:
         if not isinstance(role, LeaderPartition) or not role.needs_ticks:
             return False
         self._do(role, role.tick(self._host.now_ms()))
+        self.weigh()
         return self.role is role and role.needs_ticks
 
     # --- events from others
