@@ -38,6 +38,9 @@ _KNOWN_REASONS = frozenset(common_pb2.ErrorCode.keys())
 _NEVER_SENT = ("failed to connect", "name resolution", "dns resolution", "connection refused")
 """How gRPC's UNAVAILABLE reads when no connection stood, and so nothing was sent."""
 
+_CALL_BROKE: Final = "internal error from core"
+"""How gRPC's INTERNAL reads when this end could not go on with a call, because its connection is gone."""
+
 _REFUSED = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -105,6 +108,8 @@ def _from_plain_status(code: grpc.StatusCode | None, text: str, address: str) ->
         if any(sign in text.lower() for sign in _NEVER_SENT):
             return Unavailable(f"no connection to {where}")
         return ConnectionLost(f"the connection broke: {where}")
+    if code is grpc.StatusCode.INTERNAL and text.lower().startswith(_CALL_BROKE):
+        return ConnectionLost(f"the call broke: {where}")
     if code is grpc.StatusCode.CANCELLED:
         return ConnectionLost(f"the call was cancelled: {where}")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:

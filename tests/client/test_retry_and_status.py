@@ -10,7 +10,7 @@ import tidelog
 from support.fake_broker import FakeBroker
 from tidelog import ClientOptions, RetryPolicy, errors
 from tidelog._retry import may_repeat, of_a_leader, retrying
-from tidelog._status import error_from_message
+from tidelog._status import error_from_message, error_from_rpc
 from tidelog.client import Client
 from tidelog.errors import TidelogError
 from tidelog_proto import common_pb2
@@ -134,3 +134,12 @@ async def test_a_brokers_hint_is_waited_for(broker: FakeBroker) -> None:
     async with tidelog.connect(broker.address, options=ClientOptions(retry=QUICK)) as log:
         broker.unary_script.append(errors.ResourceExhausted("busy", retry_after_ms=30))
         assert (await log.describe_stream("s")).name == "s"
+
+
+def test_a_call_that_grpc_itself_cannot_go_on_with_is_a_lost_connection() -> None:
+    broke = grpc.aio.AioRpcError(
+        grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error from Core"
+    )
+    error = error_from_rpc(broke, "localhost:1")
+    assert isinstance(error, errors.ConnectionLost)
+    assert not error.definite

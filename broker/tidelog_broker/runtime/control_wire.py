@@ -57,7 +57,7 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     stopping: bool = False
     """It wants its leaderships to go to others."""
     deaf: bool = False
-    """No heartbeat was answered for a session: it could not hear that it is fenced. This one does not count."""
+    """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
 
 
 class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
