@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from quorum.conftest import CLUSTER, Cluster, create
+from support.trio import free_port
 from tidelog.errors import StreamExists, TidelogError, Unavailable
 from tidelog_broker.core.metadata.commands import UnregisterBroker
 from tidelog_broker.errors import NotController
@@ -307,3 +308,26 @@ async def test_a_broker_that_hears_no_answers_is_fenced_though_it_is_heard_and_c
         assert not asked.image.brokers[1].fenced
 
     await cluster.eventually(lambda: not asked.image.brokers[2].fenced)
+
+
+async def test_brokers_that_find_each_other_before_they_find_the_controller_do_not_ask_each_other_for_ever(
+    cluster: Cluster,
+) -> None:
+    first, *others = (cluster.add() for _ in range(3))
+    for broker in (first, *others):
+        broker.port = free_port()
+    joining = []
+    for broker in others:
+        await broker.launch()
+        joining.append(asyncio.create_task(broker.join()))
+    # Each has heard of the other one only, and believes, or has believed, that it may know.
+    for one, other in (others, reversed(others)):
+        asking = one.controller.neighbours.asking
+        await cluster.eventually(
+            lambda asking=asking, other=other: asking.hint == other.id or other.id in asking._clueless
+        )
+
+    await first.start()
+
+    await asyncio.gather(*joining)
+    await cluster.eventually(lambda: all(len(one.controller.voters) == 3 for one in cluster.running))

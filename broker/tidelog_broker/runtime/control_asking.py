@@ -57,6 +57,8 @@ class Asking:
         self._seeding: asyncio.Task[None] | None = None
         self.hint: int | None = None
         """Who was said to be the controller, or to know, while no leader is heard."""
+        self._clueless: dict[int, None] = {}
+        """Who was asked for the controller and did not know: others are asked before they are again."""
 
     def __repr__(self) -> str:
         return f"<Asking leader={self._leader()} hint={self.hint}>"
@@ -109,6 +111,10 @@ class Asking:
 
     def _follow(self, answer: Elsewhere) -> None:
         if answer.controller is None or answer.controller == self._me().broker_id:
+            # Two that wait for the controller would else ask each other for ever.
+            if self.hint is not None:
+                self._clueless[self.hint] = None
+                self.hint = None
             return
         self.hint = answer.controller
         if answer.host:
@@ -138,22 +144,30 @@ class Asking:
                 await self._meet_all(lambda error: log.warning("a seed refuses this broker", why=str(error)))
 
     async def _meet_all(self, refused: Callable[[WrongPeer], None]) -> None:
-        await asyncio.gather(*(self._meet(seed, refused) for seed in self._seeds))
+        answers = await asyncio.gather(*(self._meet(seed, refused) for seed in self._seeds))
+        found = [broker for broker in answers if broker is not None]
+        if not found or self._leader() is not None or self.hint is not None:
+            return
+        fresh = [broker for broker in found if broker not in self._clueless]
+        if not fresh:
+            self._clueless.clear()
+        self.hint = (fresh or found)[0]
+        self._hinted()
 
-    async def _meet(self, address: Address, refused: Callable[[WrongPeer], None]) -> None:
+    async def _meet(self, address: Address, refused: Callable[[WrongPeer], None]) -> int | None:
+        """The broker that answers at an address; None: nobody, or this one itself."""
         try:
             found = await who_is_there(address, self._me)
         except WrongPeer as error:
             refused(error)
-            return
+            return None
         except PeerError as error:
             log.debug("a seed does not answer", address=address, reason=str(error))
-            return
-        if found.broker_id != self._me().broker_id:
-            self._links.learn(found.broker_id, address)
-            if self._leader() is None and self.hint is None:
-                self.hint = found.broker_id
-                self._hinted()
+            return None
+        if found.broker_id == self._me().broker_id:
+            return None
+        self._links.learn(found.broker_id, address)
+        return found.broker_id
 
 
 def _refused(error: WrongPeer) -> None:
