@@ -50,8 +50,6 @@ ALONE: Final = frozenset({Kind.LOST_DISK, Kind.KILL_ALL, Kind.ROLL})
 HEALED_FIRST: Final = frozenset({Kind.LOST_DISK, Kind.ROLL})
 """They begin only when every replica is in sync."""
 
-NETWORK: Final = frozenset({Kind.ISOLATE, Kind.MUTE, Kind.DEAFEN, Kind.CUT})
-
 SECOND_FAULT_CHANCE: Final = 0.25
 HEALED_CHANCE: Final = 0.3
 """How often the next fault waits until everything is in sync again."""

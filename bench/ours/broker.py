@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from time import monotonic
@@ -18,21 +19,21 @@ DURABILITIES = {True: "fsync", False: "page-cache"}
 IN_SYNC_SECONDS_MAX = 60.0
 
 
-class Endpoint:
+class Endpoint(ABC):
     """What streams are made on: one broker, or several as one cluster."""
 
     replicas = 1
     """Copies of each stream that is made here."""
 
     @property
+    @abstractmethod
     def address(self) -> str:
         """host:port of all brokers, comma-separated."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def pids(self) -> list[int]:
         """Of the broker processes."""
-        raise NotImplementedError
 
     def create(self, stream: str, *, fsync: bool, subject: str | None = None, partitions: int = 1) -> None:
         """Makes a stream and waits until all its copies are in sync; with a subject, until it is recorded."""

@@ -222,11 +222,14 @@ class Service:
         )
         assert self._controller is not None, "it was opened before"
         self._recorder = Recorder(self.broker, self._connection)
-        self._recorder.session(self._controller.session_good())
+        self._session(self._controller.session_good())
         self.broker.listen(self._recorder)
         self._connection.start()
 
     def _session(self, good: bool) -> None:
+        """A broker without peers goes on: nobody else can lead what it leads (N5)."""
+        if self._peers is None:
+            return
         self.broker.session(good)
         if self._recorder is not None:
             self._recorder.session(good)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
@@ -39,19 +40,20 @@ def version() -> str:
     return said.strip().rpartition("v")[2]
 
 
-class Streams:
+class Streams(ABC):
     """What streams are made on: one server, or several as one cluster."""
 
     replicas = 1
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """Of all servers, comma-separated."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def pids(self) -> list[int]:
-        raise NotImplementedError
+        """Of the server processes."""
 
     def create(self, stream: str) -> None:
         """A stream in files that records `<stream>.>`; returns when all its replicas are current."""

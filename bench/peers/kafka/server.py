@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -84,19 +85,20 @@ def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
     ]  # fmt: skip
 
 
-class Topics:
+class Topics(ABC):
     """What topics are made on: one broker, or several as one cluster."""
 
     replicas = 1
 
     @property
+    @abstractmethod
     def address(self) -> str:
         """host:port of all brokers, comma-separated."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def pids(self) -> list[int]:
-        raise NotImplementedError
+        """Of the broker processes."""
 
     def create(self, topic: str, *, fsync: bool) -> None:
         """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""

@@ -85,6 +85,7 @@ class Maintenance:
         self._starts: dict[Partition, int] = {}
         """Log start offsets that roles want moved."""
         self._moving: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
         self.writing: dict[Partition, None] = {}
         """Partitions with appends that wait for their commit; they may pass their deadline."""
 
@@ -181,7 +182,7 @@ class Maintenance:
         self._reserve.run(save)
 
     async def sweep(self) -> None:
-        """Rolls segments by age, forgets what retention lets go, removes deleted streams' files."""
+        """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
         now_us = self._clock()
         old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
         for partition in old:
@@ -192,10 +193,13 @@ class Maintenance:
             # Only a leader moves the log start (R11).
             [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
-        await self._remove_deleted([entry for entry in self._deleted if entry[0] <= monotonic()])
+        if self._removing is None or self._removing.done():
+            # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
+            self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
 
-    async def _remove_deleted(self, due: list[tuple[float, str]]) -> None:
+    async def remove_deleted(self) -> None:
         """M5: what was set aside goes for good once a majority has confirmed that its stream is gone."""
+        due = [entry for entry in self._deleted if entry[0] <= monotonic()]
         if not due:
             return
         image = await self._newest()
@@ -248,10 +252,11 @@ class Maintenance:
         self._moving = None
 
     async def stop(self) -> None:
-        """Moves no more log start offsets."""
-        if self._moving is not None:
-            self._moving.cancel()
-            await asyncio.gather(self._moving, return_exceptions=True)
+        """Moves no more log start offsets, removes no more files."""
+        for task in (self._moving, self._removing):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
         """Moves log start offsets; they are durable before any file goes (DESIGN 4, 2b)."""
