@@ -116,14 +116,17 @@ def test_a_follower_that_has_everything_is_told_so_and_its_position_is_kept() ->
     assert of(SendBatches, stage.append()) == []
 
 
-def test_a_new_high_watermark_is_told_without_answering_the_position() -> None:
+def test_a_new_high_watermark_is_told_with_the_next_tick_without_answering_the_position() -> None:
     stage = Stage(high_watermark=4)
     stage.position(SECOND, 10)
 
     effects = stage.position(THIRD, 10)
 
     assert of(Committed, effects) == [Committed(10)]
-    assert {one.broker for one in effects if isinstance(one, Answer)} == {SECOND, THIRD}
+    assert of(Answer, effects) == [Answer(THIRD, Progress(EPOCH, 10, 0))], "it did not know that it fits"
+    assert stage.leader.needs_ticks
+    assert stage.leader.tick(stage.now) == [Answer(SECOND, Progress(EPOCH, 10, 0))]
+    assert not stage.leader.needs_ticks
     assert of(SendBatches, stage.append()) == [SendBatches(SECOND, 10, 11), SendBatches(THIRD, 10, 11)]
 
 

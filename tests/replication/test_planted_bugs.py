@@ -21,7 +21,7 @@ from tidelog_broker.core.replication.messages import (
 )
 from tidelog_broker.core.replication.proposals import Proposals
 
-SEEDS = 400
+SEEDS = 600
 STEPS = 2500
 
 Plant = Callable[[pytest.MonkeyPatch], None]

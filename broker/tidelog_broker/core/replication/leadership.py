@@ -127,6 +127,8 @@ class Leadership:
                     return True
             elif follower.fit and self.placement.brokers[broker].may_join:
                 return True
+            if follower.parked and follower.told != (self.high_watermark, self.log.start_offset):
+                return True
         return False
 
     def batches(self, offset: int, data: bytes | memoryview, next_offset: int) -> Batches:
@@ -145,12 +147,16 @@ class Leadership:
         """Who comes and goes is decided first, because the high watermark waits for them from then on."""
         effects: list[LeaderEffect] = []
         self._update_members(now_ms, effects)
-        return self._advance(now_ms, effects)
+        return self._advance(now_ms, effects, tell=True)
 
-    def _advance(self, now_ms: int, effects: list[LeaderEffect]) -> list[LeaderEffect]:
-        """As `_settle`, after what can change no membership; the most frequent events are such."""
+    def _advance(self, now_ms: int, effects: list[LeaderEffect], *, tell: bool = False) -> list[LeaderEffect]:
+        """As `_settle`, after what can change no membership; the most frequent events are such.
+
+        After them a new high watermark is not told by itself: the next batches bring it, or the next
+        tick. Telling it would cost as much as the record did, and nobody is waiting for it.
+        """
         self._commit(now_ms, effects)
-        self._feed(effects)
+        self._feed(effects, tell=tell)
         if self._largest_start > self.log.start_offset:
             self._catch_up_start(effects)
         return effects
@@ -230,8 +236,11 @@ class Leadership:
             self.high_watermark = reached
             effects.append(Committed(reached))
 
-    def _feed(self, effects: list[LeaderEffect]) -> None:
-        """Answers the positions that wait, as far as there is something new for them."""
+    def _feed(self, effects: list[LeaderEffect], *, tell: bool) -> None:
+        """Answers the positions that wait, as far as there is something new for them.
+
+        A high watermark alone is told if `tell`.
+        """
         limit = self.log.end_offset if self._epoch_durable() else self.epoch_start
         known = (self.high_watermark, self.log.start_offset)
         for broker, follower in self.followers.items():
@@ -245,7 +254,7 @@ class Leadership:
                 follower.parked = False
                 follower.told = known
                 effects.append(SendBatches(broker, follower.end, limit))
-            elif follower.told != known:
+            elif follower.told != known and (tell or follower.told is None or follower.told[1] != known[1]):
                 follower.told = known
                 marks = self._unclean(follower.end, follower.end)
                 effects.append(Answer(broker, ProgressMessage(self.leader_epoch, *known, marks)))
