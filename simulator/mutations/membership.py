@@ -16,7 +16,7 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 
 @mutation("R4")
 def a_follower_joins_before_it_has_the_start_of_the_epoch() -> Iterator[None]:
-    def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int) -> bool:
+    def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int, log_start: int) -> bool:
         counts = isr_membership.counts(progress, broker)
         return counts and bool(broker.may_join) and progress.durable >= high_watermark
 
@@ -26,8 +26,19 @@ def a_follower_joins_before_it_has_the_start_of_the_epoch() -> Iterator[None]:
 
 @mutation("R4")
 def a_follower_joins_though_it_lacks_what_is_committed() -> Iterator[None]:
-    def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int) -> bool:
+    def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int, log_start: int) -> bool:
         return isr_membership.counts(progress, broker) and bool(broker.may_join)
+
+    with patched((leadership, "may_join", may_join)):
+        yield
+
+
+@mutation("R11", "joins")
+def a_follower_joins_before_it_has_the_log_start() -> Iterator[None]:
+    original = isr_membership.may_join
+
+    def may_join(*arguments: Any) -> bool:
+        return original(*arguments[:-1], 0)
 
     with patched((leadership, "may_join", may_join)):
         yield

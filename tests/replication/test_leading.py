@@ -262,6 +262,26 @@ def test_nobody_joins_below_the_high_watermark_or_the_start_of_the_epoch_or_whil
     assert proposed(Stage(isr=(1, 2), may_join=False).position(THIRD, 10)) == []
 
 
+def test_nobody_joins_who_would_bring_deleted_records_back() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.log.advance_start(6)
+    assert proposed(stage.position(THIRD, 10)) == []
+    assert proposed(stage.durable(THIRD, 10, start=6)) == [(1, 2, 3)]
+
+
+def test_a_start_is_not_acknowledged_without_whoever_may_be_a_member_by_now() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    assert proposed(stage.position(THIRD, 10)) == [(1, 2, 3)]
+    stage.log.advance_start(6)
+    stage.leader.start_moved(stage.now)
+    stage.durable(SECOND, 10, start=6)
+    assert stage.leader.start_acknowledged == 0
+
+    stage.durable(THIRD, 10, start=6)
+    assert stage.leader.start_acknowledged == 6
+
+
 def test_the_high_watermark_waits_for_whoever_may_be_a_member_by_now() -> None:
     stage = Stage(isr=(1, 2))
     stage.position(SECOND, 10)
@@ -438,7 +458,7 @@ def test_latest_is_answered_once_the_epochs_start_is_committed() -> None:
 
 
 def test_a_start_is_acknowledged_when_every_member_has_it() -> None:
-    stage = Stage(isr=(1, 2))
+    stage = Stage(isr=(1, 2), may_join=False)
     stage.position(SECOND, 10)
     stage.log.advance_start(6)
 

@@ -45,13 +45,15 @@ def pending_join_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 def joined_before_the_epoch_start(patch: pytest.MonkeyPatch) -> None:
     real = membership.may_join
-    patch.setattr(leadership, "may_join", lambda progress, broker, hw, start: real(progress, broker, hw, 0))
+    patch.setattr(
+        leadership, "may_join", lambda progress, broker, hw, epoch, log: real(progress, broker, hw, 0, log)
+    )
 
 
 def joined_below_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     real = membership.may_join
     patch.setattr(
-        leadership, "may_join", lambda progress, broker, hw, start: real(progress, broker, 0, start)
+        leadership, "may_join", lambda progress, broker, hw, epoch, log: real(progress, broker, 0, epoch, log)
     )
 
 

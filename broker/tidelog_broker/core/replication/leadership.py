@@ -112,8 +112,9 @@ class Leadership:
 
     @property
     def start_acknowledged(self) -> int:
-        """R11: the log start offset that every member of the ISR has on disk."""
-        others = [self._acknowledged(broker)[1] for broker in self.placement.isr if broker != self.broker_id]
+        """R11: the log start offset that every member of the ISR has on disk, and who may be one by now."""
+        members = (*self.placement.isr, *self._proposals.joining)
+        others = [self._acknowledged(broker)[1] for broker in members if broker != self.broker_id]
         return min((self.log.start_offset, *others))
 
     @property
@@ -167,7 +168,7 @@ class Leadership:
         joining = []
         for broker in outsiders(placement, self.followers):
             follower, described = self.followers[broker], placement.brokers[broker]
-            if may_join(follower, described, self.high_watermark, self.epoch_start):
+            if may_join(follower, described, self.high_watermark, self.epoch_start, self.log.start_offset):
                 joining.append(broker)
             elif broker not in proposals.joining:
                 update_hold(follower, described, self.log, now_ms, self.times)

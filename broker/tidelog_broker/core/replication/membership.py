@@ -2,7 +2,8 @@
 
 A join is safe only for a follower that has all that may be committed: what the leader
 knows to be (its high watermark), and what an earlier leader may have committed without
-this one having heard of it (everything up to where the epoch began).
+this one having heard of it (everything up to where the epoch began). It has the log start
+offset on disk as well: as a leader it would bring deleted records back.
 
 How far behind a follower is, is counted in bytes, because that is what it takes time to
 send; the log knows (`LogView.bytes_from`), so nobody has to keep account of it.
@@ -39,10 +40,15 @@ class Placement(NamedTuple):
     """Of the replicas, this one's too."""
 
 
-def may_join(progress: Progress, broker: Broker, high_watermark: int, epoch_start: int) -> bool:
+def may_join(
+    progress: Progress, broker: Broker, high_watermark: int, epoch_start: int, log_start: int
+) -> bool:
     """Whether a follower outside the ISR can be proposed as a member."""
     return (
-        counts(progress, broker) and broker.may_join and progress.durable >= max(high_watermark, epoch_start)
+        counts(progress, broker)
+        and broker.may_join
+        and progress.durable >= max(high_watermark, epoch_start)
+        and progress.start_offset >= log_start
     )
 
 
