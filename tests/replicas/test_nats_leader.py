@@ -15,7 +15,8 @@ from replicas.conftest import Cluster
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats.connection import Connection
-from tidelog_broker.nats.recorder import Recorder, fnv1a_32
+from tidelog_broker.nats.recorder import Recorder
+from tidelog_broker.nats.recording import fnv1a_32
 from tidelog_broker.nats.settings import Settings
 
 

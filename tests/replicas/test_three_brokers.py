@@ -11,7 +11,7 @@ from support.waiting import until
 from tidelog._status import error_from_message
 from tidelog.errors import NotEnoughReplicas, NotLeader, TidelogError, Unavailable
 from tidelog.model import Durability
-from tidelog_broker.api.fetch import resolve_start
+from tidelog_broker.api.fetch_start import resolve_start
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.runtime.appends import Acks
 from tidelog_proto import log_pb2
@@ -215,7 +215,9 @@ async def test_a_deleted_stream_goes_everywhere(cluster: Cluster) -> None:
         await node.broker.applied(cluster.controller.image.version)
         assert not node.broker.partitions
         assert not node.links.uplinks
-        assert len(list((node.folder / "streams").glob(".deleted-*"))) == 1
+        # Set aside, and perhaps gone already.
+        left = [path.name for path in (node.folder / "streams").iterdir()]
+        assert all(name.startswith(".deleted-") for name in left)
 
 
 async def test_an_unclean_epoch_lets_followers_cut_what_was_committed(cluster: Cluster) -> None:

@@ -4,20 +4,23 @@ A call reads each partition up to where it may, from memory if it can, else in t
 catch-up threads, one read ahead of what is being sent. It waits for commits without a
 task or timer per partition. What goes wrong with one partition ends that partition, not
 the call (DESIGN section 8).
+
+Neighbours: `fetch_start` decides where a partition's reading begins, `plain_records` turns batches into
+messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
 
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
-from tidelog.records import BatchHeader, decode_batch, split_batches
+from tidelog.records import split_batches
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
+from tidelog_broker.api.plain_records import plain_records
 from tidelog_broker.api.verbatim import VerbatimAnswer
-from tidelog_broker.core.replication.positions import check_position
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Chunk
@@ -28,9 +31,6 @@ PARTITIONS_MAX = 1000
 
 RESPONSE_BYTES_DEFAULT = 1 << 20
 RESPONSE_BYTES_MAX = 16 << 20
-PLAIN_ROWS = 1024
-"""Records turned into messages at a time."""
-
 AHEAD_BYTES_MAX = 8 << 20
 """Of one call, read before they are asked for; one chunk always may."""
 
@@ -292,54 +292,6 @@ class FetchCall:
         )
 
 
-async def resolve_start(
-    broker: Broker, partition: Partition, wanted: log_pb2.FetchPartition
-) -> tuple[int, int | None]:
-    """The offset that a request's start means, and the epoch of the record before it.
-
-    A position is checked against the log's history (R13). Raises `OffsetOutOfRange`,
-    `LogTruncated`, and `Unavailable` for what a new leader does not know yet (R15).
-    """
-    log = partition.log
-    kind = wanted.WhichOneof("start")
-    if kind == "position":
-        position = wanted.position
-        epoch = position.leader_epoch if position.HasField("leader_epoch") else None
-        check_position(
-            position.offset,
-            epoch,
-            first=log.epochs.first,
-            end_of_epoch=None if epoch is None else log.epochs.end_of(epoch, log.end_offset),
-            log_start_offset=log.start_offset,
-            log_end_offset=log.end_offset,
-        )
-        return position.offset, _epoch_before(partition, position.offset) if epoch is None else epoch
-    if kind == "latest":
-        check_newest_known(partition)
-        return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
-    if kind == "timestamp_us":
-        found = await broker.in_catch_up_thread(log.find_time, wanted.timestamp_us, partition.high_watermark)
-        if found is None:
-            check_newest_known(partition)
-        offset = partition.high_watermark if found is None else found
-        return offset, _epoch_before(partition, offset)
-    return log.start_offset, None
-
-
-def check_newest_known(partition: Partition) -> None:
-    """R15: raises `Unavailable` while a new leader does not know how far its log is committed."""
-    if partition.leads and not partition.may_answer_latest:
-        raise Unavailable(
-            f"the leader of {partition.name}/{partition.partition} is new and learns how far it is committed",
-            retry_after_ms=50,
-        )
-
-
-def _epoch_before(partition: Partition, offset: int) -> int | None:
-    log = partition.log
-    return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
-
-
 def _cut_behind(data: bytes, end: int) -> tuple[list[bytes], int]:
     """The whole batches that begin before offset `end`, and the epoch of the last of them."""
     size, epoch = 0, 0
@@ -349,54 +301,3 @@ def _cut_behind(data: bytes, end: int) -> tuple[list[bytes], int]:
         size += header.length
         epoch = header.leader_epoch
     return [data[:size]], epoch
-
-
-def plain_records(
-    data: bytes, begin: int, end: int | None, bytes_max: int
-) -> Iterator[list[log_pb2.FetchedRecord]]:
-    """The records of whole batches from offset `begin` up to `end`, as messages.
-
-    In lists of about `bytes_max` bytes, at least one record each: a few kilobytes on disk
-    may hold many megabytes of records.
-    """
-    found: list[log_pb2.FetchedRecord] = []
-    size = 0
-    for header, batch in split_batches(data):
-        columns = decode_batch(batch, header)
-        deltas = columns.column("offset_delta").to_pylist() if header.compacted else range(columns.num_rows)
-        columns = columns.set_column(
-            columns.schema.get_field_index("timestamp"),
-            "timestamp",
-            columns.column("timestamp").cast("int64"),
-        )
-        for start in range(0, columns.num_rows, PLAIN_ROWS):
-            rows = columns.slice(start, PLAIN_ROWS).to_pylist()
-            for delta, row in zip(deltas[start : start + PLAIN_ROWS], rows, strict=True):
-                offset = header.base_offset + delta
-                if offset < begin or (end is not None and offset >= end):
-                    continue
-                record = _plain_record(header, offset, row)
-                found.append(record)
-                size += record.ByteSize()
-                if size >= bytes_max:
-                    yield found
-                    found, size = [], 0
-    if found:
-        yield found
-
-
-def _plain_record(header: BatchHeader, offset: int, row: Mapping[str, Any]) -> log_pb2.FetchedRecord:
-    record = log_pb2.FetchedRecord(
-        offset=offset, leader_epoch=header.leader_epoch, append_time_us=header.append_time_us
-    )
-    message = record.record
-    message.timestamp_us = row["timestamp"]
-    if row.get("key") is not None:
-        message.key = row["key"]
-    if row["value"] is not None:
-        message.value = row["value"]
-    if row.get("subject") is not None:
-        message.subject = row["subject"]
-    for entry in row.get("headers") or ():
-        message.headers.add(name=entry["key"], value=entry["value"])
-    return record

@@ -20,7 +20,8 @@ from tidelog.errors import (
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.wire import error_to_proto
-from tidelog_broker.api.fetch import FetchAnswer, FetchCall, check_newest_known, resolve_start
+from tidelog_broker.api.fetch import FetchAnswer, FetchCall
+from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.produce import ProduceCall
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage

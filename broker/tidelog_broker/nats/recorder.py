@@ -9,6 +9,8 @@ its patience and disconnects us.
 A stream with several partitions places a message by FNV-1a-32 of its subject modulo
 their number, so the messages of one subject stay in order. Each broker that leads one of them
 subscribes, and records the share of those that it leads. One that leads no more is silent (N5).
+
+Neighbours: `recording` is one such stream, `message_facts` what a message becomes, `jetstream` the answers.
 """
 
 from __future__ import annotations
@@ -31,18 +33,17 @@ from tidelog.errors import (
 from tidelog.model import NatsAck
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.errors import NatsError
-from tidelog_broker.nats.headers import Finder, parse
-from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication, unsupported_header
+from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
+from tidelog_broker.nats.message_facts import Refused, facts
 from tidelog_broker.nats.parser import Message
-from tidelog_broker.nats.subjects import has_wildcard, is_reserved, may_match_reserved
-from tidelog_broker.nats.subscription import Subscription
+from tidelog_broker.nats.recording import Recording
+from tidelog_broker.nats.subjects import is_reserved
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Headers, Singles, record_bytes_max
-from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
+from tidelog_broker.runtime.singles import Singles, record_bytes_max
 
 log = structlog.get_logger(__name__)
 
@@ -57,63 +58,6 @@ SETTLE_SECONDS_MAX = 2.0
 
 DRAIN_SECONDS_MAX = 5.0
 
-_message_id = Finder(MESSAGE_ID_HEADER.encode())
-_expected_stream = Finder(b"Nats-Expected-Stream")
-
-_PARTITION_CACHE_MAX = 65_536
-"""Subjects of a stream whose partition is remembered."""
-
-
-class _Refused(Exception):
-    """A message that cannot be stored, and what its publisher is told."""
-
-    def __init__(self, failure: Failure, detail: str = "") -> None:
-        super().__init__(detail)
-        self.failure = failure
-        self.detail = detail
-
-
-class _Recording:
-    """A stream that records its subject."""
-
-    __slots__ = (
-        "count",
-        "filter_reserved",
-        "name",
-        "partitions",
-        "pattern",
-        "places",
-        "stream_id",
-        "subscription",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        self.name = partition.name
-        self.stream_id = partition.stream_id
-        self.partitions: dict[int, Partition] = {}
-        """Those that are led here."""
-        self.count = 0
-        """Of the stream's partitions, wherever they are led."""
-        self.pattern = partition.config.subject.encode()
-        self.filter_reserved = has_wildcard(self.pattern) and may_match_reserved(self.pattern)
-        self.places: dict[bytes, int] = {}
-        self.subscription: Subscription | None = None
-
-    def partition_of(self, subject: bytes) -> Partition | None:
-        """Where a message goes; None: to a partition that is not led here."""
-        return self.partitions.get(self.number_of(subject))
-
-    def number_of(self, subject: bytes) -> int:
-        count = self.count
-        if count == 1:
-            return 0
-        number = self.places.get(subject)
-        if number is None:
-            if len(self.places) >= _PARTITION_CACHE_MAX:
-                self.places.clear()
-            number = self.places[subject] = fnv1a_32(subject) % count
-        return number
-
 
 class Recorder:
     """See the module. A `PartitionListener` of the broker."""
@@ -121,7 +65,7 @@ class Recorder:
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self._broker = broker
         self._connection = connection
-        self._recordings: dict[bytes, _Recording] = {}
+        self._recordings: dict[bytes, Recording] = {}
         self._outcomes = broker.metrics.nats_messages
         self._log_limit = LogLimit(monotonic)
         self._inflight = 0
@@ -143,7 +87,7 @@ class Recorder:
             return
         recording = self._recordings.get(partition.stream_id)
         if recording is None:
-            recording = self._recordings[partition.stream_id] = _Recording(partition)
+            recording = self._recordings[partition.stream_id] = Recording(partition)
             if not self._silent:
                 self._subscribe(recording)
         recording.partitions[partition.partition] = partition
@@ -185,7 +129,7 @@ class Recorder:
         # Not asked again: whoever was not heard now is announced with the next connection.
         self._confirmed = max(self._confirmed, said)
 
-    def _subscribe(self, recording: _Recording) -> None:
+    def _subscribe(self, recording: Recording) -> None:
         self._said += 1
         recording.subscription = self._connection.subscribe(
             recording.pattern, lambda messages: self._record(recording, messages)
@@ -219,12 +163,12 @@ class Recorder:
 
     # --- messages in
 
-    def _record(self, recording: _Recording, messages: Sequence[Message]) -> None:
+    def _record(self, recording: Recording, messages: Sequence[Message]) -> None:
         now_us = self._broker.clock()
         if not self._record_plain(recording, messages, now_us):
             self._record_each(recording, messages, now_us)
 
-    def _record_plain(self, recording: _Recording, messages: Sequence[Message], now_us: int) -> bool:
+    def _record_plain(self, recording: Recording, messages: Sequence[Message], now_us: int) -> bool:
         """Records messages without headers for a single partition all at once; False: they are not such."""
         partition = recording.partitions.get(0)
         if recording.count != 1 or partition is None or recording.filter_reserved:
@@ -246,7 +190,7 @@ class Recorder:
         self._append(partition, _Group(records, list(replies)))
         return True
 
-    def _record_each(self, recording: _Recording, messages: Sequence[Message], now_us: int) -> None:
+    def _record_each(self, recording: Recording, messages: Sequence[Message], now_us: int) -> None:
         """Records messages of any kind, one by one."""
         groups: dict[Partition, _Group] = {}
         for message in messages:
@@ -258,8 +202,8 @@ class Recorder:
                 self._refuse_lost(recording, message)
                 continue
             try:
-                name, headers, message_id = _facts(message, recording.name, partition)
-            except _Refused as refused:
+                name, headers, message_id = facts(message, recording.name, partition)
+            except Refused as refused:
                 self._refuse(partition, message, refused.failure, refused.detail)
                 continue
             payload = message[3]
@@ -279,7 +223,7 @@ class Recorder:
         for partition, group in groups.items():
             self._append(partition, group)
 
-    def _refuse_lost(self, recording: _Recording, message: Message) -> None:
+    def _refuse_lost(self, recording: Recording, message: Message) -> None:
         """Of a partition that is led elsewhere, whoever leads it speaks; a lost one of ours, we."""
         key = (recording.stream_id, recording.number_of(message[0]))
         placed = self._broker.controller.image.partition(*key)
@@ -376,34 +320,6 @@ def _room(partition: Partition) -> int:
     return partition.limits.batch_bytes_max - BATCH_OVERHEAD_BYTES
 
 
-def _facts(message: Message, stream: str, partition: Partition) -> tuple[str, Headers, str | None]:
-    """Subject, headers and message id of the record that a message becomes; raises `_Refused`."""
-    subject, _, block, _ = message
-    try:
-        name = subject.decode()
-    except UnicodeDecodeError:
-        raise _Refused(Failure.INVALID_MESSAGE, "the subject is not UTF-8") from None
-    if block is None:
-        return name, (), None
-    found = unsupported_header(block)
-    if found is not None:
-        raise _Refused(Failure.UNSUPPORTED_HEADER, f"the header {found.decode()} is not supported")
-    expected = _expected_stream(block)
-    if expected is not None and expected != stream.encode():
-        raise _Refused(Failure.WRONG_STREAM, f"this stream is {stream}")
-    try:
-        headers = [(key.decode(), value) for key, value in parse(block)]
-    except (NatsError, UnicodeDecodeError) as error:
-        raise _Refused(Failure.INVALID_MESSAGE, f"the headers cannot be read: {error}") from None
-    message_id = None
-    if partition.config.dedupe_window_ms > 0:
-        raw = _message_id(block)
-        if raw and len(raw) > MESSAGE_ID_BYTES_MAX:
-            raise _Refused(Failure.INVALID_MESSAGE, f"Nats-Msg-Id has more than {MESSAGE_ID_BYTES_MAX} bytes")
-        message_id = raw.decode("utf-8", "surrogateescape") if raw else None
-    return name, headers, message_id
-
-
 def _failure_of(error: TidelogError) -> Failure:
     if isinstance(error, DiskFull):
         return Failure.DISK_FULL
@@ -414,11 +330,3 @@ def _failure_of(error: TidelogError) -> Failure:
     if isinstance(error, StorageFailed | IndefiniteError):
         return Failure.STORAGE_FAILED
     return Failure.STOPPING
-
-
-def fnv1a_32(data: bytes) -> int:
-    """The hash of NATS's own `partition()` subject mapping."""
-    value = 0x811C9DC5
-    for byte in data:
-        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
-    return value

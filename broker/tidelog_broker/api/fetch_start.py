@@ -1,0 +1,57 @@
+"""Where a reader of a partition begins: what the start of a request means here and now (R13, R15)."""
+
+from __future__ import annotations
+
+from tidelog.errors import Unavailable
+from tidelog_broker.core.replication.positions import check_position
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
+from tidelog_proto import log_pb2
+
+
+async def resolve_start(
+    broker: Broker, partition: Partition, wanted: log_pb2.FetchPartition
+) -> tuple[int, int | None]:
+    """The offset that a request's start means, and the epoch of the record before it.
+
+    A position is checked against the log's history (R13). Raises `OffsetOutOfRange`,
+    `LogTruncated`, and `Unavailable` for what a new leader does not know yet (R15).
+    """
+    log = partition.log
+    kind = wanted.WhichOneof("start")
+    if kind == "position":
+        position = wanted.position
+        epoch = position.leader_epoch if position.HasField("leader_epoch") else None
+        check_position(
+            position.offset,
+            epoch,
+            first=log.epochs.first,
+            end_of_epoch=None if epoch is None else log.epochs.end_of(epoch, log.end_offset),
+            log_start_offset=log.start_offset,
+            log_end_offset=log.end_offset,
+        )
+        return position.offset, _epoch_before(partition, position.offset) if epoch is None else epoch
+    if kind == "latest":
+        check_newest_known(partition)
+        return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
+    if kind == "timestamp_us":
+        found = await broker.in_catch_up_thread(log.find_time, wanted.timestamp_us, partition.high_watermark)
+        if found is None:
+            check_newest_known(partition)
+        offset = partition.high_watermark if found is None else found
+        return offset, _epoch_before(partition, offset)
+    return log.start_offset, None
+
+
+def check_newest_known(partition: Partition) -> None:
+    """R15: raises `Unavailable` while a new leader does not know how far its log is committed."""
+    if partition.leads and not partition.may_answer_latest:
+        raise Unavailable(
+            f"the leader of {partition.name}/{partition.partition} is new and learns how far it is committed",
+            retry_after_ms=50,
+        )
+
+
+def _epoch_before(partition: Partition, offset: int) -> int | None:
+    log = partition.log
+    return log.epochs.epoch_at(offset - 1) if offset > log.start_offset else None
