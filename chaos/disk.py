@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from tidelog_broker.storage.files import Bytes, OsFile, OsFiles
+from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
 
 
 class Weather:
@@ -50,6 +50,19 @@ class WeatheredFile(OsFile):
         super().datasync()
 
 
+class WeatheredVolume(OsVolume):
+    __slots__ = ("_weather",)
+
+    def __init__(self, fd: int, path: str, weather: Weather) -> None:
+        super().__init__(fd, path)
+        self._weather = weather
+
+    def syncfs(self) -> None:
+        if self._weather.flush_seconds:
+            time.sleep(self._weather.flush_seconds)
+        super().syncfs()
+
+
 class WeatheredFiles(OsFiles):
     """Implements `tidelog_broker.storage.files.Files`."""
 
@@ -61,6 +74,10 @@ class WeatheredFiles(OsFiles):
             _check_room(path, self._weather)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return WeatheredFile(os.open(path, flags, 0o640), path, self._weather)
+
+    def open_volume(self, path: str) -> WeatheredVolume:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return WeatheredVolume(fd, path, self._weather)
 
 
 def _check_room(path: str, weather: Weather) -> None:

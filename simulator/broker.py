@@ -83,6 +83,8 @@ class Broker:
         """Probability that a proposal arrives a second time, much later."""
         self.scrubs = False
         """It looks through its closed segments (4.8)."""
+        self.volume_flush = False
+        """Logs are made durable by one flush of the whole disk (4.3)."""
         self.new_disk()
 
     def __repr__(self) -> str:
@@ -129,7 +131,8 @@ class Broker:
             self.format()
         reserve = Reserve(self.disk, ROOT, RESERVE_BYTES)
         reserve.restore()
-        self.hosted = Hosting(self, LogStore(self.disk, ROOT))
+        volume = self.disk.open_volume("/") if self.volume_flush else None
+        self.hosted = Hosting(self, LogStore(self.disk, ROOT, volume=volume))
         self.flushing = Flushing(self, reserve)
         self.asking = Asking(self, self._quorums, CLUSTER_ID)
         self.links = Links(self)

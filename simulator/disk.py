@@ -14,7 +14,8 @@ What the model promises, and no more:
    of them survives or not on its own; a rename is atomic. `datasync` of a file does not
    keep its name: a file whose name did not survive is gone. A crash keeps, at random,
    either any subset of the unsynced changes of names or the first so many of them.
-3. *Failed flush.* A `datasync` that fails leaves the pages in the cache and never brings
+   `syncfs` makes all content and all names durable that were there when it began.
+3. *Failed flush.* A `datasync` or `syncfs` that fails leaves the pages in the cache and never brings
    them to the disk: a later datasync that succeeds does not include them, and a crash
    loses them (as on Linux).
 4. *Room.* With a `capacity`, a write puts down the bytes that fit and says how many, and
@@ -40,7 +41,7 @@ from collections.abc import Callable
 
 from simulator.disk_content import PAGE_BYTES, Inode, Luck
 from simulator.disk_files import Bytes, FakeFile
-from simulator.disk_names import Folder, Link, Node, Rename, Unlink
+from simulator.disk_names import Folder, Link, Moment, Node, Rename, Unlink, forsake_all, moment, sync_all
 from simulator.disk_operations import OPERATIONS, CrashPoint, Fault, Operation, os_error
 
 __all__ = ["OPERATIONS", "PAGE_BYTES", "Bytes", "CrashPoint", "FakeDisk", "FakeFile", "Fault", "Operation"]
@@ -176,6 +177,28 @@ class FakeDisk:
             self._count("sync_dir", path)
             folder.sync()
 
+    def open_volume(self, path: str) -> FakeVolume:
+        with self._lock:
+            self._alive()
+            self._folder(path)
+            return FakeVolume(self, path)
+
+    def syncfs_begin(self) -> Moment:
+        """What a flush of the whole disk that begins now will make durable."""
+        with self._lock:
+            self._alive()
+            return moment(self._root, self.operations)
+
+    def syncfs_end(self, path: str, begun: Moment) -> None:
+        with self._lock:
+            self._alive()
+            try:
+                self._count("syncfs", path)
+            except OSError:
+                forsake_all(self._root, begun)
+                raise
+            sync_all(self._root, begun)
+
     def free_bytes(self, path: str) -> int:
         with self._lock:
             self._alive()
@@ -309,6 +332,19 @@ class FakeDisk:
             node.handles -= 1
             if not node.handles and not node.linked:
                 self._used -= len(node.content)
+
+
+class FakeVolume:
+    """All of a simulated disk, by a folder on it."""
+
+    def __init__(self, disk: FakeDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def syncfs(self) -> None:
+        self._disk.syncfs_end(self._path, self._disk.syncfs_begin())
+
+    def close(self) -> None: ...
 
 
 def _parts(path: str) -> list[str]:

@@ -98,6 +98,47 @@ class Folder:
         return found
 
 
+class Moment(NamedTuple):
+    """What had been done to a disk when a flush of all of it began."""
+
+    changes: int
+    """Changes of names up to the operation of this number are in it."""
+    files: list[tuple[Inode, int]]
+    """With how many steps each had seen."""
+
+
+def moment(root: Folder, operations: int) -> Moment:
+    """Now, after so many operations."""
+    seen: dict[int, tuple[Inode, int]] = {}
+    for folder in _collect(root):
+        for node in (*folder.durable.values(), *(change.node for change in folder.pending)):
+            if isinstance(node, Inode):
+                seen[id(node)] = (node, node.synced + len(node.unsynced))
+    return Moment(operations, list(seen.values()))
+
+
+def sync_all(root: Folder, begun: Moment) -> None:
+    """A flush of the whole disk that began then has ended: names and content up to there are durable."""
+    folders = _collect(root)
+    durable = {id(folder): folder.durable for folder in folders}
+    changes = [
+        (change, folder) for folder in folders for change in folder.pending if change.number <= begun.changes
+    ]
+    changes.sort(key=lambda pair: pair[0].number)
+    for change, folder in changes:
+        _apply_change(change, folder.durable, durable)
+    for folder in folders:
+        folder.pending = [change for change in folder.pending if change.number > begun.changes]
+    for node, steps in begun.files:
+        node.datasync(steps)
+
+
+def forsake_all(root: Folder, begun: Moment) -> None:
+    """It failed: no content is written back any more; names may still be."""
+    for node, _ in begun.files:
+        node.forsake()
+
+
 def _collect(root: Folder) -> list[Folder]:
     """Every folder that is on the disk or may come there, each once, in a fixed order."""
     found: dict[int, Folder] = {}

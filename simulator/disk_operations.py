@@ -10,7 +10,9 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
-OPERATIONS = ("create", "pwrite", "truncate", "datasync", "make_dir", "rename", "remove", "sync_dir")
+OPERATIONS = (
+    "create", "pwrite", "truncate", "datasync", "make_dir", "rename", "remove", "sync_dir", "syncfs",
+)  # fmt: skip
 
 
 class CrashPoint(BaseException):

@@ -74,7 +74,9 @@ class Flushing:
         broker.after(broker.write_delay(), ended)
 
     def _sync(self, replicas: list[Replica]) -> None:
-        self._broker.hosted.store.sync(replica.log for replica in replicas if not replica.removed)
+        store = self._broker.hosted.store
+        logs = [replica.log for replica in replicas if not replica.removed]
+        store.sync(logs, whole=store.volume is not None)
 
     def checkpoint(self) -> None:
         """Now and then, of all replicas; a full disk puts it off."""

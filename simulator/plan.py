@@ -64,6 +64,8 @@ class Plan:
     one_way: bool = False
     disk_losses: float = 0.0
     slow_disks: bool = False
+    volume_flush: bool = False
+    """Flush rounds are one flush of the whole disk (DESIGN 4.3)."""
     skew_us: int = 0
     double_crashes: float = 0.0
     """Killed, and without power right after it is back."""

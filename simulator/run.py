@@ -117,6 +117,7 @@ class Simulation:
         broker.fast_raft = plan.fast_raft
         broker.late_copies = plan.late_copies
         broker.scrubs = plan.rot > 0
+        broker.volume_flush = plan.volume_flush
         broker.skew_us = self.rng.randint(-plan.skew_us, plan.skew_us)
         if plan.slow_disks:
             broker.disk_us = (500, 20 * MS)

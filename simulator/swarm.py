@@ -20,6 +20,8 @@ EVENTS_LONG: Final = 40_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
+VOLUME_FLUSH_EVERY: Final = 4
+"""In one seed of so many a flush round is one flush of the whole disk."""
 
 PRODUCERS: Final = (
     (Kind.IDEMPOTENT,),
@@ -85,6 +87,7 @@ def _drawn(seed: int) -> Plan:
         cut_us=rng.choice(((SECOND // 20, SECOND), (SECOND // 5, 4 * SECOND), (2 * SECOND, 8 * SECOND))),
         one_way=rng.random() < 0.5,
         slow_disks=rng.random() < 0.3,
+        volume_flush=seed % VOLUME_FLUSH_EVERY == 1,
         skew_us=rng.choice((0, 0, 2 * SECOND)),
         down_us=(200, SECOND // 50)
         if fast_raft

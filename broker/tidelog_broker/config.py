@@ -215,6 +215,17 @@ class Settings(BaseSettings):
     page_cache_dirty_bytes_max: int = Field(
         default=256 * MIB, ge=MIB, description="Over this much unflushed data a flush begins at once. Bytes."
     )
+    syncfs: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether many files are flushed by one syncfs, on ext4 and xfs and from Linux 5.17 on. "
+        "auto: if data_dir is the mount point of a file system of its own; on: wherever it is, because "
+        "nobody else writes much there; off: file by file.",
+    )
+    syncfs_dirty_bytes_max: int = Field(
+        default=4 * MIB,
+        ge=0,
+        description="Over this much unflushed data of page-cache streams no syncfs is used. Bytes.",
+    )
     sweep_interval_ms: int = Field(
         default=10_000, ge=10, description="How often retention and age rolls are looked at. ms."
     )

@@ -34,8 +34,9 @@ from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOpt
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
 from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import Files, OsFiles
+from tidelog_broker.storage.files import Files, OsFiles, Volume
 from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.volume_flush import judge_here
 from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)
@@ -75,6 +76,8 @@ class Service:
         self._recorder: Recorder | None = None
         self._controller: QuorumController | None = None
         self._peers: QuorumPeers | None = None
+        self._volume: Volume | None = None
+        """Of the data directory, if one flush of it may stand for those of many files."""
 
     async def start(self) -> None:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
@@ -98,7 +101,7 @@ class Service:
                 await self._door.stop(0)
             if self._controller is not None:
                 await self._controller.close()
-            self._directory.close()
+            self._close_directory()
             raise
 
     async def _join(self) -> None:
@@ -123,6 +126,7 @@ class Service:
 
     async def _serve(self) -> None:
         settings, directory = self._settings, self._directory
+        self._open_volume()
         controller = self._controller = open_quorum_controller(
             directory,
             self._metadata_thread,
@@ -134,6 +138,7 @@ class Service:
             directory.path,
             open_files_max=settings.open_files_max,
             tail_cache_bytes_max=settings.tail_cache_bytes_max,
+            volume=self._volume,
         )
         broker = self.broker = Broker(
             directory.broker_id,
@@ -178,6 +183,21 @@ class Service:
             log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
         for listener in self.listeners:
             log.info("listening", address=listener.target, listener=listener.name)
+
+    def _open_volume(self) -> None:
+        """Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3)."""
+        path = self._directory.path
+        judgement = judge_here(self._settings.syncfs, path)
+        if judgement.safe:
+            self._volume = self._files.open_volume(path)
+        say = log.warning if self._settings.syncfs == "on" and not judgement.safe else log.info
+        way = "by one syncfs" if judgement.safe else "one by one"
+        say("how many files at once are flushed", way=way, reason=judgement.reason)
+
+    def _close_directory(self) -> None:
+        if self._volume is not None:
+            self._volume.close()
+        self._directory.close()
 
     async def _listen_for_peers(self, controller: QuorumController) -> None:
         if not self._settings.peer_listener:
@@ -281,7 +301,7 @@ class Service:
             self._http.stop()
         if self._controller is not None:
             await self._controller.close()
-        self._directory.close()
+        self._close_directory()
         self._metadata_thread.shutdown()
         log.info("stopped")
 
@@ -359,6 +379,7 @@ def _limits(settings: Settings) -> BrokerLimits:
         checkpoint_interval=settings.checkpoint_interval_ms / 1000,
         page_cache_flush_interval=settings.page_cache_flush_interval_ms / 1000,
         page_cache_dirty_bytes_max=settings.page_cache_dirty_bytes_max,
+        syncfs_dirty_bytes_max=settings.syncfs_dirty_bytes_max,
         sweep_interval=settings.sweep_interval_ms / 1000,
         deleted_delay=settings.deleted_delay_ms / 1000,
         flush_threads=settings.flush_threads,

@@ -14,6 +14,7 @@ and no log may hold anything that was not sent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 import sys
@@ -22,6 +23,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 from nats.aio.client import Client
 
@@ -33,12 +35,14 @@ from support.recording_files import History, RecordingFiles, Replay
 from support.waiting import until
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split_batches
+from tidelog_broker import service as service_module
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.model import EntryType
+from tidelog_broker.runtime import rounds
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.formatting import format_solo
@@ -48,12 +52,15 @@ from tidelog_broker.service import Service
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_recovery import open_raft_log
 from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.volume_flush import Judgement
 from tidelog_proto import log_pb2
 
 SEGMENT_BYTES = 256 << 10
 """Small, so that a run rolls segments many times."""
 
 LOAD_SECONDS_MAX = 60.0
+
+VOUCHED = Judgement(True, "the test says so: what it asks is what reached the disk by then")
 
 Key = tuple[bytes, int]
 
@@ -94,11 +101,20 @@ class Report:
         )
 
 
-async def run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
+async def run(folder: Path, *, points: int, batches: int, seed: int, syncfs: bool = False) -> Report:
     """Loads a broker with about `batches` of each producer, then checks `points` crashes.
 
-    Raises AssertionError with what was lost, where, and the seed.
+    `syncfs`: every flush round is one flush of the file system, whichever that is. Raises
+    AssertionError with what was lost, where, and the seed.
     """
+    with contextlib.ExitStack() as patches:
+        if syncfs:
+            patches.enter_context(mock.patch.object(service_module, "judge_here", return_value=VOUCHED))
+            patches.enter_context(mock.patch.object(rounds, "VOLUME_FLUSH_LOGS_MIN", 1))
+        return await _run(folder, points=points, batches=batches, seed=seed)
+
+
+async def _run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
     rng = random.Random(seed)
     files = RecordingFiles()
     data = str(folder.resolve() / "data")

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from tidelog_broker.storage.files import Bytes, OsFile, OsFiles
+from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
 
 
 class Faults:
@@ -16,7 +16,8 @@ class Faults:
         self.full = False
         """Writes and new files below `streams` find no room."""
         self.failing_sync: str | None = None
-        """Flushes of files whose path ends in this fail."""
+        """Flushes of files whose path ends in this fail, and so do all of the file system."""
+        self.syncfs_calls = 0
         self.failing_truncate = False
         """A write that finds no room leaves some bytes, which cannot be cut off."""
 
@@ -47,6 +48,20 @@ class FaultyFile(OsFile):
         super().datasync()
 
 
+class FaultyVolume(OsVolume):
+    __slots__ = ("_faults",)
+
+    def __init__(self, fd: int, path: str, faults: Faults) -> None:
+        super().__init__(fd, path)
+        self._faults = faults
+
+    def syncfs(self) -> None:
+        self._faults.syncfs_calls += 1
+        if self._faults.failing_sync:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+        super().syncfs()
+
+
 class FaultyFiles(OsFiles):
     """Implements `tidelog_broker.storage.files.Files`."""
 
@@ -58,3 +73,7 @@ class FaultyFiles(OsFiles):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return FaultyFile(os.open(path, flags, 0o640), path, self.faults)
+
+    def open_volume(self, path: str) -> FaultyVolume:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return FaultyVolume(fd, path, self.faults)

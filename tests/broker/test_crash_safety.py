@@ -17,10 +17,11 @@ KILL_ROUNDS = int(os.environ.get("TIDELOG_KILL_ROUNDS", "3"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_after_a_loss_of_power_no_acknowledged_record_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("syncfs", [False, True])
+async def test_after_a_loss_of_power_no_acknowledged_record_is_missing(tmp_path: Path, syncfs: bool) -> None:
     seed = random.randrange(1 << 32)
     batches = 150 if CRASH_POINTS < 100 else 600
-    report = await crash_points.run(tmp_path, points=CRASH_POINTS, batches=batches, seed=seed)
+    report = await crash_points.run(tmp_path, points=CRASH_POINTS, batches=batches, seed=seed, syncfs=syncfs)
     print(f"seed {seed}: {report}")  # noqa: T201
     assert report.points == CRASH_POINTS
     assert report.acknowledged > 1000

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from broker.faulty_files import FaultyFiles
 from tidelog.errors import DiskFull, StorageFailed, StreamNotFound, TidelogError, TimedOut
-from tidelog.model import StreamConfig
+from tidelog.model import Durability, StreamConfig
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
@@ -21,16 +22,17 @@ from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.rounds import FlushRounds, Task, WriteRounds
 from tidelog_broker.runtime.singles import Singles
-from tidelog_broker.storage.files import OsFiles
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 
 
 class Lanes:
     """Both lanes over real files, with hooks to hold them up."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = LogStore(OsFiles(), str(folder))
+        self.files = FaultyFiles()
+        self.store = LogStore(self.files, str(folder))
         self.threads = [ThreadPoolExecutor(1) for _ in range(3)]
         self.failures: list[BaseException] = []
         self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail)
@@ -43,10 +45,14 @@ class Lanes:
         for partition in self.partitions:
             partition.give_up(answer, answer)
 
-    def partition(self, number: int = 0) -> Partition:
+    def flush_whole(self) -> None:
+        """Says that one flush of the file system may stand for many, whichever it is."""
+        self.store.volume = self.files.open_volume(self.store.root)
+
+    def partition(self, number: int = 0, durability: Durability = Durability.FSYNC) -> Partition:
         name, stream_id = f"s{number}", bytes([number + 1]) * 16
         log = self.store.create(Wanted(name, stream_id, 0, LogConfig()))
-        config = StreamConfig(replication_factor=1, min_insync_replicas=1)
+        config = StreamConfig(replication_factor=1, min_insync_replicas=1, durability=durability)
         host = Host(1, None, self.store, self.rounds, self.flushes, lambda partition, reason: None)
         made = Partition(name, stream_id, 0, config, log, host)
         placed = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=1)
@@ -73,6 +79,8 @@ async def lanes(tmp_path: Path) -> AsyncIterator[Lanes]:
     for threads in made.threads:
         threads.shutdown()
     made.store.files.close()
+    if made.store.volume is not None:
+        made.store.volume.close()
 
 
 async def test_a_cancelled_wait_for_the_lane_does_not_block_it(lanes: Lanes) -> None:
@@ -290,3 +298,52 @@ async def test_what_the_lane_was_asked_for_is_done_before_files_go(lanes: Lanes)
     await asyncio.wait_for(lanes.rounds.drained_of([partition]), 5)
 
     assert order[:3] == [0, 1, 2]
+
+
+async def test_a_round_over_many_logs_is_one_flush_of_the_file_system_and_one_over_few_is_not(
+    lanes: Lanes,
+) -> None:
+    lanes.flush_whole()
+    partitions = [lanes.partition(number) for number in range(VOLUME_FLUSH_LOGS_MIN)]
+    few = [lanes.append(one) for one in partitions[1:]]
+    await asyncio.wait_for(asyncio.gather(*few), 5)
+    assert lanes.files.faults.syncfs_calls == lanes.flushes.whole_rounds == 0
+
+    many = [lanes.append(one) for one in partitions]
+    await asyncio.wait_for(asyncio.gather(*many), 5)
+
+    assert lanes.files.faults.syncfs_calls == lanes.flushes.whole_rounds == 1
+    assert [one.log.durable_offset for one in partitions] == [1] + [2] * (VOLUME_FLUSH_LOGS_MIN - 1)
+
+
+async def test_what_page_cache_streams_have_unflushed_goes_along_and_too_much_of_it_prevents_it(
+    lanes: Lanes,
+) -> None:
+    lanes.flush_whole()
+    partitions = [lanes.partition(number) for number in range(VOLUME_FLUSH_LOGS_MIN)]
+    lazy = lanes.partition(99, Durability.PAGE_CACHE)
+    await asyncio.wait_for(lanes.append(lazy), 5)
+    await asyncio.wait_for(lanes.append(lazy), 5)
+    assert lazy.log.durable_offset == 1, "its epoch's start was flushed (R5), and no more"
+
+    await asyncio.wait_for(asyncio.gather(*map(lanes.append, partitions)), 5)
+    assert lazy.log.durable_offset == 2
+    assert lazy.dirty_since is None
+
+    for _ in range(6):
+        await asyncio.wait_for(lanes.append(lazy, bytes(900_000)), 5)
+    await asyncio.wait_for(asyncio.gather(*map(lanes.append, partitions)), 5)
+    assert lanes.flushes.whole_rounds == 1
+    assert lazy.log.durable_offset == 2
+
+
+async def test_a_failed_flush_of_the_file_system_ends_the_broker(lanes: Lanes) -> None:
+    lanes.flush_whole()
+    lanes.files.faults.failing_sync = "everything"
+    partitions = [lanes.partition(number) for number in range(VOLUME_FLUSH_LOGS_MIN)]
+
+    answers = await asyncio.wait_for(asyncio.gather(*map(lanes.append, partitions)), 5)
+
+    assert all(isinstance(one, StorageFailed) for one in answers)
+    assert "Input/output error" in str(lanes.failures[0])
+    assert lanes.flushes.failed

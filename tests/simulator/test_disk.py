@@ -371,3 +371,48 @@ def test_the_same_seed_gives_the_same_disk(seed: int) -> None:
     disk.rename("/data/a", "/data/c")
 
     assert disk.crash(random.Random(seed)).tree() == disk.crash(random.Random(seed)).tree()
+
+
+def test_a_flush_of_the_whole_disk_keeps_all_content_and_all_names() -> None:
+    disk = disk_with("/data/a", b"old")
+    disk.make_dir("/data/new")
+    for path in ("/data/new/b", "/data/c"):
+        file = disk.open(path, create=True)
+        file.pwrite([b"x" * 5000], 0)
+    disk.open("/data/a").pwrite([b"new"], 0)
+    disk.rename("/data/c", "/data/new/d")
+    disk.rename("/data/new/d", "/data/e")
+
+    disk.open_volume("/data").syncfs()
+
+    expected = {"/data/a": b"new", "/data/new/b": b"x" * 5000, "/data/e": b"x" * 5000}
+    assert disk.tree() == expected
+    assert all(tree == expected for tree in [disk.crash().tree(), *crashes(disk)])
+
+
+def test_a_flush_of_the_whole_disk_keeps_only_what_was_there_when_it_began() -> None:
+    disk = disk_with("/data/a", b"old")
+    file = disk.open("/data/a")
+    file.pwrite([b"new"], 0)
+    begun = disk.syncfs_begin()
+    file.pwrite([b"late"], 0)
+    disk.open("/data/b", create=True)
+
+    assert disk.crash().tree() == {"/data/a": b"old"}
+    disk.syncfs_end("/data", begun)
+
+    assert disk.crash().tree() == {"/data/a": b"new"}
+    assert {"/data/a": b"late", "/data/b": b""} in crashes(disk)
+
+
+def test_what_a_failed_flush_of_the_whole_disk_left_never_comes_to_the_disk() -> None:
+    disk = disk_with("/data/a", b"old")
+    disk.open("/data/a").pwrite([b"new"], 0)
+    disk.fail("syncfs")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.open_volume("/data").syncfs()
+    disk.open_volume("/data").syncfs()
+
+    assert disk.tree() == {"/data/a": b"new"}
+    assert disk.crash().tree() == {"/data/a": b"old"}

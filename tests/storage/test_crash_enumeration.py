@@ -37,16 +37,17 @@ class Crash:
 class Enumeration:
     """Runs the script once and takes crashes out of it at every operation."""
 
-    def __init__(self, seed: int, subsets: int, *, every: int = 1) -> None:
+    def __init__(self, seed: int, subsets: int, *, every: int = 1, whole: bool = False) -> None:
         self.rng = random.Random(seed)
         self.subsets = subsets
         self.every = every
+        self.whole = whole
         self.cases = 0
         self.operations = 0
 
     def run(self) -> None:
         disk = FakeDisk()
-        run = Run(disk)
+        run = Run(disk, whole=self.whole)
         step = "begin"
 
         def before(operation: Operation) -> None:
@@ -104,6 +105,15 @@ def test_whatever_the_crash_acknowledged_records_are_there_and_no_others() -> No
 
     print(f"{enumeration.operations} operations, {enumeration.cases} crashes")  # noqa: T201
     assert enumeration.cases > 1000
+
+
+@pytest.mark.slow
+def test_so_it_is_if_each_flush_is_one_of_the_whole_disk() -> None:
+    enumeration = Enumeration(seed=SEED, subsets=1, whole=True)
+
+    enumeration.run()
+
+    assert enumeration.cases > 500
 
 
 class Twice(Enumeration):

@@ -30,8 +30,10 @@ Key = tuple[bytes, int]
 class Run:
     """The state of the script."""
 
-    def __init__(self, disk: FakeDisk) -> None:
+    def __init__(self, disk: FakeDisk, *, whole: bool = False) -> None:
+        """`whole`: each flush is one of the whole disk."""
         self.disk = disk
+        self.whole = whole
         disk.make_dir(ROOT)
         disk.sync_dir("/")
         self.models: dict[Key, Model] = {}
@@ -46,7 +48,7 @@ class Run:
         self.logs: dict[Key, PartitionLog] = {}
 
     def start(self) -> None:
-        self.store = LogStore(self.disk, ROOT)
+        self.store = LogStore(self.disk, ROOT, volume=self.disk.open_volume("/"))
         opened: Opened = self.store.open_all(self.wanted, same_boot=self.same_boot)
         assert not opened.lost, opened.lost
         self.logs = opened.logs
@@ -83,7 +85,7 @@ class Run:
         return item(records(count, size), producer_id=producer_id, sequence=sequence)
 
     def sync(self, *keys: Key) -> None:
-        self.store.sync([self.logs[key] for key in keys])
+        self.store.sync([self.logs[key] for key in keys], whole=self.whole)
         for key in keys:
             self.models[key].acknowledged = self.models[key].end
 

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulator.disk import Bytes, FakeDisk, FakeFile
-from tidelog_broker.storage.files import OsFile, OsFiles
+from simulator.disk_names import Moment
+from tidelog_broker.storage.files import OsFile, OsFiles, Volume
 
 
 class Event(NamedTuple):
@@ -106,6 +107,24 @@ class RecordedFile:
             self._history.add("close", self._path, file=self._number)
 
 
+class RecordedVolume:
+    """A file system whose flushes are recorded."""
+
+    def __init__(self, volume: Volume, history: History, path: str) -> None:
+        self._volume = volume
+        self._history = history
+        self._path = path
+
+    def syncfs(self) -> None:
+        number = self._history.new_sync()
+        self._history.add("syncfs_begin", self._path, sync=number)
+        self._volume.syncfs()
+        self._history.add("syncfs_end", self._path, sync=number)
+
+    def close(self) -> None:
+        self._volume.close()
+
+
 class RecordingFiles:
     """See the module. Implements `tidelog_broker.storage.files.Files`."""
 
@@ -156,6 +175,9 @@ class RecordingFiles:
             self._files.sync_dir(path)
             self.history.add("sync_dir", path)
 
+    def open_volume(self, path: str) -> RecordedVolume:
+        return RecordedVolume(self._files.open_volume(path), self.history, path)
+
     def free_bytes(self, path: str) -> int:
         return self._files.free_bytes(path)
 
@@ -175,6 +197,8 @@ class Replay:
         self._open: dict[int, FakeFile] = {}
         self._begun: dict[int, int] = {}
         """Flush under way → how many unsynced steps its file had when it began."""
+        self._all_begun: dict[int, Moment] = {}
+        """The same of flushes of the whole file system."""
 
     def advance(self, count: int) -> None:
         """Performs the first `count` operations."""
@@ -200,6 +224,10 @@ class Replay:
                 self._begun[event.sync] = self._open[event.file].steps
             case "sync_end":
                 self._open[event.file].datasync_until(self._begun.pop(event.sync))
+            case "syncfs_begin":
+                self._all_begun[event.sync] = disk.syncfs_begin()
+            case "syncfs_end":
+                disk.syncfs_end(event.path, self._all_begun.pop(event.sync))
             case "make_dir":
                 disk.make_dir(event.path)
             case "rename":

@@ -69,6 +69,7 @@ class BrokerLimits:
     checkpoint_interval: float = 1.0
     page_cache_flush_interval: float = 30.0
     page_cache_dirty_bytes_max: int = 256 << 20
+    syncfs_dirty_bytes_max: int = 4 << 20
     sweep_interval: float = 10.0
     deleted_delay: float = 60.0
     flush_threads: int = 4
@@ -118,7 +119,12 @@ class Broker:
             flush_threads=limits.flush_threads, catch_up_threads=limits.catch_up_threads
         )
         self._flushes = FlushRounds(
-            store, threads.flush_lead, threads.flush_files, self.fail, self.metrics.flush_seconds.observe
+            store,
+            threads.flush_lead,
+            threads.flush_files,
+            self.fail,
+            self.metrics.flush_seconds.observe,
+            syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
         )
         self._rounds = WriteRounds(
             threads.write, self._flushes, clock, self.fail, AppendCounter(self.metrics).count
@@ -412,6 +418,7 @@ class Broker:
             "ready": self.ready_reason or "yes",
             "write_rounds": self._rounds.rounds,
             "flush_rounds": self._flushes.rounds,
+            "syncfs_rounds": self._flushes.whole_rounds,
             "partitions": [repr(partition) for partition in self.partitions.values()],
             "lost": {f"{id_text(key[0])}/{key[1]}": reason for key, reason in self.lost.items()},
             "strays": self._hosted.strays,

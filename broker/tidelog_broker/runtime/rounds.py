@@ -5,6 +5,7 @@ one round; small rounds are written where they stand, because handing a few kilo
 to a thread costs more than writing them, larger ones in the write thread. What was
 written then waits for a flush round. One flush round runs at a time, over all logs with
 new bytes, and what is written meanwhile piles up for the next: group commit (DESIGN 4.3).
+Where that is safe (`storage.volume_flush`), a round over many logs is one flush of the whole file system.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 
 INLINE_WRITE_BYTES_MAX = 32 << 10
 """A round of at most this many bytes is written on the event loop."""
@@ -182,13 +184,11 @@ class WriteRounds:
         self._busy = False
         for partition, outcomes in done.appends:
             partition.written(outcomes)
-            self._flushes.wrote(partition)
             self._observe(partition, outcomes)
-        if tasks:
-            for task, error in zip(tasks, done.tasks, strict=True):
-                # A failed one may have written a part.
-                self._flushes.wrote(task.partition)
-                task.done(error)
+        # Of a task that failed, too: it may have written a part.
+        self._flushes.wrote(*(partition for partition, _ in done.appends), *(one.partition for one in tasks))
+        for task, error in zip(tasks, done.tasks, strict=True):
+            task.done(error)
         self._wake()
 
     def _wake(self) -> None:
@@ -279,9 +279,14 @@ class FlushRounds:
         threads: Executor,
         fail: Fail,
         observe: Callable[[float], None] = lambda seconds: None,
+        *,
+        syncfs_dirty_bytes_max: int = 4 << 20,
     ) -> None:
+        """`observe` is told how long each round took. `syncfs_dirty_bytes_max`: so much may other logs
+        have unflushed, that a flush of the whole file system takes along."""
         self._loop = asyncio.get_running_loop()
         self._store = store
+        self._syncfs_dirty_bytes_max = syncfs_dirty_bytes_max
         self._lead = lead
         self._threads = threads
         self._fail = fail
@@ -295,6 +300,8 @@ class FlushRounds:
         self.unsaved: dict[Partition, None] = {}
         """Partitions whose recovery point moved since it was last saved."""
         self.rounds = 0
+        self.whole_rounds = 0
+        """Those of `rounds` that were one flush of the file system."""
         self.failed = False
 
     @property
@@ -302,15 +309,18 @@ class FlushRounds:
         """Partitions that wait for the next round."""
         return len(self._dirty)
 
-    def wrote(self, partition: Partition) -> None:
-        """Takes note of new bytes: an `fsync` stream is flushed at once, others in the background."""
-        if partition.removed:
-            return
-        self.unsaved[partition] = None
-        if partition.fsync:
-            self._flush((partition,))
-        elif partition.dirty_since is None:
-            partition.dirty_since = self._loop.time()
+    def wrote(self, *partitions: Partition) -> None:
+        """Takes note of new bytes: `fsync` streams are flushed at once, others in the background."""
+        flushed: list[Partition] = []
+        for partition in partitions:
+            if partition.removed:
+                continue
+            self.unsaved[partition] = None
+            if partition.fsync:
+                flushed.append(partition)
+            elif partition.dirty_since is None:
+                partition.dirty_since = self._loop.time()
+        self._flush(flushed)
 
     def request(self, partition: Partition) -> None:
         """Has the partition flushed in the next round."""
@@ -326,14 +336,32 @@ class FlushRounds:
         self._running = True
         self._begun += 1
         began = perf_counter()
+        beside = self._beside(partitions) if self._store.volume is not None else None
+        whole = beside is not None
+        if beside:
+            # They get to the disk with the others, so they need not be flushed once more.
+            partitions += beside
         logs = [partition.log for partition in partitions]
         # What is written from here on is not in this round, so its clock starts again.
         for partition in partitions:
             partition.dirty_since = None
-        future = self._loop.run_in_executor(self._lead, self._store.sync, logs, self._threads)
-        future.add_done_callback(lambda done: self._ended(partitions, began, done))
+        future = self._loop.run_in_executor(
+            self._lead, lambda: self._store.sync(logs, self._threads, whole=whole)
+        )
+        future.add_done_callback(lambda done: self._ended(partitions, began, whole, done))
 
-    def _ended(self, partitions: list[Partition], began: float, done: asyncio.Future[None]) -> None:
+    def _beside(self, partitions: list[Partition]) -> list[Partition] | None:
+        """Others with unflushed bytes, if the file system is to be flushed as a whole; None: it is not."""
+        if len(partitions) < VOLUME_FLUSH_LOGS_MIN:
+            return None
+        asked = dict.fromkeys(partitions)
+        beside = [one for one in self.unsaved if one.dirty_since is not None and one not in asked]
+        unflushed = sum(one.log.unsynced_bytes for one in beside)
+        return beside if unflushed <= self._syncfs_dirty_bytes_max else None
+
+    def _ended(
+        self, partitions: list[Partition], began: float, whole: bool, done: asyncio.Future[None]
+    ) -> None:
         self._running = False
         error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
         if error is not None:
@@ -342,6 +370,7 @@ class FlushRounds:
             self._release(StorageFailure(f"a flush failed ({error})"))
             return
         self.rounds += 1
+        self.whole_rounds += whole
         self._observe(perf_counter() - began)
         ended = self._begun
         if self._dirty:

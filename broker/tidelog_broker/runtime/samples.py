@@ -27,6 +27,7 @@ def broker_samples(
     yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
     yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
     yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
+    yield "tidelog_syncfs_rounds", "Of them, by one syncfs.", (), flushes.whole_rounds
     yield "tidelog_flush_waiting", "Partitions that wait for a flush round.", (), flushes.waiting
     yield "tidelog_tail_cache_bytes", "Recent batches in memory.", (), store.cache.bytes
     yield "tidelog_open_files", "Log files kept open.", (), len(store.files)

@@ -12,6 +12,7 @@ Paths are absolute strings. Every operation may raise OSError.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import threading
@@ -24,6 +25,9 @@ import pyarrow as pa
 from tidelog_broker.storage.index import LoadedIndexes
 
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
+
+_libc = ctypes.CDLL(None, use_errno=True)
+"""For syncfs, which `os` does not have. A call lets other threads go on, as those of `os` do."""
 
 VECTOR_MAX = 1024
 """Buffers in one vectored write (IOV_MAX on Linux)."""
@@ -47,6 +51,18 @@ class File(Protocol):
 
     def drop_cache(self, position: int, length: int) -> None:
         """Asks that the next read of this range comes from the disk."""
+
+    def close(self) -> None: ...
+
+
+class Volume(Protocol):
+    """The file system below a path, held open so that no error of it is missed."""
+
+    def syncfs(self) -> None:
+        """Makes all files and names durable that were written before the call. Never retried after a failure.
+
+        An error of writing anything back since the volume was opened is raised, once.
+        """
 
     def close(self) -> None: ...
 
@@ -76,6 +92,9 @@ class Files(Protocol):
 
     def sync_dir(self, path: str) -> None:
         """Makes the entries of a folder durable."""
+
+    def open_volume(self, path: str) -> Volume:
+        """The file system that `path` is on. What fails before this call, its `syncfs` does not tell."""
 
     def free_bytes(self, path: str) -> int:
         """What an unprivileged writer may still write on the volume of `path`."""
@@ -131,6 +150,24 @@ class OsFile:
         os.close(self._fd)
 
 
+class OsVolume:
+    """A file system of the operating system, by a descriptor of a folder on it."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    def syncfs(self) -> None:
+        if _libc.syncfs(self._fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), self._path)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class OsFiles:
     """The operating system's file system."""
 
@@ -165,6 +202,9 @@ class OsFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def open_volume(self, path: str) -> Volume:
+        return OsVolume(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
 
     def free_bytes(self, path: str) -> int:
         stats = os.statvfs(path)

@@ -8,8 +8,9 @@ other side), `log` (where the log begins and ends).
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.errors import StorageFailure
@@ -400,16 +401,27 @@ class WritableLog(ReadableLog):
         Raises OSError; after that nothing about the unsynced part is known, and the
         broker must stop (DESIGN 4.3): every later call raises `StorageFailure`.
         """
+        with self.flushing() as unsynced:
+            unsynced.sync()
+        return self.recovery_point
+
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[Unsynced]:
+        """What was appended before the `with` block is durable once it ends: the block makes it so.
+
+        With whatever it likes: `sync` flushes file by file, `LogStore.sync` many logs at once. An
+        OSError in the block is a failed flush, see `sync`.
+        """
         with self._syncing:
             self._refuse_failed()
             with self._lock:
-                if self._closed:
-                    return self.recovery_point
-                unsynced = self._take_unsynced()
-                active = self.segments[-1]
-                point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+                # A closed log has let go of what was unsynced, and its recovery point stays.
+                unsynced, active = self._take_unsynced(), self.segments[-1]
+                point = self.recovery_point
+                if not self._closed:
+                    point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
             try:
-                unsynced.sync()
+                yield unsynced
             except OSError as error:
                 self._failed = error
                 raise
@@ -419,7 +431,6 @@ class WritableLog(ReadableLog):
             self.recovery_point = point
             if unsynced.snapshot_offset is not None:
                 self._snapshots.synced(unsynced.snapshot_offset)
-            return point
 
     def _take_unsynced(self) -> Unsynced:
         taken, self._unsynced = self._unsynced, Unsynced(self._files, self.folder)

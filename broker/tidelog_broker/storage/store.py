@@ -1,7 +1,8 @@
 """The logs of one data directory: created, opened after any kind of stop, saved, deleted.
 
 Neighbours: `data_directory` (identity and lock of the directory), `recovery` (one log
-after a crash), `checkpoint` (what a start may believe), `log` (one log). Blocking.
+after a crash), `checkpoint` (what a start may believe), `log` (one log), `volume_flush`
+(when one flush of the file system stands for those of many files). Blocking.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
-from tidelog_broker.storage.files import Files, OpenFiles
+from tidelog_broker.storage.files import Files, OpenFiles, Volume
 from tidelog_broker.storage.folder import IdentityLost, Stray
 from tidelog_broker.storage.identity import write_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, open_clean, recover
 from tidelog_broker.storage.segment import SEGMENT_SUFFIX, Segment
 from tidelog_broker.storage.tail_cache import TailCache
+from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 
 log = structlog.get_logger(__name__)
 
@@ -70,8 +72,12 @@ class LogStore:
         *,
         open_files_max: int = 512,
         tail_cache_bytes_max: int = 64 << 20,
+        volume: Volume | None = None,
     ) -> None:
+        """`volume`: where the logs are, opened before anything was written to them, if one flush of
+        it may stand for those of many files; None: each file is flushed by itself."""
         self.root = root
+        self.volume = volume
         self.files = OpenFiles(files, open_files_max)
         self.cache = TailCache(tail_cache_bytes_max)
         self._streams = f"{root}/streams"
@@ -326,15 +332,24 @@ class LogStore:
 
     # --- saving
 
-    def sync(self, logs: Iterable[PartitionLog], threads: Executor | None = None) -> None:
+    def sync(
+        self, logs: Iterable[PartitionLog], threads: Executor | None = None, *, whole: bool = False
+    ) -> None:
         """Makes logs durable, several files at a time if `threads` are given.
 
-        Raises `StorageFailure` after any failed fsync: nothing may be acknowledged any
-        more, and the broker must stop (DESIGN 4.3).
+        `whole`: by one flush of the volume, which must be there. Raises `StorageFailure`
+        after any failed flush: nothing may be acknowledged any more, and the broker must
+        stop (DESIGN 4.3).
         """
-        logs = list(logs)
+        logs = list(dict.fromkeys(logs))
         try:
-            if threads is None or len(logs) == 1:
+            if whole:
+                assert self.volume is not None, "see volume_flush"
+                with contextlib.ExitStack() as flushing:
+                    for one in logs:
+                        flushing.enter_context(one.flushing())
+                    self.volume.syncfs()
+            elif threads is None or len(logs) == 1:
                 for one in logs:
                     one.sync()
             else:
@@ -377,7 +392,9 @@ class LogStore:
     def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:
         """Flushes everything and leaves the clean-stop mark, so that the next start reads no log."""
         entries = list(logs)
-        self.sync(one for one, _ in entries)
+        # It is all to be flushed, whatever waits beside.
+        whole = self.volume is not None and len(entries) >= VOLUME_FLUSH_LOGS_MIN
+        self.sync((one for one, _ in entries), whole=whole)
         for one, _ in entries:
             one.save_guard()
             one.active.save_index()
