@@ -111,6 +111,13 @@ def _physical() -> list[Case]:
     block = physical.BLOCK_BYTES
     return [
         Case("phys.fdatasync.4k", LATENCY, False, physical.alone(physical.fdatasync)),
+        *(
+            Case(
+                f"phys.many_files.{how}", LATENCY, False,
+                physical.alone(partial(physical.many_files, how=how), files=physical.MANY_FILES),
+            )
+            for how in ("turn", "threads", "syncfs")
+        ),
         Case(
             "phys.seqwrite.fsync", "MB/s", True,
             physical.alone(partial(physical.sequential, fsync=True), block_bytes=block),

@@ -11,10 +11,13 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
+from typing import Literal
 
 from bench.latency import summary_ms
 from bench.model import OURS, Contender, Sample
@@ -22,12 +25,19 @@ from bench.ours.client import arrow_batches, records_per_batch
 from bench.processes import ROOT, python
 from bench.stage import Stage
 from tidelog.records import encode_batch, to_columns
+from tidelog_broker.storage.files import OsFiles
 
 BLOCK_BYTES = 1 << 20
 SMALL_BYTES = 4096
 FILE_BYTES_MAX = 1 << 30
 SECONDS_BESIDE_PEERS_MAX = 1.0
 """How long a measurement takes as a contender: the machine needs no longer to be known."""
+
+MANY_FILES = 512
+MANY_FILES_BYTES = 800
+"""Written to each before a flush: about a batch of one record."""
+FLUSH_THREADS = 4
+"""As many as a broker has."""
 
 LOOPBACK_BYTES = 1_500_000_000
 
@@ -67,6 +77,37 @@ def sequential(folder: Path, seconds: float, *, fsync: bool) -> Sample:
         took = perf_counter() - began
     path.unlink()
     return Sample(written / took / 1e6)
+
+
+def many_files(folder: Path, seconds: float, *, how: Literal["turn", "threads", "syncfs"]) -> Sample:
+    """Milliseconds to make a small write to each of many files durable.
+
+    One syncfs takes along what others have unflushed on that file system; a quiet one shows its worth.
+    """
+    block = os.urandom(MANY_FILES_BYTES)
+    volume = OsFiles().open_volume(str(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="phys-", dir=folder) as root,
+        ThreadPoolExecutor(FLUSH_THREADS) as pool,
+    ):
+        files = [os.open(f"{root}/{number}", os.O_RDWR | os.O_CREAT) for number in range(MANY_FILES)]
+        took: list[int] = []
+        until = perf_counter() + seconds
+        while perf_counter() < until or not took:
+            for file in files:
+                os.write(file, block)
+            began = perf_counter_ns()
+            if how == "syncfs":
+                volume.syncfs()
+            else:
+                for _ in (pool.map if how == "threads" else map)(os.fdatasync, files):
+                    pass
+            took.append(perf_counter_ns() - began)
+        for file in files:
+            os.close(file)
+    volume.close()
+    found = summary_ms(took)
+    return Sample(found["p50_ms"], found)
 
 
 def loopback() -> Sample:
