@@ -22,6 +22,7 @@ from simulator.requests import (
     Response,
 )
 from simulator.world import MS
+from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.reports import Evidence
@@ -115,7 +116,10 @@ class Asking:
             if not isinstance(response, Done):
                 self.register()
 
-        self.ask(Heartbeat(broker.id, broker.incarnation, broker.stopping), answered, once=True)
+        damaged = tuple(
+            ReplicaName(*replica.key) for replica in broker.replicas.values() if replica.log.damaged
+        )
+        self.ask(Heartbeat(broker.id, broker.incarnation, broker.stopping, damaged), answered, once=True)
 
     def propose_isr(self, proposal: IsrProposal) -> None:
         """Whatever the answer, the image decides (R4)."""

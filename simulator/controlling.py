@@ -30,6 +30,7 @@ from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, encode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
+from tidelog_broker.core.metadata.reluctance import Reluctance, sound_heir
 from tidelog_broker.core.metadata.reports import FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep, stop
 from tidelog_broker.core.raft.errors import Busy, NotLeader
@@ -58,7 +59,8 @@ class Controller:
         self.tip = tip
         """The image after every entry of the log."""
         self.sessions = sessions
-        self.upkeep = Upkeep(sessions, FailureReports())
+        self.reluctance = Reluctance()
+        self.upkeep = Upkeep(sessions, FailureReports(), self.reluctance)
 
 
 class Controlling:
@@ -121,6 +123,8 @@ class Controlling:
         if controller is None or not self.controls:
             return
         now_ms = self._world.now // MS
+        if controller.reluctance.moves(controller.tip):
+            self._checks.mark("2c a damaged leader hands over")
         for _ in range(COMMANDS_AT_ONCE_MAX):
             command = controller.upkeep.next_command(controller.tip, now_ms)
             if command is None or not self._propose(controller, command):
@@ -241,11 +245,12 @@ class Controlling:
                 known = tip.brokers.get(asked.broker_id)
                 if known is not None and known.directory_id != asked.directory_id:
                     self._checks.mark("R6 another directory")
-                return registration.register(tip, asked, sessions, now_ms)
-            case Heartbeat(broker, incarnation, stopping):
+                return registration.register(tip, asked, sessions, now_ms, controller.reluctance.of)
+            case Heartbeat(broker, incarnation, stopping, damaged):
                 if not sessions.heard(tip, broker, incarnation, now_ms):
                     return Denied("another run is registered")
-                return stop(tip, broker, incarnation) if stopping else None
+                controller.reluctance.heard(broker, incarnation, damaged)
+                return stop(tip, broker, incarnation, controller.reluctance.of) if stopping else None
             case Report():
                 controller.upkeep.reports.report(
                     tip,
@@ -263,7 +268,9 @@ class Controlling:
             case LoseReplica(broker, incarnation, name, spare):
                 if spare and not _has_others(tip, broker, name):
                     return NotNow("nobody else is in sync")
-                return registration.lose(tip, broker, incarnation, (name,))
+                if spare and _hands_over_first(controller, broker, name):
+                    return NotNow("another leads it first")
+                return registration.lose(tip, broker, incarnation, (name,), controller.reluctance.of)
             case _:
                 assert_never(request)
 
@@ -280,6 +287,16 @@ class Controlling:
             # The refusal itself is an entry; the proposer hears of it when that is committed.
             self._propose(controller, command)
         return Denied(result.reason)
+
+
+def _hands_over_first(controller: Controller, broker: int, name: ReplicaName) -> bool:
+    """It leads, and somebody without damage can, and will once its next heartbeat has come (R6)."""
+    key = (name.stream_id, name.partition)
+    partition = controller.tip.partition(*key)
+    if partition is None or partition.leader != broker:
+        return False
+    unwilling = controller.reluctance.of(controller.tip, key)
+    return sound_heir(controller.tip, partition, unwilling) is not None
 
 
 def _has_others(image: ClusterImage, broker: int, name: ReplicaName) -> bool:

@@ -18,6 +18,7 @@ class Heartbeat(NamedTuple):
     broker: int
     incarnation: bytes
     stopping: bool
+    damaged: tuple[ReplicaName, ...]
 
 
 class Report(NamedTuple):

@@ -199,6 +199,11 @@ class Settings(BaseSettings):
         default=16 * MIB, ge=0, description="Set aside so that metadata can be written on a full disk. Bytes."
     )
 
+    clock_skew_max_ms: int = Field(
+        default=500,
+        ge=10,
+        description="A clock further from the controller's is reported, and others lead where they can. ms.",
+    )
     produce_timeout_ms: int = Field(
         default=30_000,
         ge=1,

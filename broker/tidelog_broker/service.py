@@ -154,7 +154,11 @@ class Service:
             self._peers.join(broker, random.Random())
         admin = AdminService(broker, controller)
         controller.serve_calls(admin.serve_call)
-        controller.membership.on_session = self._session
+        membership = controller.membership
+        membership.on_session = self._session
+        membership.damaged = broker.damaged_replicas
+        membership.clock_skew_us_max = settings.clock_skew_max_ms * 1000
+        membership.on_clock = lambda skew_us: broker.metrics.clock_skew.set(skew_us / 1e6)
         door = self._door = GrpcDoor(
             [
                 (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),

@@ -33,7 +33,9 @@ def healed(trio: Trio, number: int) -> bool:
     return "tidelog_healed_ranges_total 1.0" in trio.brokers[number].get("/metrics")
 
 
-async def test_two_of_three_copies_rot_in_the_same_place_and_are_healed_from_the_third(trio: Trio) -> None:
+async def test_two_of_three_copies_rot_in_the_same_place_and_are_healed_from_the_third_which_leads(
+    trio: Trio,
+) -> None:
     async with tidelog.connect(trio.addresses[0]) as client:
         await joined(client)
         await client.create_stream(STREAM, partitions=1)
@@ -55,3 +57,5 @@ async def test_two_of_three_copies_rot_in_the_same_place_and_are_healed_from_the
         await asyncio.sleep(0.1)
     assert [path.read_bytes() for path in paths] == [whole] * 3
     assert len(await read_all(trio.addresses[0])) == 40
+    async with tidelog.connect(trio.addresses[0]) as client:
+        assert (await client.describe_stream(STREAM)).partitions[0].leader == 2

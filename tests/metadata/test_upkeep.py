@@ -7,6 +7,7 @@ from tidelog_broker.core.metadata import upkeep
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
+from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep
 
@@ -23,7 +24,7 @@ class Controlled:
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
         self.now = 0
-        self.upkeep = Upkeep(Sessions(), FailureReports())
+        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance())
 
     def tick(self, ms: int, *heard: int) -> list[Command]:
         """Time goes on; what was done, until nothing is to be done."""

@@ -10,6 +10,7 @@ import pytest
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
 from tidelog.errors import DataCorrupt
+from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.runtime import healer
 
 
@@ -17,6 +18,7 @@ from tidelog_broker.runtime import healer
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(healer, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(healer, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(healer, "HAND_OVER_SECONDS", 0.1)
 
 
 async def filled(cluster: Cluster, *, segment_bytes: int = 1 << 20) -> None:
@@ -126,6 +128,28 @@ async def test_rot_in_the_last_segment_behind_the_recovery_point_is_no_torn_tail
     assert one.cut_bytes == 0
     await until(lambda: metric(cluster, 3, "tidelog_healed_ranges_total") == 1, "it is healed")
     assert not one.damaged
+    await cluster.become_equal()
+
+
+async def test_a_damaged_leader_gives_others_the_time_to_take_over_and_is_healed_as_a_follower(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healer, "HAND_OVER_SECONDS", 60.0)
+    await filled(cluster)
+    leader = cluster[1].partition().log
+    flip(segments(cluster, 1)[0], 1000)
+    cluster[1].broker._store.cache._batches.clear()
+    with pytest.raises(DataCorrupt):
+        leader.read(2, 1, 24)
+
+    assert cluster[1].broker.damaged_replicas() == (ReplicaName(STREAM, 0),)
+    assert cluster[2].broker.damaged_replicas() == ()
+    await until(lambda: bool(cluster[1].broker._healer._leading_since), "the healer has seen it")  # type: ignore[union-attr]
+    assert leader.damaged
+    cluster.controller.change(leader=2)
+
+    await until(lambda: not leader.damaged, "the new leader had it")
+    assert cluster[1].broker.damaged_replicas() == ()
     await cluster.become_equal()
 
 

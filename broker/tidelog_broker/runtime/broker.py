@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ STOP_COMMIT_SECONDS_MAX = 10.0
 """How long a stop waits for appends that are in flight."""
 
 STOP_LOOK_SECONDS = 0.01
+
+DAMAGED_TOLD_MAX = 256
+"""Damaged replicas that one heartbeat names; the others are named once these are healed."""
 
 HAND_OVER_SECONDS_MAX = 2.0
 """How long a handover waits for followers."""
@@ -237,6 +241,11 @@ class Broker:
     def lost_replicas(self) -> tuple[ReplicaName, ...]:
         """For the registration, after `open_logs`: see `ImageFollower.lost_replicas`."""
         return self._follower.lost_replicas()
+
+    def damaged_replicas(self) -> tuple[ReplicaName, ...]:
+        """With a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
+        damaged = (ReplicaName(*key) for key, one in self.partitions.items() if one.log.damaged)
+        return tuple(itertools.islice(damaged, DAMAGED_TOLD_MAX))
 
     def start(self) -> None:
         """Begins to lead what the image says, in the epochs that the image says (R10)."""

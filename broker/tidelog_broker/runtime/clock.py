@@ -11,3 +11,13 @@ Clock = Callable[[], int]
 
 def system_clock() -> int:
     return time.time_ns() // 1000
+
+
+def skew_us(sent: int, theirs: int, came: int) -> int:
+    """How far another clock is certainly ahead of ours (µs; below 0: behind).
+
+    `theirs` was read between our `sent` and `came`; whatever lies between the two is no skew.
+    """
+    if theirs < sent:
+        return theirs - sent
+    return max(0, theirs - came)

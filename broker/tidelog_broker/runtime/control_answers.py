@@ -16,6 +16,7 @@ from tidelog_broker.core.metadata import decide, isr_changes, registration
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.upkeep import stop
+from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
@@ -77,7 +78,9 @@ class Answers:
                 return await self._change_isr(request)
             case LoseReplicas(broker, incarnation, partitions):
                 return await self._changed(
-                    lambda image: registration.lose(image, broker, incarnation, partitions)
+                    lambda image: registration.lose(
+                        image, broker, incarnation, partitions, duties.reluctance.of
+                    )
                 )
             case AllocateBlock(broker, count):
                 done = await self._controller.change(
@@ -100,7 +103,9 @@ class Answers:
 
     async def _register(self, duties: Duties, request: Register) -> Done:
         asked, now_ms = request.registration(), self._controller.now_ms
-        done = await self._changed(lambda image: registration.register(image, asked, duties.sessions, now_ms))
+        done = await self._changed(
+            lambda image: registration.register(image, asked, duties.sessions, now_ms, duties.reluctance.of)
+        )
         duties.sessions.heard(duties.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
         return done
 
@@ -113,9 +118,10 @@ class Answers:
             return Done(self._controller.image.version)
         if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
+        duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off)
         if beat.stopping:
-            return await self._changed(lambda image: stop(image, broker, run))
-        return Done(self._controller.image.version)
+            return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
+        return Done(self._controller.image.version, system_clock())
 
     async def _change_isr(self, request: ChangeIsr) -> Done:
         results: tuple[isr_changes.Result, ...] = ()

@@ -2,7 +2,8 @@
 
 `Duties` begin when a leader knows what is committed and end with its leadership. They keep
 the image after every entry of the log, on which decisions are made, and the memory that
-is the controller's alone: sessions and reports (M3). The decisions are `core.metadata`'s.
+is the controller's alone: sessions, reports, and who had rather not lead (M3). The decisions
+are `core.metadata`'s.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
+from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep
 from tidelog_broker.core.raft.errors import Busy, NotLeader
@@ -51,7 +53,8 @@ class Duties:
         self.images: dict[int, ClusterImage] = {}
         """The tip after each entry that these duties proposed and that is not applied yet."""
         self.sessions = Sessions()
-        self._upkeep = Upkeep(self.sessions, FailureReports())
+        self.reluctance = Reluctance()
+        self._upkeep = Upkeep(self.sessions, FailureReports(), self.reluctance)
         self._catch_up()
 
     def __repr__(self) -> str:

@@ -2,7 +2,8 @@
 
 What it asks for, the controller decides, wherever that is. Its session is good while heartbeats
 are answered, by its own clock: a broker that cannot know that it is believed to be alive
-must not speak as a leader where that matters (N5).
+must not speak as a leader where that matters (N5). With a heartbeat it says what speaks against its
+leading (R6): damage, and a clock that is off.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Final
 import structlog
 
 from tidelog.errors import IndefiniteError, InvalidRequest, TidelogError, Unavailable
+from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError, NotController
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
-from tidelog_broker.runtime.control_wire import Answer, Heartbeat, Register, Report, Request
+from tidelog_broker.runtime.clock import Clock, skew_us, system_clock
+from tidelog_broker.runtime.control_wire import Answer, Done, Heartbeat, Register, Report, Request
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +60,13 @@ class Membership:
         self._session_end: asyncio.TimerHandle | None = None
         self.on_session: Callable[[bool], None] = lambda good: None
         """Told when the session begins to be good, and when it is good no more."""
+        self.damaged: Callable[[], tuple[ReplicaName, ...]] = tuple
+        """Which replicas here have a damaged range (2c)."""
+        self.clock: Clock = system_clock
+        self.clock_skew_us_max = 500_000
+        self.on_clock: Callable[[int], None] = lambda skew_us: None
+        """Told how far the controller's clock is ahead of this broker's, for certain; µs."""
+        self._clock_off = False
         self._task: asyncio.Task[None] | None = None
         self._accused: dict[tuple[int, Lane], tuple[bytes, Evidence]] = {}
         """By broker and connection: the run, and what stands against it."""
@@ -132,10 +142,16 @@ class Membership:
             self._end("it was unregistered; format it anew to use it again")
             return
         beat = Heartbeat(
-            registration.broker_id, self.incarnation, self.stopping, deaf=not self.session_good()
+            registration.broker_id,
+            self.incarnation,
+            self.stopping,
+            deaf=not self.session_good(),
+            damaged=self.damaged(),
+            clock_off=self._clock_off,
         )
+        sent_us = self.clock()
         try:
-            await self._ask(beat if registered else Register.of(registration), SESSION_SECONDS / 2)
+            answer = await self._ask(beat if registered else Register.of(registration), SESSION_SECONDS / 2)
         except InvalidRequest as error:
             if self._seen:
                 # Who is no member any more is not sent the entry that says so.
@@ -147,6 +163,8 @@ class Membership:
             # Else the image shows sooner or later whose word counts.
             return
         self._heard(now)
+        if isinstance(answer, Done) and answer.clock_us:
+            self._compare(skew_us(sent_us, answer.clock_us, self.clock()))
         for accused in list(self._accused):
             self._report(*accused)
 
@@ -156,6 +174,19 @@ class Membership:
         if self._session_end is None:
             self._session_end = self._loop.call_at(self._good_until, self._look_at_session)
         self._tell_session()
+
+    def _compare(self, ahead_us: int) -> None:
+        """The controller's clock is so far ahead of this broker's (F7)."""
+        off = abs(ahead_us) > self.clock_skew_us_max
+        if off != self._clock_off:
+            self._clock_off = off
+            if off:
+                log.warning(
+                    "the clock is off; others lead where they can", controllers_clock_ahead_s=ahead_us / 1e6
+                )
+            else:
+                log.info("the clock agrees with the controller's again")
+        self.on_clock(ahead_us)
 
     def _look_at_session(self) -> None:
         self._session_end = None

@@ -58,6 +58,10 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     """It wants its leaderships to go to others."""
     deaf: bool = False
     """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
+    damaged: tuple[ReplicaName, ...] = ()
+    """Its replicas with a damaged range (2c), or the first so many of them."""
+    clock_off: bool = False
+    """Its clock is further from the controller's than it may be (F7)."""
 
 
 class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
@@ -112,6 +116,8 @@ Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplicas | 
 class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
     version: int = 0
     """Of the image that shows it, or a later one."""
+    clock_us: int = 0
+    """The controller's clock, µs since the epoch, in answers to heartbeats; 0: not said."""
 
 
 class Block(_Said, frozen=True, omit_defaults=True, tag="block"):

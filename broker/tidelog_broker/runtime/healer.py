@@ -1,8 +1,9 @@
 """Heals damaged ranges of this broker's logs with what others have, and gives them what they lack (2c).
 
-A follower asks its leader, a damaged leader a member of the ISR, over the connection that there is
-between the two anyway. Few partitions are healed at a time and each asks one question at a time, so
-that healing costs the others little. What is not answered is asked again, of the next one.
+A follower asks its leader, a damaged leader that nobody takes over from a member of the ISR, over the
+connection that there is between the two anyway. Few partitions are healed at a time and each asks one
+question at a time, so that healing costs the others little. What is not answered is asked again, of the
+next one.
 
 Neighbours: `core.replication.healing` has the rules, `storage.healing` puts batches in their place,
 `scrubber` and readers find what is damaged, `replica_links` carries questions and answers.
@@ -18,7 +19,9 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from tidelog.errors import TidelogError
+from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.healing import RANGE_BYTES_MAX, gives, who_has_it
+from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.partition import Partition
@@ -40,6 +43,9 @@ ANSWERS_MAX: Final = 2
 
 ANSWER_SECONDS_MAX: Final = 5.0
 """Without an answer for so long the question is lost."""
+
+HAND_OVER_SECONDS: Final = 3.0
+"""A damaged leader is given so long to be replaced by somebody who has everything; then it asks others."""
 
 RETRY_SECONDS: Final = 3.0
 """After everybody was asked in vain."""
@@ -94,6 +100,8 @@ class Healer:
         """Of damaged partitions that could not be healed; event loop's clock."""
         self._attempts: dict[Key, int] = {}
         """In vain; who is asked goes by it."""
+        self._leading_since: dict[Key, float] = {}
+        """When damaged partitions were first seen to be led here; event loop's clock."""
         self._answers = 0
         """That are being read."""
 
@@ -125,6 +133,8 @@ class Healer:
         for key in [key for key in self._not_before if not self._is_damaged(key)]:
             del self._not_before[key]
             self._attempts.pop(key, None)
+        for key in [key for key in self._leading_since if not self._is_damaged(key)]:
+            del self._leading_since[key]
         for key, partition in self._partitions.items():
             if len(self._questions) + len(self._mending) >= HEALING_MAX:
                 return
@@ -137,7 +147,7 @@ class Healer:
 
     def _ask(self, key: Key, partition: Partition, now: float) -> None:
         role = partition.role
-        if role is None or now < self._not_before.get(key, 0.0):
+        if role is None or now < self._not_before.get(key, 0.0) or self._may_hand_over(key, role, now):
             return
         brokers = who_has_it(role)
         # What retention has passed goes with its file.
@@ -149,6 +159,13 @@ class Healer:
         self._questions[key] = question
         if not self._wires.send_range(partition, broker, RangeWanted(role.leader_epoch, *damage)):
             self._in_vain(question)
+
+    def _may_hand_over(self, key: Key, role: LeaderPartition | FollowerPartition, now: float) -> bool:
+        """It leads, and the controller may not have heard of the damage yet (R6)."""
+        if isinstance(role, FollowerPartition):
+            self._leading_since.pop(key, None)
+            return False
+        return now - self._leading_since.setdefault(key, now) < HAND_OVER_SECONDS
 
     def _in_vain(self, question: _Question) -> None:
         key = question.partition.key

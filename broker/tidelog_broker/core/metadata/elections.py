@@ -3,15 +3,17 @@
 Decisions: each looks at an image and says which changes belong into the next entry. What
 an election does to ISR and eligible is `eligibility`'s.
 
-In order of preference: members of the ISR before eligible ones, brokers that are neither
-stopping nor cordoned before those that are, then the order of the replicas, the preferred
-leader first. An eligible member comes last because taking it truncates what the members
-of the ISR have beyond it.
+In order of preference: members of the ISR before eligible ones, those that are willing before those
+that had rather not (`reluctance`), brokers that are neither stopping nor cordoned before those that
+are, then the order of the replicas, the preferred leader first. An eligible member comes last because
+taking it truncates what the members of the ISR have beyond it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound
 from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
@@ -24,15 +26,34 @@ hold, and ten times the 5,000 leaders that one broker of a large cluster loses a
 PartitionKey = tuple[bytes, int]
 """Stream id and partition."""
 
+Unwillingness: TypeAlias = Mapping[int, int]
+"""Broker → how unwilling it is to lead; who is not in it is willing."""
 
-def candidates(image: ClusterImage, partition: PartitionImage, *, without: Collection[int] = ()) -> list[int]:
+AskWho: TypeAlias = Callable[[ClusterImage, PartitionKey], Unwillingness]
+"""Who had rather not lead a partition."""
+
+_ALL_WILLING: Final[Unwillingness] = MappingProxyType({})
+
+
+def all_willing(image: ClusterImage, key: PartitionKey) -> Unwillingness:
+    return _ALL_WILLING
+
+
+def candidates(
+    image: ClusterImage,
+    partition: PartitionImage,
+    *,
+    without: Collection[int] = (),
+    unwilling: Unwillingness = _ALL_WILLING,
+) -> list[int]:
     """Who may be elected without losing anything and is there, the best first."""
     ranked = []
     for clean, members in ((0, partition.isr), (1, partition.eligible)):
         for member in members:
             broker = image.brokers.get(member)
             if broker is not None and not broker.fenced and member not in without:
-                ranked.append((clean, not broker.welcome, _place_of(partition, member), member))
+                rank = (clean, unwilling.get(member, 0), not broker.welcome, _place_of(partition, member))
+                ranked.append((*rank, member))
     ranked.sort()
     return [member for *_, member in ranked]
 
@@ -41,13 +62,14 @@ def elect(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
+    unwilling: AskWho = all_willing,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
     """A leader for each partition that has none and can get one; None: of all there are."""
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, partitions):
         if partition.leader is None:
-            change = _election(image, stream, number, partition)
+            change = _election(image, stream, number, partition, unwilling(image, (stream.id, number)))
             if change is not None:
                 changes.append(change)
                 if len(changes) >= changes_max:
@@ -100,7 +122,7 @@ def preferred(
 
 
 def hand_over(
-    image: ClusterImage, broker: int, changes_max: int = CHANGES_MAX
+    image: ClusterImage, broker: int, *, unwilling: AskWho = all_willing, changes_max: int = CHANGES_MAX
 ) -> tuple[PartitionChange, ...]:
     """Every leadership of `broker` to another member of the ISR that is not stopping; the ISR stays.
 
@@ -109,7 +131,7 @@ def hand_over(
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, None):
         if partition.leader == broker:
-            heir = successor(image, partition)
+            heir = successor(image, partition, unwilling=unwilling(image, (stream.id, number)))
             if heir is not None:
                 changes.append(PartitionChange(stream.id, number, leader=heir))
                 if len(changes) >= changes_max:
@@ -117,11 +139,12 @@ def hand_over(
     return tuple(changes)
 
 
-def successor(image: ClusterImage, partition: PartitionImage) -> int | None:
+def successor(
+    image: ClusterImage, partition: PartitionImage, *, unwilling: Unwillingness = _ALL_WILLING
+) -> int | None:
     """Who takes over from a leader that is there and steps back; None: nobody better is in sync."""
-    for member in candidates(
-        image, partition, without=(partition.leader,) if partition.leader is not None else ()
-    ):
+    without = (partition.leader,) if partition.leader is not None else ()
+    for member in candidates(image, partition, without=without, unwilling=unwilling):
         if member in partition.isr and not image.brokers[member].stopping:
             return member
     return None
@@ -142,9 +165,13 @@ def existing_partition(
 
 
 def _election(
-    image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage
+    image: ClusterImage,
+    stream: StreamImage,
+    number: int,
+    partition: PartitionImage,
+    unwilling: Unwillingness,
 ) -> PartitionChange | None:
-    clean = candidates(image, partition)
+    clean = candidates(image, partition, unwilling=unwilling)
     if clean:
         return PartitionChange(stream.id, number, leader=clean[0])
     if partition.isr or partition.eligible or not partition.last_known:

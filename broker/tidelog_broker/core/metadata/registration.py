@@ -27,7 +27,7 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
-from tidelog_broker.core.metadata.elections import elect
+from tidelog_broker.core.metadata.elections import AskWho, all_willing, elect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
 
@@ -52,7 +52,11 @@ class Registration(NamedTuple):
 
 
 def register(
-    image: ClusterImage, registration: Registration, sessions: Sessions, now_ms: int
+    image: ClusterImage,
+    registration: Registration,
+    sessions: Sessions,
+    now_ms: int,
+    unwilling: AskWho = all_willing,
 ) -> RegisterBroker | None:
     """The entry; None: this run stands in the image with the same facts, and is not fenced.
 
@@ -83,7 +87,7 @@ def register(
         )
         if same:
             return None
-    return replace(command, changes=elect(apply(image, command, image.version + 1)))
+    return replace(command, changes=elect(apply(image, command, image.version + 1), unwilling=unwilling))
 
 
 def unregister(image: ClusterImage, broker: int, sessions: Sessions, now_ms: int) -> UnregisterBroker:
@@ -107,7 +111,11 @@ def unregister(image: ClusterImage, broker: int, sessions: Sessions, now_ms: int
 
 
 def lose(
-    image: ClusterImage, broker: int, incarnation: bytes, partitions: tuple[ReplicaName, ...]
+    image: ClusterImage,
+    broker: int,
+    incarnation: bytes,
+    partitions: tuple[ReplicaName, ...],
+    unwilling: AskWho = all_willing,
 ) -> ReplicasLost:
     """A run of a broker had to set logs aside. Raises `VersionConflict` if that run is over."""
     known = image.brokers.get(broker)
@@ -115,7 +123,8 @@ def lose(
         raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
     command = ReplicasLost(broker, incarnation, partitions)
     concerned = [(one.stream_id, one.partition) for one in partitions]
-    return replace(command, changes=elect(apply(image, command, image.version + 1), concerned))
+    after = apply(image, command, image.version + 1)
+    return replace(command, changes=elect(after, concerned, unwilling=unwilling))
 
 
 def _check_cluster(image: ClusterImage, registration: Registration) -> None:

@@ -2,8 +2,8 @@
 
 At every tick, and whenever the image has changed, the driver of the controller asks for the
 next command, proposes it, and asks again on the image after it, until there is none.
-Neighbours: `liveness` and `reports` know who is gone, `elections` and `reassignment` what
-to do about it.
+Neighbours: `liveness` and `reports` know who is gone and `reluctance` who had rather not lead,
+`elections` and `reassignment` what to do about it.
 """
 
 from __future__ import annotations
@@ -12,64 +12,81 @@ from msgspec.structs import replace
 
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
-from tidelog_broker.core.metadata.elections import CHANGES_MAX, elect, hand_over, successor
+from tidelog_broker.core.metadata.elections import (
+    CHANGES_MAX,
+    AskWho,
+    all_willing,
+    elect,
+    hand_over,
+    successor,
+)
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.persistent import PersistentMap
 from tidelog_broker.core.metadata.reassignment import finished
+from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import FailureReports
 
 
 class Upkeep:
     """One controller's upkeep; another controller begins with a new one (M3)."""
 
-    def __init__(self, sessions: Sessions, reports: FailureReports) -> None:
+    def __init__(self, sessions: Sessions, reports: FailureReports, reluctance: Reluctance) -> None:
         self.sessions = sessions
         self.reports = reports
+        self.reluctance = reluctance
         self._settled: tuple[dict[int, BrokerImage], PersistentMap[bytes, StreamImage]] | None = None
         """Brokers and streams of an image that needed nothing: while they are the same objects,
         nobody has to look at every partition again."""
 
     def __repr__(self) -> str:
-        return f"<Upkeep {self.sessions!r} {self.reports!r}>"
+        return f"<Upkeep {self.sessions!r} {self.reports!r} {self.reluctance!r}>"
 
     def next_command(self, image: ClusterImage, now_ms: int) -> Command | None:
         """None: nothing is to be done. The command is taken as proposed: whoever drops it loses
         no more than a back-off (`FailureReports.elected`)."""
         self.sessions.look(image, now_ms)
+        unwilling = self.reluctance.of
         for broker in self.sessions.expired(image, now_ms):
-            return fence(image, broker)
-        by_report = elections_by_report(image, self.reports, self.sessions, now_ms)
+            return fence(image, broker, unwilling)
+        by_report = elections_by_report(image, self.reports, self.sessions, now_ms, unwilling)
         if by_report:
             self.reports.elected([(change.stream_id, change.partition) for change in by_report], now_ms)
             return ChangePartitions(by_report)
         for broker in self.sessions.returned(image, now_ms):
-            return unfence(image, broker)
+            return unfence(image, broker, unwilling)
+        moves = self.reluctance.moves(image)
+        if moves:
+            return ChangePartitions(moves)
         if self._settled is not None and (
             self._settled[0] is image.brokers and self._settled[1] is image.streams
         ):
             return None
-        changes = elect(image) or _handed_over(image) or _finished(image)
+        changes = elect(image, unwilling=unwilling) or _handed_over(image, unwilling) or _finished(image)
         if changes:
             return ChangePartitions(changes)
         self._settled = (image.brokers, image.streams)
         return None
 
 
-def fence(image: ClusterImage, broker: int) -> ChangeBroker:
+def fence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
     """Out of every ISR and leadership, and others elected, in one entry (R14, M4)."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=True)
-    return replace(command, changes=elect(apply(image, command, image.version + 1)))
+    after = apply(image, command, image.version + 1)
+    return replace(command, changes=elect(after, unwilling=unwilling))
 
 
-def unfence(image: ClusterImage, broker: int) -> ChangeBroker:
+def unfence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
     """It is heard again; what only it can lead has a leader in the same entry."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=False)
-    return replace(command, changes=elect(apply(image, command, image.version + 1)))
+    after = apply(image, command, image.version + 1)
+    return replace(command, changes=elect(after, unwilling=unwilling))
 
 
-def stop(image: ClusterImage, broker: int, incarnation: bytes) -> ChangeBroker | None:
+def stop(
+    image: ClusterImage, broker: int, incarnation: bytes, unwilling: AskWho = all_willing
+) -> ChangeBroker | None:
     """A heartbeat says that the broker wants to stop: its leaderships go to others in sync.
 
     None: it is stopping already, or another run of it is registered. What cannot be handed
@@ -79,18 +96,23 @@ def stop(image: ClusterImage, broker: int, incarnation: bytes) -> ChangeBroker |
     if known is None or known.incarnation != incarnation or known.stopping:
         return None
     command = ChangeBroker(broker, incarnation, stopping=True)
-    return replace(command, changes=hand_over(apply(image, command, image.version + 1), broker))
+    after = apply(image, command, image.version + 1)
+    return replace(command, changes=hand_over(after, broker, unwilling=unwilling))
 
 
 def elections_by_report(
-    image: ClusterImage, reports: FailureReports, sessions: Sessions, now_ms: int
+    image: ClusterImage,
+    reports: FailureReports,
+    sessions: Sessions,
+    now_ms: int,
+    unwilling: AskWho = all_willing,
 ) -> tuple[PartitionChange, ...]:
     """R14: another member of the ISR leads; the reported one leaves the ISR if the minimum remains."""
     changes: list[PartitionChange] = []
     for stream_id, number in reports.due(image, sessions, now_ms)[:CHANGES_MAX]:
         stream = image.streams[stream_id]
         partition = stream.partitions[number]
-        heir = successor(image, partition)
+        heir = successor(image, partition, unwilling=unwilling(image, (stream_id, number)))
         if heir is None:
             continue
         rest = tuple(member for member in partition.isr if member != partition.leader)
@@ -101,13 +123,14 @@ def elections_by_report(
     return tuple(changes)
 
 
-def _handed_over(image: ClusterImage) -> tuple[PartitionChange, ...]:
+def _handed_over(image: ClusterImage, unwilling: AskWho) -> tuple[PartitionChange, ...]:
     for broker in image.brokers.values():
         if broker.stopping and not broker.fenced:
             share = image.shares.get(broker.id)
-            changes = hand_over(image, broker.id) if share is not None and share.leaders else ()
-            if changes:
-                return changes
+            if share is not None and share.leaders:
+                changes = hand_over(image, broker.id, unwilling=unwilling)
+                if changes:
+                    return changes
     return ()
 
 

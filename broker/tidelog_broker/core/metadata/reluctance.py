@@ -1,0 +1,108 @@
+"""R6, 2c, F7: who had rather not lead what, as brokers say of themselves.
+
+A replica with a damaged range can lead, but answers that range with an error; a broker whose clock is off
+can, but dates what it appends wrongly. So others come first, and a damaged leader hands over to somebody
+who has no damage there, and is healed as a follower.
+
+This is the controller's memory, like `liveness`: heartbeats say it anew, another controller begins with
+none, and an election that does not know of it is no less safe. `elections` ranks by it, `upkeep` asks for
+the moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tidelog_broker.core.metadata.commands import PartitionChange, ReplicaName
+from tidelog_broker.core.metadata.elections import CHANGES_MAX, PartitionKey, Unwillingness, successor
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
+
+
+class Unwilling(IntEnum):
+    """Why a broker had rather not lead; the weightier, the greater."""
+
+    CLOCK_OFF = 1
+    DAMAGED = 2
+
+
+class _Told(NamedTuple):
+    incarnation: bytes
+    damaged: tuple[PartitionKey, ...]
+    clock_off: bool
+
+
+_NOBODY: Final[Unwillingness] = MappingProxyType({})
+
+
+class Reluctance:
+    """What each broker said last. At most one word of each broker."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, _Told] = {}
+        """Of brokers that had something to say."""
+        self._damaged: dict[PartitionKey, dict[int, None]] = {}
+        """The same by partition: whose replicas are damaged."""
+
+    def __repr__(self) -> str:
+        off = sorted(broker for broker, told in self._told.items() if told.clock_off)
+        return f"<Reluctance damaged={len(self._damaged)} clocks_off={off}>"
+
+    def heard(
+        self, broker: int, incarnation: bytes, damaged: Iterable[ReplicaName] = (), *, clock_off: bool = False
+    ) -> None:
+        """A heartbeat came that counts: what it says takes the place of what the one before it said."""
+        told = _Told(incarnation, tuple((one.stream_id, one.partition) for one in damaged), clock_off)
+        before = self._told.pop(broker, None)
+        if before is not None and before.damaged != told.damaged:
+            for key in before.damaged:
+                holders = self._damaged.get(key, {})
+                holders.pop(broker, None)
+                if not holders:
+                    self._damaged.pop(key, None)
+        if told.damaged or told.clock_off:
+            self._told[broker] = told
+            for key in told.damaged:
+                self._damaged.setdefault(key, {})[broker] = None
+
+    def of(self, image: ClusterImage, key: PartitionKey) -> Unwillingness:
+        """How unwilling the registered runs of brokers are to lead it; who is not there is willing."""
+        if not self._told:
+            return _NOBODY
+        found: dict[int, int] = {}
+        damaged = self._damaged.get(key, {})
+        for broker, told in self._told.items():
+            known = image.brokers.get(broker)
+            if known is None or known.incarnation != told.incarnation:
+                continue
+            if broker in damaged:
+                found[broker] = Unwilling.DAMAGED
+            elif told.clock_off:
+                found[broker] = Unwilling.CLOCK_OFF
+        return found
+
+    def moves(self, image: ClusterImage) -> tuple[PartitionChange, ...]:
+        """Damaged leaders hand over to members of the ISR that are not."""
+        changes: list[PartitionChange] = []
+        for key, holders in self._damaged.items():
+            partition = image.partition(*key)
+            if partition is None or partition.leader not in holders:
+                continue
+            unwilling = self.of(image, key)
+            if unwilling.get(partition.leader) != Unwilling.DAMAGED:
+                # Said by a run that is over.
+                continue
+            heir = sound_heir(image, partition, unwilling)
+            if heir is not None:
+                changes.append(PartitionChange(*key, leader=heir))
+                if len(changes) >= CHANGES_MAX:
+                    break
+        return tuple(changes)
+
+
+def sound_heir(image: ClusterImage, partition: PartitionImage, unwilling: Unwillingness) -> int | None:
+    """Who takes over from a damaged leader; None: nobody else in sync is there and without damage."""
+    heir = successor(image, partition, unwilling=unwilling)
+    return None if heir is None or unwilling.get(heir) == Unwilling.DAMAGED else heir

@@ -1,0 +1,158 @@
+"""R6, 2c, F7: a replica with damage and a broker whose clock is off lead only where nobody better can."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata.samples import applied, created, identifier, quorum_cluster, registered
+from tidelog_broker.core.metadata import elections
+from tidelog_broker.core.metadata.commands import (
+    ChangeBroker,
+    ChangePartitions,
+    Command,
+    PartitionChange,
+    ReplicaName,
+)
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.liveness import Sessions
+from tidelog_broker.core.metadata.reluctance import Reluctance
+from tidelog_broker.core.metadata.reports import FailureReports
+from tidelog_broker.core.metadata.upkeep import Upkeep, fence, stop
+
+S = identifier(1)
+HERE = ReplicaName(S, 0)
+
+
+def cluster(*commands: Command, replicas: tuple[int, ...] = (0, 1, 2)) -> ClusterImage:
+    return applied(quorum_cluster(4), [created(1, replicas=replicas), *commands])
+
+
+def isr(*members: int, leader: int | None = None) -> ChangePartitions:
+    return ChangePartitions((PartitionChange(S, 0, isr=members, leader=leader),))
+
+
+def told(image: ClusterImage, *, damaged: tuple[int, ...] = (), clocks: tuple[int, ...] = ()) -> Reluctance:
+    reluctance = Reluctance()
+    for broker in image.brokers.values():
+        names = (HERE,) if broker.id in damaged else ()
+        reluctance.heard(broker.id, broker.incarnation, names, clock_off=broker.id in clocks)
+    return reluctance
+
+
+def leader_after(image: ClusterImage, command: Command | None) -> int | None:
+    assert command is not None
+    return applied(image, [command]).streams[S].partitions[0].leader
+
+
+@pytest.mark.parametrize(
+    ("damaged", "clocks", "order"),
+    [
+        ((), (), [0, 1, 2]),
+        ((0,), (), [1, 2, 0]),
+        ((0, 1), (), [2, 0, 1]),
+        ((0, 1, 2), (), [0, 1, 2]),
+        ((), (0,), [1, 2, 0]),
+        ((1,), (0, 2), [0, 2, 1]),
+        ((0,), (0, 1), [2, 1, 0]),
+    ],
+)
+def test_r6_whoever_is_unwilling_comes_after_the_others_and_damage_weighs_more_than_a_clock(
+    damaged: tuple[int, ...], clocks: tuple[int, ...], order: list[int]
+) -> None:
+    image = cluster()
+    unwilling = told(image, damaged=damaged, clocks=clocks).of(image, (S, 0))
+
+    assert elections.candidates(image, image.streams[S].partitions[0], unwilling=unwilling) == order
+
+
+def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a_cordoned_one() -> None:
+    small = cluster(isr(0))
+    cordoned = cluster(ChangeBroker(1, cordoned=True), isr(0, 1))
+    first = small.streams[S].partitions[0]
+
+    assert first.eligible == (1, 2)
+    unwilling = told(small, damaged=(0,)).of(small, (S, 0))
+    assert elections.candidates(small, first, unwilling=unwilling) == [0, 1, 2]
+    unwilling = told(cordoned, damaged=(0,)).of(cordoned, (S, 0))
+    assert elections.candidates(cordoned, cordoned.streams[S].partitions[0], unwilling=unwilling)[:2] == [
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "damaged", "heir"),
+    [
+        ((), (0,), 1),
+        ((), (0, 1), 2),
+        ((), (0, 1, 2), 0),
+        ((), (1, 2), 0),
+        ((isr(0, 2, leader=0),), (0,), 2),
+        ((isr(0, leader=0),), (0,), 0),
+        ((ChangeBroker(1, stopping=True),), (0,), 2),
+        ((ChangeBroker(1, stopping=True), ChangeBroker(2, stopping=True)), (0,), 0),
+        ((ChangeBroker(1, cordoned=True), isr(0, 1, leader=0)), (0,), 1),
+    ],
+)
+def test_2c_a_damaged_leader_hands_over_to_the_best_of_the_isr_that_is_whole_or_leads_on(
+    changes: tuple[Command, ...], damaged: tuple[int, ...], heir: int
+) -> None:
+    image = cluster(*changes)
+
+    moves = told(image, damaged=damaged).moves(image)
+
+    after = applied(image, [ChangePartitions(moves)] if moves else []).streams[S].partitions[0]
+    assert (after.leader, after.isr) == (heir, image.streams[S].partitions[0].isr)
+    assert bool(moves) == (heir != 0)
+
+
+def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
+    image = cluster()
+    upkeep = Upkeep(Sessions(), FailureReports(), told(image, damaged=(0,)))
+
+    command = upkeep.next_command(image, 0)
+    assert leader_after(image, command) == 1
+    assert isinstance(command, ChangePartitions)
+    image = applied(image, [command])
+
+    assert upkeep.next_command(image, 20) is None
+    upkeep.reluctance.heard(0, image.brokers[0].incarnation)
+    assert upkeep.next_command(image, 40) is None
+    assert repr(upkeep.reluctance) == "<Reluctance damaged=0 clocks_off=[]>"
+
+
+def test_f7_a_leader_whose_clock_is_off_leads_on() -> None:
+    image = cluster()
+
+    assert told(image, clocks=(0,)).moves(image) == ()
+
+
+def test_what_a_run_said_that_is_over_does_not_count() -> None:
+    image = cluster()
+    reluctance = told(image, damaged=(0,), clocks=(1,))
+    image = applied(image, [registered(0, 2), registered(1, 2), isr(0, 1, 2, leader=0)])
+
+    assert dict(reluctance.of(image, (S, 0))) == {}
+    assert reluctance.moves(image) == ()
+
+
+def test_r6_every_way_to_a_new_leader_asks_who_is_willing() -> None:
+    image = cluster()
+    unwilling = told(image, damaged=(1,)).of
+
+    assert leader_after(image, fence(image, 0, unwilling)) == 2
+    assert leader_after(image, stop(image, 0, image.brokers[0].incarnation, unwilling)) == 2
+
+
+def test_the_newest_word_of_a_broker_takes_the_place_of_the_one_before() -> None:
+    image = cluster()
+    reluctance = told(image, damaged=(0, 1))
+    other = ReplicaName(identifier(2), 0)
+
+    reluctance.heard(0, image.brokers[0].incarnation, (other,))
+
+    assert list(reluctance.of(image, (S, 0))) == [1]
+    assert list(reluctance.of(image, (identifier(2), 0))) == [0]
+    reluctance.heard(0, image.brokers[0].incarnation)
+    reluctance.heard(1, image.brokers[1].incarnation)
+    assert not reluctance.of(image, (S, 0))
