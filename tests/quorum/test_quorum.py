@@ -12,10 +12,13 @@ from structlog.testing import capture_logs
 from quorum.conftest import CLUSTER, Cluster, create
 from support.trio import free_port
 from tidelog.errors import StreamExists, TidelogError, Unavailable
+from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import UnregisterBroker
+from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import NotController
 from tidelog_broker.runtime.control_membership import RegistrationRefused
-from tidelog_broker.runtime.control_wire import Call, Called
+from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
+from tidelog_broker.runtime.control_wire import Call, Called, Done, Register
 
 
 async def test_three_brokers_form_a_quorum_and_agree(cluster: Cluster) -> None:
@@ -331,3 +334,22 @@ async def test_brokers_that_find_each_other_before_they_find_the_controller_do_n
 
     await asyncio.gather(*joining)
     await cluster.eventually(lambda: all(len(one.controller.voters) == 3 for one in cluster.running))
+
+
+async def test_a_broker_that_knows_nobody_answers_a_leader_that_finds_it_first(cluster: Cluster) -> None:
+    first, second = cluster.add(), cluster.add()
+    await first.start()
+    second.port = free_port()
+    listeners = (Listener(PEER_LISTENER, "127.0.0.1", second.port),)
+    registration = Registration(CLUSTER, second.id, b"r" * 16, second.directory_id, listeners)
+    # As after a loss of power: it is registered, and nothing that it was told has reached its disk.
+    assert isinstance(await first.controller.neighbours.answer(Register.of(registration)), Done)
+    await first.stop()
+    cluster.addresses = lambda: ()  # type: ignore[method-assign]
+    await second.launch()
+    joining = asyncio.create_task(second.join())
+
+    await first.start()
+
+    await joining
+    assert second.controller.image.brokers[second.id].incarnation == second.controller.incarnation

@@ -7,6 +7,7 @@ what their connections prove goes to both. Neighbours: `control_links` has the c
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -94,18 +95,19 @@ class Neighbours:
     def link(self) -> None:
         """Keeps a connection to everybody that may have to be talked to."""
         configuration, brokers = self._raft().node.configuration, self._image().brokers
-        made_from = (configuration, brokers, self.asking.hint)
-        if all(one is other for one, other in zip(made_from, self._linked, strict=False)) and self._linked:
+        # Whoever leads is answered, also by a broker that has no configuration and no image yet.
+        heard = (self.leader, self.asking.hint)
+        known = (configuration, brokers, *heard)
+        if self._linked[2:] == heard and all(map(operator.is_, known[:2], self._linked)):
             return
-        self._linked = made_from
+        self._linked = known
         for broker in brokers.values():
             for listener in broker.listeners:
                 if listener.name == PEER_LISTENER and broker.id != self._me.broker_id:
                     self.links.learn(broker.id, (listener.host, listener.port))
         members = {voter.broker_id: None for voter in (*configuration.voters, *configuration.learners)}
         wanted = {**dict.fromkeys(brokers), **members}
-        if self.asking.hint is not None:
-            wanted[self.asking.hint] = None
+        wanted.update((broker, None) for broker in heard if broker is not None)
         wanted.pop(self._me.broker_id, None)
         self.links.want(sorted(wanted))
 
