@@ -7,13 +7,20 @@ everything synced, and of the rest any subset of 4 KiB pages and names.
 
 A flush that is under way makes durable only what was written before it began, and only
 once it has ended. So each file keeps, for every flush, how much of its history lay before it.
+
+The disks of several brokers may share one history, so that a moment is the same number on
+all of them; a `Replay` performs what was done to one of them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import random
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from simulator.disk import Bytes, FakeDisk, FakeFile
@@ -67,9 +74,10 @@ class History:
 class RecordedFile:
     """An open file whose writes and flushes are recorded."""
 
-    def __init__(self, file: OsFile, history: History, path: str, number: int) -> None:
+    def __init__(self, file: OsFile, files: RecordingFiles, path: str, number: int) -> None:
         self._file = file
-        self._history = history
+        self._files = files
+        self._history = files.history
         self._path = path
         self._number = number
 
@@ -79,7 +87,7 @@ class RecordedFile:
     def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
         # One at a time, so that the order kept here is the order of the page cache.
-        with self._history.lock:
+        with self._files.change(self._path):
             written = self._file.pwrite(buffers, position)
             self._history.add("write", self._path, file=self._number, position=position, data=data[:written])
         return written
@@ -88,14 +96,16 @@ class RecordedFile:
         return self._file.size()
 
     def truncate(self, size: int) -> None:
-        with self._history.lock:
+        with self._files.change(self._path):
             self._file.truncate(size)
             self._history.add("truncate", self._path, file=self._number, position=size)
 
     def datasync(self) -> None:
         number = self._history.new_sync()
-        self._history.add("sync_begin", self._path, file=self._number, sync=number)
+        with self._files.change(self._path):
+            self._history.add("sync_begin", self._path, file=self._number, sync=number)
         self._file.datasync()
+        time.sleep(self._files.flush_seconds)
         self._history.add("sync_end", self._path, file=self._number, sync=number)
 
     def drop_cache(self, position: int, length: int) -> None:
@@ -128,17 +138,39 @@ class RecordedVolume:
 class RecordingFiles:
     """See the module. Implements `tidelog_broker.storage.files.Files`."""
 
-    def __init__(self) -> None:
-        self.history = History()
+    def __init__(self, history: History | None = None, *, flush_seconds: float = 0.0) -> None:
+        """`history`: goes on from others; None: begins one.
+
+        `flush_seconds`: so much longer takes a flush, as on a slower disk, so that more waits for it.
+        """
+        self.history = History() if history is None else history
+        self.flush_seconds = flush_seconds
         self._files = OsFiles()
+        self._killed = False
+
+    def kill(self) -> None:
+        """Whoever uses them is a process that was killed: it changes nothing from now on.
+
+        What it wrote stays in the page cache, and a flush that is under way ends.
+        """
+        with self.history.lock:
+            self._killed = True
+
+    @contextlib.contextmanager
+    def change(self, path: str) -> Iterator[None]:
+        """Around each operation, so that what is done and what is recorded have one order."""
+        with self.history.lock:
+            if self._killed:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            yield
 
     def open(self, path: str, *, create: bool = False) -> RecordedFile:
         history = self.history
-        with history.lock:
+        with self.change(path):
             file = self._files.open(path, create=create)
             number = history.new_file()
             history.add("open", path, file=number, position=int(create))
-        return RecordedFile(file, history, path, number)
+        return RecordedFile(file, self, path, number)
 
     def exists(self, path: str) -> bool:
         return self._files.exists(path)
@@ -150,28 +182,28 @@ class RecordingFiles:
         return self._files.list(path)
 
     def make_dir(self, path: str) -> None:
-        with self.history.lock:
+        with self.change(path):
             self._files.make_dir(path)
             self.history.add("make_dir", path)
 
     def rename(self, source: str, target: str) -> None:
-        with self.history.lock:
+        with self.change(source):
             self._files.rename(source, target)
             self.history.add("rename", source, target=target)
 
     def remove(self, path: str) -> None:
-        with self.history.lock:
+        with self.change(path):
             self._files.remove(path)
             self.history.add("remove", path)
 
     def remove_tree(self, path: str) -> None:
-        with self.history.lock:
+        with self.change(path):
             self._files.remove_tree(path)
             self.history.add("remove_tree", path)
 
     def sync_dir(self, path: str) -> None:
         # Folders change rarely: a flush of one is recorded as a moment, with nothing in between.
-        with self.history.lock:
+        with self.change(path):
             self._files.sync_dir(path)
             self.history.add("sync_dir", path)
 
@@ -186,8 +218,9 @@ class Replay:
     """Performs a history, forward only, and gives the disks that crashes on the way could leave."""
 
     def __init__(self, events: Sequence[Event], folder: str) -> None:
-        """`folder`: what was there, durably, before the history began."""
+        """`folder`: was there, durably, before the history began; what was done elsewhere is passed over."""
         self._events = events
+        self._below = f"{folder}/"
         self._done = 0
         self._disk = FakeDisk()
         self._disk.make_dir(folder)
@@ -203,10 +236,13 @@ class Replay:
     def advance(self, count: int) -> None:
         """Performs the first `count` operations."""
         while self._done < count:
-            self._perform(self._events[self._done])
+            event = self._events[self._done]
+            if f"{event.path}/".startswith(self._below):
+                self._perform(event)
             self._done += 1
 
-    def crash(self, rng: random.Random) -> FakeDisk:
+    def crash(self, rng: random.Random | None) -> FakeDisk:
+        """`rng` draws what of the unsynced is kept; None: nothing."""
         return self._disk.crash(rng)
 
     def _perform(self, event: Event) -> None:
