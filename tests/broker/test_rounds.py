@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from broker.faulty_files import FaultyFiles
+from support.waiting import until
 from tidelog.errors import DiskFull, StorageFailed, StreamNotFound, TidelogError, TimedOut
 from tidelog.model import Durability, StreamConfig
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
@@ -169,6 +170,35 @@ async def test_a_failed_flush_releases_who_waits_for_one(lanes: Lanes) -> None:
     with pytest.raises(StorageFailure):
         await asyncio.wait_for(flushing, 5)
     assert isinstance(await asyncio.wait_for(answered, 5), StorageFailed)
+
+
+async def test_a_broker_that_fails_while_it_flushes_begins_no_other_flush(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    go, entered = threading.Event(), threading.Event()
+    sync, rounds = lanes.store.sync, 0
+
+    def slow(*given: Any) -> None:
+        nonlocal rounds
+        rounds += 1
+        entered.set()
+        assert go.wait(10)
+        sync(*given)
+
+    lanes.store.sync = slow  # type: ignore[method-assign]
+    lanes.append(partition)
+    await asyncio.to_thread(entered.wait, 5)
+    lanes.append(partition)
+    await until(lambda: lanes.flushes.waiting, "the second append written")
+    flushing = asyncio.create_task(lanes.flushes.flush([partition]))
+    await asyncio.sleep(0)
+
+    lanes.flushes.end(StorageFailure("another file of it failed"))
+
+    with pytest.raises(StorageFailure, match="another file"):
+        await asyncio.wait_for(flushing, 5)
+    go.set()
+    await until(lambda: lanes.flushes.rounds, "the end of the first flush")
+    assert rounds == 1
 
 
 async def test_what_is_given_up_while_it_is_written_is_answered(

@@ -340,6 +340,7 @@ class Broker:
         for partition in self.partitions.values():
             partition.give_up(answer, answer)
         self._follower.give_up(answer)
+        self._flushes.end(error)
         self.failed.set_result(error)
         log.error("storage failed; the broker stops", error=str(error), exc_info=error)
 

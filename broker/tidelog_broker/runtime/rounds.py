@@ -373,7 +373,7 @@ class FlushRounds:
         self.whole_rounds += whole
         self._observe(perf_counter() - began)
         ended = self._begun
-        if self._dirty:
+        if self._dirty and not self.failed:
             self._begin()
         for partition in partitions:
             if not partition.removed:
@@ -383,6 +383,11 @@ class FlushRounds:
             waiter = self._waiters.pop(0)[1]
             if not waiter.done():
                 waiter.set_result(None)
+
+    def end(self, error: BaseException) -> None:
+        """The broker fails: no round begins any more, for its threads are about to end."""
+        self.failed = True
+        self._release(StorageFailure(f"the broker's storage failed ({error})"))
 
     def _release(self, error: StorageFailure) -> None:
         waiters, self._waiters = self._waiters, []
