@@ -359,6 +359,22 @@ def test_a_member_that_is_not_caught_up_for_too_long_leaves() -> None:
     assert proposed(stage.wait(1)) == [(1, 2)]
 
 
+def test_a_member_that_took_nothing_and_left_does_not_come_back_before_what_waited_for_it_is_committed() -> (
+    None
+):
+    stage = Stage(isr=(1, 2, 3))
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+    assert proposed(stage.wait(10_000)) == [(1, 2)]
+
+    effects = stage.placed(isr=(1, 2))
+
+    assert of(Committed, effects) == [Committed(11)]
+    assert proposed([*effects, *stage.wait(1_000), *stage.position(THIRD, 10)]) == []
+
+
 def test_a_member_that_just_joined_has_as_long_to_catch_up_as_any() -> None:
     stage = Stage(isr=(1, 2), minimum=3)
     stage.position(2, 10)

@@ -61,7 +61,11 @@ class LeaderPartition(Leadership):
         for broker, follower in self.followers.items():
             if follower.incarnation not in (None, placement.brokers[broker].incarnation):
                 follower.lose(now_ms, refused=False)
-        return self._settle(now_ms)
+        effects: list[LeaderEffect] = []
+        # Before anybody is asked in: whoever left because it takes nothing has all that is committed as long
+        # as nothing more is. It would come back at once, and the high watermark would wait for it for ever.
+        self._commit(now_ms, effects)
+        return [*effects, *self._settle(now_ms)]
 
     def configured(self, fsync: bool, now_ms: int) -> list[LeaderEffect]:
         """The stream's durability is another one. (Its minimum comes with the placement.)"""
