@@ -78,6 +78,7 @@ def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: li
     found = json.loads(out)
     assert found["published"] == found["records"] == sum(row["samples"] for row in found["summary"])
     assert found["failover"]["lost"] == 0
+    assert "fork" not in err
     assert found["failover"]["stored"] == found["failover"]["acknowledged"]
     assert found["failover"]["leader"] != found["failover"]["killed"]
     assert {"cpu", "memory"} <= {row["kind"] for row in found["summary"]}

@@ -81,6 +81,8 @@ def demo(
     broker while records are written, and aggregates the figures with Spark. Needs tidelog[all]; Java
     comes with it where there is none.
     """
+    # It starts processes while it talks over gRPC, which would say of each that it is not ready for forks.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     check_broker_installed()
     find_nats_server()
     for module, extra in (("psutil", "dev-cluster"), ("nats", "dev-cluster"), ("pyspark", "spark")):
@@ -247,4 +249,6 @@ def _conclude(run: _Run, found: tuple[Recorded, Failover, Results], output: Outp
     rows = [(name, f"{took:.1f} s") for name, took in run.seconds.items()]
     rows.append(("in all", f"{sum(run.seconds.values()):.1f} s"))
     run.screen.print(table(("step", "time"), rows, right=("time",)))
-    sys.stdout.write("\nProcesses and files of the demo are gone. To go on by hand: tidelog dev\n")
+    sys.stdout.write(
+        "\nProcesses and files of the demo are gone. To go on by hand: tidelog dev --brokers 3\n"
+    )
