@@ -25,10 +25,10 @@ setup: ## make .venv, or bring it up to date
 	@PYTHON='$(PYTHON)' tools/setup.sh
 
 # `exec`, so that Ctrl-C and a signal to this process reach the demo, which cleans up after itself.
-demo: setup ## see the whole idea run: NATS messages, the log, Spark, Parquet
+demo: setup ## see the whole idea run: NATS messages, three brokers, Spark, Parquet
 	@exec $(BIN)/tidelog demo $(ARGS)
 
-# What tests write stays below .build, and only what failed tests wrote is kept. Three at a time, in the
+# What tests write stays below .build, and only what failed tests wrote is kept. In four processes, in the
 # shares and the order that tests/conftest.py gives them.
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
@@ -43,7 +43,7 @@ check: setup ## style, types, import contracts, generated code
 	@diff -r -x '*.proto' -x py.typed -x __pycache__ -x __init__.py proto $(GENERATED) || \
 	  { echo 'check: the code below proto/ is not what its .proto files give; call make proto' >&2; exit 1; }
 
-sim: setup ## clusters in a simulation, with every fault there is; SEEDS=500
+sim: setup ## clusters in a simulation, with faults; SEEDS=500
 	@exec $(BIN)/python -m simulator --seeds $(SEEDS) $(ARGS)
 
 chaos: setup ## three real brokers under load and faults, then a judgement; MINUTES=30

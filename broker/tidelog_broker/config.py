@@ -151,7 +151,8 @@ class Settings(BaseSettings):
         default=None,
         ge=0,
         le=BROKER_ID_MAX,
-        description="Refuse a data directory of another broker; absent: take what is there.",
+        description="This broker's number: needed to join a cluster with an empty data directory; "
+        "a data directory of another broker is refused. Absent: take what is there.",
     )
     listeners: Annotated[list[str], AfterValidator(_checked)] = Field(
         default=["internal=127.0.0.1:9210"],

@@ -2,7 +2,8 @@
 
 A file of zeros that takes up space until the metadata log or a checkpoint meets a full
 disk; then it is emptied, the write is tried once more, and the file is made again when
-there is room for it twice over. Records never use it: their writes are refused.
+there is room for it twice over. Records never have it emptied: their writes are refused. While it
+is empty they can take some of the room.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+"""The metrics that the documents tell people to watch are those of a broker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import generate_latest
+
+from tidelog_broker.metrics import Metrics
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = (ROOT / "broker/tidelog_broker/runtime/samples.py").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def metrics_of_a_broker() -> set[str]:
+    """Those that are counted, as somebody who scrapes sees them, and those that are read off its parts."""
+    counted = generate_latest(Metrics(lambda: ()).registry).decode()
+    return {
+        *re.findall(r"^# TYPE (\w+) ", counted, re.MULTILINE),
+        *re.findall(r'yield "(tidelog_\w+)"', SAMPLES),
+    }
+
+
+def test_every_metric_that_the_documents_name_exists() -> None:
+    known = metrics_of_a_broker()
+
+    named = {
+        (document.name, metric)
+        for document in DOCUMENTS
+        for metric in re.findall(r"`(tidelog_[a-z_]+)`", document.read_text(encoding="utf-8"))
+        if metric not in ("tidelog_broker", "tidelog_spark", "tidelog_proto")
+    }
+
+    assert len(named) > 10
+    assert {(document, metric) for document, metric in named if metric not in known} == set()
