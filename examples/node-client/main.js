@@ -14,15 +14,31 @@ const broker = process.argv[2] ?? 'localhost:9210';
 const folder = process.argv[3] ?? path.join(__dirname, '..', '..', 'proto');
 
 const definition = protoLoader.loadSync(
-  ['tidelog_proto/admin.proto', 'tidelog_proto/log.proto'],
+  ['tidelog_proto/admin.proto', 'tidelog_proto/log.proto', 'tidelog_proto/metadata.proto'],
   // Offsets are 64-bit numbers: as strings they keep every digit.
   { includeDirs: [folder], keepCase: true, longs: String, enums: String, defaults: true, oneofs: true },
 );
-const { Admin, Log } = grpc.loadPackageDefinition(definition).tidelog.v1;
+const { Admin, Log, Metadata } = grpc.loadPackageDefinition(definition).tidelog.v1;
 const credentials = grpc.credentials.createInsecure();
 const admin = new Admin(broker, credentials);
-const log = new Log(broker, credentials);
+const metadata = new Metadata(broker, credentials);
+const clients = [admin, metadata];
 const call = (client, method, request) => promisify(client[method].bind(client))(request);
+
+// Any broker takes requests for streams and says who leads what; records go to the leader of their partition.
+async function logOf(name, partition) {
+  const { brokers, streams } = await call(metadata, 'Resolve', { names: [name] });
+  const described = streams[0].partitions[partition];
+  if (described._leader === undefined) {
+    throw new Error(`${name}/${partition} has no leader now; try again`);
+  }
+  const leader = brokers.find((one) => one.broker_id === described.leader);
+  // The listener `peer` is for brokers.
+  const { host, port } = leader.listeners.find((one) => one.name !== 'peer');
+  const log = new Log(`${host}:${port}`, credentials);
+  clients.push(log);
+  return log;
+}
 
 async function main() {
   const { stream } = await call(admin, 'CreateStream', {
@@ -31,6 +47,7 @@ async function main() {
     labels: { example: 'node-client' },
   });
   console.log(`stream ${stream.name} has ${stream.partitions.length} partition(s)`);
+  const log = await logOf(stream.name, 0);
 
   const { receipts } = await call(log, 'Publish', {
     stream_id: stream.stream_id,
@@ -64,7 +81,4 @@ main()
     console.error(String(error.message ?? error));
     process.exitCode = 1;
   })
-  .finally(() => {
-    admin.close();
-    log.close();
-  });
+  .finally(() => clients.forEach((client) => client.close()));
