@@ -84,9 +84,9 @@ class PlacementChecks(Knowledge):
             f"{where}: eligible though the ISR is whole (minimum {minimum}): {now}",
         )
         require(
-            len(now.target) == stream.config.replication_factor,
+            len(now.target) >= stream.config.replication_factor <= len(now.origin),
             "I4",
-            f"{where}: not {stream.config.replication_factor} replicas: {now}",
+            f"{where}: fewer than {stream.config.replication_factor} replicas: {now}",
         )
         for member in now.isr:
             known = image.brokers.get(member)
@@ -153,6 +153,8 @@ class PlacementChecks(Knowledge):
             self.mark("R4 expand")
         if now.adding and not was.adding:
             self.mark("M reassignment begun")
+        if len(now.target) != len(was.target):
+            self.mark("M other copies")
         if was.reassigning and not now.reassigning:
             self.mark("M reassignment ended")
 

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 SHORT_LIVED: Final = "short-lived"
 
+OTHER_FACTOR_CHANCE: Final = 0.3
+"""How often a reassignment is to more copies, or to fewer."""
+
 
 class Administration:
     """See the module."""
 
     def __init__(self, run: Simulation) -> None:
         self._run = run
+        self._copies = run.world.rng_of("copies")
 
     def move_start(self) -> None:
         run = self._run
@@ -67,8 +71,17 @@ class Administration:
             return
         target = list(partition.target)
         target[run.rng.randrange(len(target))] = run.rng.choice(others)
+        if self._copies.random() < OTHER_FACTOR_CHANCE:
+            target = self._other_factor(target)
         run.world.tell(f"the replicas of partition {key[1]} shall be {target}")
         run.decide(lambda image: reassign(image, key[0], {key[1]: target}))
+
+    def _other_factor(self, target: list[int]) -> list[int]:
+        """One copy more or fewer."""
+        others = [broker for broker in sorted(self._run.brokers) if broker not in target]
+        if others and (len(target) == 1 or self._copies.random() < 0.5):
+            return [*target, self._copies.choice(others)]
+        return target[1:] or target
 
     def move_leader(self) -> None:
         """Another member of the ISR leads, though nothing is wrong with the one that does."""

@@ -8,12 +8,12 @@ one promise of R6: whoever stands in ISR ∪ eligible has everything that anybod
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass, field
 
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, registered
 from tidelog.errors import TidelogError
-from tidelog.model import StreamConfig
 from tidelog_broker.core.metadata import elections, isr_changes, reassignment, registration, upkeep
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import (
@@ -339,14 +339,17 @@ class ReplicaModel:
         self.commit(ChangePartitions((change,)))
 
     def set_minimum(self, _: Broker) -> None:
-        config = StreamConfig(replication_factor=3, min_insync_replicas=self.rng.randint(1, 3))
-        self.commit(AlterStream(STREAM, config))
+        config = self.image.streams[STREAM].config
+        self.commit(
+            AlterStream(STREAM, dataclasses.replace(config, min_insync_replicas=self.rng.randint(1, 3)))
+        )
 
     def hand_over(self, broker: Broker) -> None:
         self.commit(upkeep.stop(self.image, broker.id, broker.member.incarnation))
 
     def move(self, _: Broker) -> None:
-        target = self.rng.sample(range(len(self.brokers)), 3)
+        copies = self.rng.choice((1, 2, 3, 3, 3, min(4, len(self.brokers))))
+        target = self.rng.sample(range(len(self.brokers)), copies)
         try:
             if self.rng.random() < 0.3:
                 self.commit(reassignment.cancel(self.image, STREAM, [0]))

@@ -13,6 +13,7 @@ decides where replicas go. Import the names from here.
 
 from tidelog.model.configuration import (
     DAY_MS,
+    REPLICATION_FACTOR_MAX,
     Durability,
     NatsAck,
     Retention,
@@ -40,6 +41,7 @@ from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
 __all__ = [
     "DAY_MS",
     "OFFSET_MAX",
+    "REPLICATION_FACTOR_MAX",
     "BrokerDescription",
     "BrokerStanding",
     "ClusterDescription",

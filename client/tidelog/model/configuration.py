@@ -19,6 +19,7 @@ PARTITIONS_MAX = 10_000
 """Of one stream."""
 
 REPLICATION_FACTOR_DEFAULT = 3
+REPLICATION_FACTOR_MAX = 15
 """Or as many brokers as there are, if they are fewer."""
 
 SECOND_MS = 1000
@@ -155,7 +156,7 @@ assert tuple(item.name for item in fields(StreamConfig)) == _SETTING_NAMES
 
 _BOUNDS: tuple[tuple[str, int, int, str], ...] = (
     ("partitions", 1, PARTITIONS_MAX, ""),
-    ("replication_factor", 1, 15, ""),
+    ("replication_factor", 1, REPLICATION_FACTOR_MAX, ""),
     ("min_insync_replicas", 1, 15, ""),
     ("segment_bytes", 4096, SEGMENT_BYTES_HARD_MAX, " bytes"),
     ("segment_age_ms", SECOND_MS, DURATION_MS_MAX, " ms"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, assert_never
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tidelog_broker.core.metadata import eligibility, membership
@@ -35,6 +36,7 @@ from tidelog_broker.core.metadata.image import (
     StreamImage,
 )
 from tidelog_broker.core.metadata.partition_change import after_change
+from tidelog_broker.core.metadata.replication_factor import with_factor
 
 
 def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
@@ -160,19 +162,20 @@ def _delete_stream(image: ClusterImage, command: DeleteStream) -> ClusterImage:
 
 def _change_partitions(image: ClusterImage, changes: Sequence[PartitionChange]) -> ClusterImage:
     touched: dict[bytes, list[PartitionImage]] = {}
+    moved: dict[bytes, None] = {}
     for change in changes:
         stream = image.streams.find(change.stream_id)
         if stream is None or not 0 <= change.partition < len(stream.partitions):
             continue
         partitions = touched.setdefault(stream.id, list(stream.partitions))
         partitions[change.partition] = after_change(stream, partitions[change.partition], change)
-    return _put_all(
-        image,
-        {
-            stream_id: replace(image.streams[stream_id], partitions=tuple(partitions))
-            for stream_id, partitions in touched.items()
-        },
-    )
+        if change.replicas is not UNSET:
+            moved[stream.id] = None
+    changed = {
+        stream_id: replace(image.streams[stream_id], partitions=tuple(partitions))
+        for stream_id, partitions in touched.items()
+    }
+    return _put_all(image, {**changed, **{stream_id: with_factor(changed[stream_id]) for stream_id in moved}})
 
 
 def _put_all(image: ClusterImage, changed: dict[bytes, StreamImage]) -> ClusterImage:

@@ -109,8 +109,8 @@ def alter_stream(
         )
     if new.replication_factor != old.replication_factor:
         raise FeatureNotImplemented(
-            f"stream {name!r} has a replication factor of {old.replication_factor}; "
-            "this version cannot change it after creation",
+            f"stream {name!r} has a replication factor of {old.replication_factor}, which follows from the "
+            "replicas of its partitions: reassign each partition to as many brokers as it shall be on",
             field="replication_factor",
         )
     grown = new.partitions - old.partitions

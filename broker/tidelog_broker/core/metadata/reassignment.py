@@ -6,6 +6,9 @@ follow and join the ISR like any follower (R4); when all have joined, one entry 
 others leave ISR and replicas. Nothing here may take an ISR below its minimum, for a
 broker that holds no replica any more cannot be eligible (R6).
 
+They may be more than before, or fewer: the stream's replication factor follows
+(`replication_factor`).
+
 Where to is `tidelog.placement`'s.
 """
 
@@ -16,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import UNSET, UnsetType
 
 from tidelog.errors import InvalidRequest, Unavailable
+from tidelog.model import REPLICATION_FACTOR_MAX
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange
@@ -187,10 +191,10 @@ def _check(
     image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage, target: tuple[int, ...]
 ) -> None:
     where = f"{stream.name}/{number}"
-    copies = stream.config.replication_factor
-    if len(set(target)) != len(target) or len(target) != copies:
+    if len(set(target)) != len(target) or not 1 <= len(target) <= REPLICATION_FACTOR_MAX:
         raise InvalidRequest(
-            f"the replicas of {where} have to be {copies} different brokers, not {list(target)}",
+            f"the replicas of {where} have to be 1 to {REPLICATION_FACTOR_MAX} different brokers, "
+            f"not {list(target)}",
             field="replicas",
         )
     for broker in target:
