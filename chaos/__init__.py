@@ -6,10 +6,11 @@ disks that are slow, full or lost. Then everything is healed, and `tidelog.histo
 was lost, doubled or moved, `tidelog verify --cluster` whether all replicas hold the same. The
 simulator (`simulator/`) knows every interleaving and no operating system; this is the other way round.
 
-What belongs here: `plan` (which fault when, pure), `cluster` (the processes), `proxy` and `links` (the
-network between brokers), `disk` and `broker` (a broker whose disk obeys), `faults` (performing a plan),
-`load` and `nats_load` (clients), `recording` (what they saw), `verdict` (the end) and `run`, which joins
-them. Nothing here is imported by Tidelog.
+What belongs here: `cluster` (the processes), `proxy` and `links` (the network between brokers), `disk` and
+`broker` (a broker whose disk obeys), `load` and `nats_load` (clients), `recording` (what they saw), `verdict`
+(the end), `figures` (what was measured), and `stage`, which joins them. On it stand `run`, with `plan` (which
+fault when, pure) and `faults` (performing them), and `scenarios`, one story each. Nothing here is imported
+by Tidelog.
 """
 
 import os

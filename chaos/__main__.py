@@ -10,14 +10,17 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from chaos.plan import Kind
 from chaos.planted import plants
 from chaos.run import Run, Wish
+from chaos.scenarios.catalog import SCENARIOS
+from chaos.stage import Stage
 from chaos.verdict import Verdict
 from tidelog.cli._errors import CommandError
 
@@ -37,11 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.plant and asked.plant not in plants():
         print(f"chaos: no bug is called {asked.plant!r}; there are {', '.join(plants())}", file=sys.stderr)
         return EXIT_USAGE
-    seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
-    wish = Wish(seed, asked.minutes * 60, kinds, asked.copies, asked.plant)
+    if asked.scenario is not None and asked.scenario not in SCENARIOS:
+        print(f"chaos: no scenario is called {asked.scenario!r}; there are {_names()}", file=sys.stderr)
+        return EXIT_USAGE
+    if asked.rounds is not None and (asked.scenario is None or asked.rounds < 1):
+        print("chaos: --rounds goes with --scenario, and there is at least 1", file=sys.stderr)
+        return EXIT_USAGE
     folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-", dir=asked.dir))
     try:
-        verdict = uvloop.run(_play(Run(wish, folder, _say)))
+        verdict = uvloop.run(_interruptible(_begun(asked, kinds, folder)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         shutil.rmtree(folder, ignore_errors=True)
         return EXIT_INTERRUPTED
@@ -63,12 +70,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if verdict.clean else EXIT_FAILED
 
 
-async def _play(run: Run) -> Verdict:
+def _begun(asked: argparse.Namespace, kinds: Sequence[Kind], folder: Path) -> Coroutine[Any, Any, Verdict]:
+    """What was asked for: a scenario, or faults by chance."""
+    seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
+    if asked.scenario is None:
+        return Run(Wish(seed, asked.minutes * 60, kinds, asked.copies, asked.plant), folder, _say).play()
+    scenario = SCENARIOS[asked.scenario]
+    rounds = scenario.rounds if asked.rounds is None else asked.rounds
+    stage = Stage(scenario.cast, folder, _say, seed=seed, plant=asked.plant)
+    return stage.play(lambda: scenario.act(stage, rounds))
+
+
+def _names() -> str:
+    return ", ".join(SCENARIOS)
+
+
+async def _interruptible(run: Coroutine[Any, Any, Verdict]) -> Verdict:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await run.play()
+    return await run
 
 
 def _say(line: str) -> None:
@@ -82,6 +104,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Example: python -m chaos --minutes 5 --faults kill,freeze,isolate",
     )
     parser.add_argument("--minutes", type=float, default=2.0, help="how long faults go on. Default: 2")
+    scenarios = "; ".join(
+        f"{name}: {one.about} ({one.rounds} rounds)" if one.rounds > 1 else f"{name}: {one.about}"
+        for name, one in SCENARIOS.items()
+    )
+    parser.add_argument(
+        "--scenario",
+        metavar="NAME",
+        help=f"in place of faults by chance, for --minutes, a story. {scenarios}",
+    )
+    parser.add_argument("--rounds", type=int, help="how often a scenario does what it does")
     parser.add_argument(
         "--seed", type=int, help="of the schedule and of what clients do. Default: another each time"
     )

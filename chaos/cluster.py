@@ -1,4 +1,4 @@
-"""Three broker processes, each behind its proxy, and the NATS server: what faults befall."""
+"""Broker processes, each behind its proxy, and the NATS server: what faults befall."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ class Trouble(Exception):
 class Cluster:
     """See the module. Of one event loop, in the main thread."""
 
-    def __init__(self, folder: Path, count: int, *, plant: str = "") -> None:
+    def __init__(self, folder: Path, count: int, *, begin: int, plant: str = "") -> None:
+        """`count`: brokers that there are room and ports for; `begin`: how many of them start."""
         ports = free_ports(1 + 4 * count)
         self.folder = folder
-        self.brokers = tuple(range(count))
+        self.brokers = tuple(range(begin))
+        """The members of now, running or not."""
         self.links = Links()
         self._plant = plant
         self._nats_port = ports[0]
@@ -44,7 +46,7 @@ class Cluster:
         self._peers = ports[1 + 2 * count : 1 + 3 * count]
         shown = ports[1 + 3 * count :]
         self.proxies = [
-            Proxy(broker, shown[broker], self._peers[broker], self.links) for broker in self.brokers
+            Proxy(broker, shown[broker], self._peers[broker], self.links) for broker in range(count)
         ]
         self._children: dict[int, Child] = {}
         self._nats: Child | None = None
@@ -55,7 +57,11 @@ class Cluster:
 
     @property
     def servers(self) -> list[str]:
-        return [f"{HOST}:{port}" for port in self._grpc]
+        """Of the members, for clients."""
+        return [self.server(broker) for broker in self.brokers]
+
+    def server(self, broker: int) -> str:
+        return f"{HOST}:{self._grpc[broker]}"
 
     @property
     def nats(self) -> str:
@@ -79,6 +85,18 @@ class Cluster:
         for broker in self.brokers:
             await self.ready(broker)
 
+    async def join(self, broker: int) -> None:
+        """A broker more, with an empty disk, that knows those which are there."""
+        self.brokers = (*self.brokers, broker)
+        self._write_settings(broker)
+        await self.launch(broker)
+        await self.ready(broker)
+
+    async def leave(self, broker: int) -> None:
+        """A broker fewer: it stops for good."""
+        await self.stop(broker)
+        self.brokers = tuple(other for other in self.brokers if other != broker)
+
     def _write_settings(self, broker: int) -> None:
         settings = {
             "data_dir": str(self._data(broker)),
@@ -86,7 +104,9 @@ class Cluster:
             "listeners": [f"internal={HOST}:{self._grpc[broker]}"],
             "http": f"{HOST}:{self._http[broker]}",
             "peer_listener": f"{HOST}:{self._peers[broker]}@{HOST}:{self.proxies[broker].port}",
-            "seeds": ",".join(f"{HOST}:{other.port}" for other in self.proxies if other.broker != broker),
+            "seeds": ",".join(
+                f"{HOST}:{self.proxies[other].port}" for other in self.brokers if other != broker
+            ),
             "nats": self.nats,
         }
         # JSON is YAML.

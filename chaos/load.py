@@ -41,6 +41,10 @@ NEVER = (LogTruncated, OffsetOutOfRange, DataCorrupt, InternalError, InvalidRequ
 """What a reader of committed records must not be told, whatever happens to brokers."""
 
 
+READER: Final = "reader"
+"""Under this name it is noted what readers were told."""
+
+
 class WriterKind(NamedTuple):
     """How a writer writes."""
 
@@ -59,6 +63,14 @@ WRITERS: Final = (
     WriterKind("plain, in batches", ProducerOptions(idempotent=False, delivery_timeout_s=20), 10, 3, 8),
     WriterKind("plain, one by one", ProducerOptions(idempotent=False, delivery_timeout_s=20), 1, 1, 10),
 )
+
+
+IDEMPOTENT: Final = tuple(kind.name for kind in WRITERS if kind.options.idempotent)
+
+STEADY: Final = WriterKind(
+    "idempotent, steady", ProducerOptions(delivery_timeout_s=60), 1, UNANSWERED_MAX, 60
+)
+"""Beside the others where gaps are measured: often enough that a gap of 0.2 s means something."""
 
 
 class StreamWriter:
@@ -96,7 +108,8 @@ class StreamWriter:
             try:
                 await producer.start()
                 await self._write(producer, number)
-            except TidelogError:
+            except TidelogError as error:
+                self._recording.told(self._kind.name, error)
                 await asyncio.sleep(AGAIN_SECONDS)
             finally:
                 await self._end(producer)
@@ -130,6 +143,7 @@ class StreamWriter:
         except asyncio.CancelledError:
             outcome = Outcome.UNKNOWN
         except TidelogError as error:
+            self._recording.told(self._kind.name, error)
             outcome = Outcome.REFUSED if error.definite else Outcome.UNKNOWN
             self._spent = self._spent or isinstance(error, FencedProducer | InvalidRequest)
             if isinstance(error, InternalError):
@@ -175,7 +189,8 @@ class TailReader:
                     f"a reader that followed {self._stream} was told: {type(error).__name__}: {error}"
                 )
                 return
-            except TidelogError:
+            except TidelogError as error:
+                self._recording.told(READER, error)
                 await asyncio.sleep(AGAIN_SECONDS)
             finally:
                 await reader.aclose()
@@ -213,8 +228,8 @@ class Sampler:
                     f"a reader of {self._stream}/{partition} from offset {start} was told: "
                     f"{type(error).__name__}: {error}"
                 )
-            except TidelogError:
-                continue
+            except TidelogError as error:
+                self._recording.told(READER, error)
             finally:
                 await reader.aclose()
 

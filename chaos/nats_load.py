@@ -22,18 +22,29 @@ GIVE_UP_SECONDS: Final = 60.0
 
 AGAIN_SECONDS: Final = 0.05
 MESSAGES_PER_SECOND: Final = 25.0
+PUBLISHER: Final = "NATS publisher"
 
 
 class Publisher:
     """Publishes one message after the other on a subject that a stream of one partition records."""
 
-    def __init__(self, url: str, stream: str, subject: str, recording: Recording, rng: random.Random) -> None:
+    def __init__(
+        self,
+        url: str,
+        stream: str,
+        subject: str,
+        recording: Recording,
+        rng: random.Random,
+        *,
+        answer_seconds: float = ANSWER_SECONDS_MAX,
+    ) -> None:
         self._url = url
         self._stream = stream
         self._subject = subject
         self._recording = recording
         self._rng = rng
-        self._number = recording.new_producer(stream, "NATS publisher")
+        self._answer_seconds = answer_seconds
+        self._number = recording.new_producer(stream, PUBLISHER)
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -57,10 +68,11 @@ class Publisher:
         while loop.time() < give_up_at:
             try:
                 answer = await jetstream.publish(
-                    self._subject, payload, timeout=ANSWER_SECONDS_MAX, headers=headers
+                    self._subject, payload, timeout=self._answer_seconds, headers=headers
                 )
-            except (nats.errors.Error, nats.js.errors.Error, TimeoutError):
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
                 # Nobody answered, or somebody who cannot record it now. It is the same message again.
+                self._recording.told(PUBLISHER, error)
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
             return Write(self._number, 0, number, 1, Outcome.ACKNOWLEDGED, answer.seq - 1)

@@ -26,13 +26,16 @@ class Recording:
     def __init__(self) -> None:
         self.histories: dict[str, History] = {}
         self.troubles: list[str] = []
+        self.errors: dict[str, list[str]] = {}
+        """What clients were told, by whom: a kind of writer, or a reader."""
         self.operations = 0
         """Writes and fetched batches."""
         self.acknowledged = 0
         """Records."""
         self.longest_pause = Pause(0.0, "nowhere")
         """In which nothing was acknowledged in some partition."""
-        self._newest_pause = self.longest_pause
+        self._newest_pauses: dict[str, Pause] = {}
+        """By stream."""
         self._acknowledged_at: dict[tuple[str, int], float] = {}
         self._producers = count(1)
         self._readers = count(1)
@@ -58,7 +61,7 @@ class Recording:
             before_at = self._acknowledged_at.get((stream, write.partition), at)
             pause = Pause(at - before_at, f"{stream}/{write.partition}")
             self.longest_pause = max(self.longest_pause, pause)
-            self._newest_pause = max(self._newest_pause, pause)
+            self._newest_pauses[stream] = max(self._newest_pauses.get(stream, pause), pause)
             self._acknowledged_at[stream, write.partition] = at
             key = (stream, write.producer, write.partition)
             index = self._last_write.get(key)
@@ -78,8 +81,16 @@ class Recording:
 
     def take_pause(self) -> Pause:
         """The longest pause that ended since this was asked last."""
-        found, self._newest_pause = self._newest_pause, Pause(0.0, "nowhere")
+        return max(self.take_pauses().values(), default=Pause(0.0, "nowhere"))
+
+    def take_pauses(self) -> dict[str, Pause]:
+        """The same, by stream."""
+        found, self._newest_pauses = self._newest_pauses, {}
         return found
+
+    def told(self, who: str, error: Exception) -> None:
+        """An error that reached a client, after all that the library tries by itself."""
+        self.errors.setdefault(who, []).append(f"{type(error).__name__}: {error}")
 
     def trouble(self, sentence: str) -> None:
         self.troubles.append(sentence)

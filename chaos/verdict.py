@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import tidelog
+from chaos.figures import Figures
 from chaos.load import note_all
 from chaos.recording import Pause, Recording
 from tidelog.history import Report, check, lines_of
@@ -34,6 +35,7 @@ class Verdict:
     compared: int = 0
     """Records of which all replicas were read and compared."""
     replica_problems: list[str] = field(default_factory=list)
+    figures: Figures = field(default_factory=Figures)
 
     @property
     def clean(self) -> bool:
@@ -65,6 +67,7 @@ class Verdict:
             "faults": dict(sorted(self.faults.items())),
             "records": {name: self._sum(name) for name in counts},
             "records_compared_on_all_replicas": self.compared,
+            "figures": self.figures.as_json(),
             "anomalies": dict(sorted(self.anomalies.items())),
             "sentences": [
                 *self.troubles,
@@ -85,6 +88,7 @@ class Verdict:
             f"records      {records}",
             f"replicas     {self.compared:,} records compared on all of them",
             f"pauses       of acknowledgements, in one partition: {self.longest_pause}",
+            *self.figures.lines(),
         ]
         found += [f"  {sentence}" for sentence in said["sentences"]]
         anomalies = ", ".join(f"{count} {kind}" for kind, count in said["anomalies"].items())

@@ -1,0 +1,91 @@
+"""What a run measured: gaps as p50 and maximum, and counts of what the cluster did meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog.model import StreamDescription
+
+
+@dataclass
+class Figures:
+    """Of a whole run."""
+
+    gaps: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds without an acknowledgement, one for each time that something happened; by what."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def gap(self, what: str, seconds: float) -> None:
+        self.gaps.setdefault(what, []).append(seconds)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "gaps_seconds": {
+                what: {
+                    "times": len(found),
+                    "p50": round(statistics.median(found), 3),
+                    "max": round(max(found), 3),
+                }
+                for what, found in self.gaps.items()
+            },
+            "counts": dict(self.counts),
+        }
+
+    def lines(self) -> list[str]:
+        said = self.as_json()
+        return [
+            *(
+                f"gap          {what}: p50 {gap['p50']:.2f} s, max {gap['max']:.2f} s, {gap['times']} times"
+                for what, gap in said["gaps_seconds"].items()
+            ),
+            *(f"count        {what}: {count:,}" for what, count in said["counts"].items()),
+        ]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Of one partition, as the image has it."""
+
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+Place = tuple[str, int]
+"""Stream and partition."""
+
+
+def standings(streams: Iterable[StreamDescription]) -> dict[Place, Standing]:
+    return {
+        (stream.name, one.partition): Standing(one.leader, one.leader_epoch, one.partition_epoch, one.isr)
+        for stream in streams
+        for one in stream.partitions
+    }
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What happened to partitions between two looks: epochs count everything, seen or not."""
+
+    elections: int
+    """Leader epochs."""
+    elections_max: int
+    """Of one partition."""
+    isr_changes: int
+    """Partition epochs without an election: members that joined or left, and proposals repeated."""
+    isr_changes_max: int
+
+
+def tally(before: Mapping[Place, Standing], after: Mapping[Place, Standing]) -> Tally:
+    elections, changes = [0], [0]
+    for place, now in after.items():
+        was = before[place]
+        elected = now.leader_epoch - was.leader_epoch
+        elections.append(elected)
+        changes.append(max(0, now.partition_epoch - was.partition_epoch - elected))
+    return Tally(sum(elections), max(elections), sum(changes), max(changes))

@@ -1,0 +1,43 @@
+"""The scenarios by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from chaos.load import STEADY, WRITERS
+from chaos.scenarios import cut, growth, nats, partition, roll
+from chaos.stage import Cast, Stage
+
+_MEASURED: Final = (*WRITERS, STEADY)
+_THREE: Final = Cast(writers=_MEASURED)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    about: str
+    act: Callable[[Stage, int], Awaitable[None]]
+    """On a stage under load, so many rounds."""
+    rounds: int
+    """By default."""
+    cast: Cast = _THREE
+
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "growth": Scenario(
+        "1 broker becomes 3, then 5, and of these the first two leave",
+        growth.act,
+        1,
+        Cast(brokers=1, brokers_max=growth.BROKERS_MAX, copies=1, writers=_MEASURED),
+    ),
+    "partition": Scenario("a leader is cut off from both followers", partition.act, 2),
+    "cut": Scenario("a leader and one follower do not hear each other", cut.act, 1),
+    "nats": Scenario(
+        "the leader of a recorded subject is killed",
+        nats.act,
+        10,
+        Cast(publishers=nats.PUBLISHERS, answer_seconds=nats.ANSWER_SECONDS),
+    ),
+    "roll": Scenario("all brokers are restarted, one after the other", roll.act, 3),
+}

@@ -1,0 +1,263 @@
+"""What every run stands on: a cluster, load on its streams, healing, and the verdict.
+
+What happens in between is somebody else's: faults by chance (`run`), or a story (`scenarios`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import tidelog
+from chaos.cluster import Cluster, Trouble
+from chaos.figures import Figures
+from chaos.load import END_SECONDS_MAX, WRITERS, Sampler, StreamWriter, TailReader, WriterKind
+from chaos.nats_load import ANSWER_SECONDS_MAX, Publisher
+from chaos.recording import Recording
+from chaos.verdict import Verdict, compare_replicas, judge, keep_history, read_everything
+from tidelog.errors import TidelogError
+
+HEAL_SECONDS_MAX: Final = 90.0
+"""From the last fault to every replica in sync; a broker that lost its disk copies everything."""
+
+CALM_SECONDS: Final = 2.0
+"""Before the first fault and after the last."""
+
+LOOK_SECONDS: Final = 0.2
+SEGMENT_BYTES: Final = 4 << 20
+"""Small, so that a run sees many."""
+
+VOTERS: Final = 3
+"""The brokers' setting `voters`, by default."""
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    name: str
+    partitions: int
+    durability: str
+    subject: str = ""
+    """Recorded from NATS; the library's writers leave it alone."""
+
+
+STREAMS: Final = (
+    StreamPlan("orders", 3, "fsync"),
+    StreamPlan("clicks", 2, "page-cache"),
+    StreamPlan("events", 1, "fsync", "events.>"),
+)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who takes part."""
+
+    brokers: int = 3
+    """There at the beginning."""
+    brokers_max: int = 3
+    """There at any time."""
+    copies: int = 3
+    """Replication factor of the streams at the beginning."""
+    streams: Sequence[StreamPlan] = field(default=STREAMS)
+    writers: Sequence[WriterKind] = field(default=WRITERS)
+    """Of each stream that is not recorded from NATS."""
+    publishers: int = 1
+    """Of each stream that is."""
+    answer_seconds: float = ANSWER_SECONDS_MAX
+    """How long a publisher waits before it repeats a message."""
+
+
+class Stage:
+    """See the module."""
+
+    def __init__(
+        self, cast: Cast, folder: Path, say: Callable[[str], None], *, seed: int, plant: str = ""
+    ) -> None:
+        """`plant`: the name of a bug for every broker."""
+        self._cast = cast
+        self._folder = folder
+        self._say_line = say
+        self._seed = seed
+        self.rng = random.Random(seed)
+        self.recording = Recording()
+        self.figures = Figures()
+        self.faults: Counter[str] = Counter()
+        """What was done, by kind."""
+        self.cluster = Cluster(folder, cast.brokers_max, begin=cast.brokers, plant=plant)
+        self._begun = time.monotonic()
+        self._writers: list[StreamWriter | Publisher] = []
+        self._tails: list[TailReader] = []
+        self._writing: list[asyncio.Task[None]] = []
+        self._reading: list[asyncio.Task[None]] = []
+
+    @property
+    def streams(self) -> Sequence[StreamPlan]:
+        return self._cast.streams
+
+    def say(self, text: str) -> None:
+        self._say_line(f"[{time.monotonic() - self._begun:7.1f} s] {text}")
+
+    def claim(self, true: bool, sentence: str) -> None:
+        """What a scenario says of itself; it is an anomaly if it is not so."""
+        if not true:
+            self.say(f"trouble: {sentence}")
+            self.recording.trouble(sentence)
+
+    async def play(self, act: Callable[[], Awaitable[None]]) -> Verdict:
+        """Everything from the first process to the verdict, `act` under load; leaves no process."""
+        brokers = "1 broker" if self._cast.brokers == 1 else f"{self._cast.brokers} brokers"
+        self.say(f"seed {self._seed}; {brokers} and a NATS server start")
+        try:
+            await self.cluster.start()
+            async with tidelog.connect(self.cluster.servers, retry_timeout_s=60) as self.client:
+                await self._create_streams()
+                return await self._under_load(act)
+        finally:
+            for task in (*self._writing, *self._reading):
+                task.cancel()
+            await asyncio.gather(*self._writing, *self._reading, return_exceptions=True)
+            await self.cluster.close()
+            keep_history(self.recording, self._folder / "history.jsonl")
+
+    async def _create_streams(self) -> None:
+        # Placement wants to know all brokers.
+        await self.healed("all brokers are there")
+        for stream in self.streams:
+            settings = tidelog.StreamSettings(segment_bytes=SEGMENT_BYTES)
+            await self.client.create_stream(
+                stream.name,
+                partitions=stream.partitions,
+                durability=stream.durability,
+                subject=stream.subject or None,
+                replication_factor=self._cast.copies,
+                settings=settings,
+            )
+
+    async def _under_load(self, act: Callable[[], Awaitable[None]]) -> Verdict:
+        self._start_load()
+        await asyncio.sleep(CALM_SECONDS)
+        try:
+            await act()
+            await self.healed("every replica is in sync at the end")
+            await asyncio.sleep(CALM_SECONDS)
+        except Trouble as trouble:
+            # The rest of the run would wait for what does not come; what is there is judged.
+            self.say(f"trouble: {trouble}")
+            self.recording.trouble(str(trouble))
+        self.say("the load ends")
+        await self._stop_load()
+        return await self._judged()
+
+    def _start_load(self) -> None:
+        create, recording, rng = asyncio.create_task, self.recording, self.rng
+        for stream in self.streams:
+            if stream.subject:
+                subject = stream.subject.replace(">", "made")
+                self._writers += [
+                    Publisher(
+                        self.cluster.nats, stream.name, subject, recording, random.Random(rng.random()),
+                        answer_seconds=self._cast.answer_seconds,
+                    )
+                    for _ in range(self._cast.publishers)
+                ]  # fmt: skip
+            else:
+                self._writers += [
+                    StreamWriter(
+                        self.client, stream.name, stream.partitions, kind, recording,
+                        random.Random(rng.random()),
+                    )
+                    for kind in self._cast.writers
+                ]  # fmt: skip
+            tail = TailReader(self.client, stream.name, stream.partitions, recording)
+            sampler = Sampler(self.client, tail, stream.name, recording, random.Random(rng.random()))
+            self._tails.append(tail)
+            self._reading += [create(tail.run()), create(sampler.run())]
+        self._writing = [create(writer.run()) for writer in self._writers]
+
+    async def revive(self) -> None:
+        """Starts brokers again that ended by themselves, which no broker may."""
+        await self.cluster.revive()
+        for sentence in self.cluster.ended:
+            self.say(f"trouble: {sentence}")
+            self.recording.trouble(sentence)
+        self.cluster.ended.clear()
+
+    async def healed(self, what: str) -> None:
+        """Waits until all brokers are there and every replica is in sync; raises `Trouble`."""
+        await self.until(self._lack, what)
+
+    async def until(self, lack: Callable[[], Awaitable[str | None]], what: str) -> None:
+        """Waits until nothing is lacking (None); raises `Trouble`."""
+        deadline = time.monotonic() + HEAL_SECONDS_MAX
+        while (lacking := await lack()) is not None:
+            await self.revive()
+            if time.monotonic() > deadline:
+                raise Trouble(f"not within {HEAL_SECONDS_MAX:g} s: {what}: {lacking}")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _lack(self) -> str | None:
+        """What is not as it should be; None: nothing."""
+        members = self.cluster.brokers
+        try:
+            cluster = await self.client.describe_cluster()
+            streams = await self.client.list_streams()
+        except TidelogError as error:
+            return str(error)
+        active = [broker.broker_id for broker in cluster.brokers if broker.state == "active"]
+        if tuple(active) != members:
+            return f"brokers {active} are active"
+        if len(cluster.voters) != (VOTERS if len(members) >= VOTERS else 1):
+            return f"brokers {list(cluster.voters)} vote"
+        for stream in streams:
+            for placed in stream.partitions:
+                if placed.leader is None or set(placed.isr) != set(placed.replicas):
+                    return f"{stream.name}/{placed.partition}: leader {placed.leader}, in sync {placed.isr}"
+        return None
+
+    async def _stop_load(self) -> None:
+        for writer in self._writers:
+            writer.stopping.set()
+        await asyncio.gather(*self._writing)
+        try:
+            ends = {stream.name: await self.client.offsets(stream.name) for stream in self.streams}
+        except TidelogError as error:
+            self.recording.trouble(f"nobody knows how far the streams are committed: {error}")
+            ends = {stream.name: {} for stream in self.streams}
+        deadline = time.monotonic() + END_SECONDS_MAX
+        for stream, tail in zip(self.streams, self._tails, strict=True):
+            while any(tail.positions[one].offset < end for one, (_, end) in ends[stream.name].items()):
+                if time.monotonic() > deadline:
+                    self.recording.trouble(f"who followed {stream.name} did not come to its end")
+                    break
+                await asyncio.sleep(LOOK_SECONDS)
+        for task in self._reading:
+            task.cancel()
+        for outcome in await asyncio.gather(*self._reading, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                self.recording.trouble(f"a reader failed: {outcome!r}")
+
+    async def _judged(self) -> Verdict:
+        names = [stream.name for stream in self.streams]
+        try:
+            await read_everything(self.client, self.recording, names)
+        except TidelogError as error:
+            self.recording.trouble(f"the last readers failed: {type(error).__name__}: {error}")
+        self.say("all is read; the replicas are compared")
+        compared, problems = await compare_replicas(self.cluster.servers[0])
+        reports = await asyncio.to_thread(judge, self.recording)
+        return Verdict(
+            time.monotonic() - self._begun,
+            self.faults,
+            self.recording.operations,
+            self.recording.longest_pause,
+            reports,
+            self.recording.troubles,
+            compared,
+            problems,
+            self.figures,
+        )
