@@ -23,6 +23,7 @@ from chaos.scenarios.catalog import SCENARIOS
 from chaos.stage import Stage
 from chaos.verdict import Verdict
 from tidelog.cli._errors import CommandError
+from tidelog_broker.without_pandas import leave_pandas_out
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.rounds is not None and (asked.scenario is None or asked.rounds < 1):
         print("chaos: --rounds goes with --scenario, and there is at least 1", file=sys.stderr)
         return EXIT_USAGE
+    # The network between brokers is in this process, and an import is a pause of it.
+    leave_pandas_out()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-", dir=asked.dir))
     try:
         verdict = uvloop.run(_interruptible(_begun(asked, kinds, folder)))

@@ -30,6 +30,10 @@ CALM_SECONDS: Final = 2.0
 """Before the first fault and after the last."""
 
 LOOK_SECONDS: Final = 0.2
+OWN_LOOK_SECONDS: Final = 0.05
+OWN_PAUSE_WORTH_SECONDS: Final = 0.3
+"""More than half of the silence after which brokers report one another (`peer_silence_max`)."""
+
 SEGMENT_BYTES: Final = 4 << 20
 """Small, so that a run sees many."""
 
@@ -178,6 +182,18 @@ class Stage:
             self._tails.append(tail)
             self._reading += [create(tail.run()), create(sampler.run())]
         self._writing = [create(writer.run()) for writer in self._writers]
+        self._reading.append(create(self._watch_itself()))
+
+    async def _watch_itself(self) -> None:
+        """The network between brokers runs in this process: while it stands still, nobody hears anybody."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began_at = loop.time()
+            await asyncio.sleep(OWN_LOOK_SECONDS)
+            late = loop.time() - began_at - OWN_LOOK_SECONDS
+            if late > OWN_PAUSE_WORTH_SECONDS:
+                self.say(f"this process stood still for {late:.2f} s, and so did the network between brokers")
+                self.figures.gap("this process itself", late)
 
     async def revive(self) -> None:
         """Starts brokers again that ended by themselves, which no broker may."""

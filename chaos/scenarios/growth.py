@@ -7,6 +7,7 @@ anything.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,6 +17,9 @@ from chaos.stage import Stage
 
 BROKERS_MAX: Final = 5
 COPIES: Final = 3
+STEP_SECONDS: Final = 2.0
+"""After each step, so that what it brings about belongs to it."""
+
 LEAVING: Final = (0, 1)
 """Of the first three: nobody is left who was there when it all began, but one."""
 
@@ -48,8 +52,9 @@ async def _step(stage: Stage, what: str, step: Step) -> None:
     before = standings(await stage.client.list_streams())
     told = sum(map(len, stage.recording.errors.values()))
     await step()
+    await asyncio.sleep(STEP_SECONDS)
     done = tally(before, standings(await stage.client.list_streams()))
-    gaps = take_gaps(stage, what)
+    gaps = take_gaps(stage, "a step")
     stage.faults["change of membership"] += 1
     stage.figures.counts["elections"] += done.elections
     stage.figures.counts["ISR changes"] += done.isr_changes

@@ -16,9 +16,6 @@ from chaos.scenarios.clients import take_gaps
 from chaos.stage import Stage
 
 PUBLISHERS: Final = 6
-ANSWER_SECONDS: Final = 0.3
-"""A message that nobody took is lost, as core NATS has it, and whoever waits for longer measures that."""
-
 DOWN_SECONDS: Final = 1.5
 SETTLED_SECONDS: Final = 1.0
 

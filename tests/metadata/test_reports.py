@@ -126,7 +126,7 @@ def test_r14_after_an_election_by_report_reports_are_ignored_for_twice_as_long_e
     image, reports = cluster(), FailureReports()
     now = 0
     for length in (BACKOFF_MS, 2 * BACKOFF_MS, 4 * BACKOFF_MS):
-        reports.elected(DUE, now)
+        reports.elected(image, DUE, now)
         for at, due in ((now + length - 1, []), (now + length, DUE)):
             told(reports, image, 1, at)
             told(reports, image, 2, at)
@@ -137,15 +137,43 @@ def test_r14_after_an_election_by_report_reports_are_ignored_for_twice_as_long_e
 def test_r14_the_back_off_is_bounded_and_begins_anew_after_a_quiet_time() -> None:
     image, reports = cluster(), FailureReports()
     for _ in range(20):
-        reports.elected(DUE, 0)
+        reports.elected(image, DUE, 0)
     told(reports, image, 1, BACKOFF_MS_MAX)
     told(reports, image, 2, BACKOFF_MS_MAX)
     assert reports.due(image, heard(image, 0), BACKOFF_MS_MAX) == DUE
 
     later = 2 * BACKOFF_MS_MAX
     reports.due(image, heard(image, later), later)
-    reports.elected(DUE, later)
+    reports.elected(image, DUE, later)
     told(reports, image, 1, later + BACKOFF_MS)
     told(reports, image, 2, later + BACKOFF_MS)
 
     assert reports.due(image, heard(image, later), later + BACKOFF_MS) == DUE
+
+
+def test_r14_an_election_by_a_report_that_proved_to_be_right_is_no_reason_to_ignore_the_next() -> None:
+    image, reports = cluster(), FailureReports()
+    now = 0
+    for run in (2, 3, 4, 5):
+        told(reports, image, 1, now, run=run - 1)
+        told(reports, image, 2, now, run=run - 1)
+        assert reports.due(image, heard(image, now), now) == DUE
+        reports.elected(image, DUE, now)
+        # Its process was started again, and it leads again: only the run that was reported is over.
+        image = applied(
+            image,
+            [registered(0, run), ChangePartitions((PartitionChange(S, 0, isr=(0, 1, 2), leader=0),))],
+        )
+        now += BACKOFF_MS // 2
+
+
+def test_r14_a_leader_that_was_fenced_and_came_back_in_the_same_run_was_perhaps_not_gone() -> None:
+    image, reports = cluster(), FailureReports()
+    reports.elected(image, DUE, 0)
+    image = applied(image, [ChangeBroker(0, fenced=True), ChangeBroker(0, fenced=False)])
+    image = applied(image, [ChangePartitions((PartitionChange(S, 0, isr=(0, 1, 2), leader=0),))])
+
+    told(reports, image, 1, 10)
+    told(reports, image, 2, 10)
+
+    assert reports.due(image, heard(image, 10), 10) == []

@@ -6,6 +6,11 @@ connection could not be opened again at once) is believed when a majority of the
 than the leader says so. *Silent* may be the network between those two: it counts only
 when the controller has missed two heartbeats as well.
 
+After an election by report a partition backs off from reports, longer each time: a network that
+breaks again and again must not move leaderships as often. A report that proved to be right is no such
+thing: once the reported run is over, because its broker registered another one, there is nothing
+to back off from.
+
 This is the controller's memory, like `liveness`; `upkeep` makes the entries.
 """
 
@@ -47,6 +52,9 @@ class _Report(NamedTuple):
 class _Backoff(NamedTuple):
     until_ms: int
     length_ms: int
+    reported: int
+    reported_run: bytes
+    """Whom the election deposed."""
 
 
 class FailureReports:
@@ -103,19 +111,24 @@ class FailureReports:
             for number, partition in enumerate(stream.partitions)
             if partition.leader in believed
             and _is_majority(partition, believed[partition.leader])
-            and not self._backs_off((stream.id, number), now_ms)
+            and not self._backs_off(image, (stream.id, number), now_ms)
         ]
 
-    def elected(self, partitions: Iterable[PartitionKey], now_ms: int) -> None:
-        """Leaders were replaced by report: their partitions ignore reports for a while."""
+    def elected(self, image: ClusterImage, partitions: Iterable[PartitionKey], now_ms: int) -> None:
+        """The leaders that `image` shows were replaced by report, and the next reports are ignored for a while."""
         for key in partitions:
+            partition = image.partition(*key)
+            assert partition is not None, key
+            assert partition.leader is not None, partition
             before = self._backoffs.get(key)
-            length = BACKOFF_MS if before is None else min(2 * before.length_ms, BACKOFF_MS_MAX)
-            self._backoffs[key] = _Backoff(now_ms + length, length)
+            again = before is not None and not _is_over(image, before)
+            length = min(2 * before.length_ms, BACKOFF_MS_MAX) if before and again else BACKOFF_MS
+            run = image.brokers[partition.leader].incarnation
+            self._backoffs[key] = _Backoff(now_ms + length, length, partition.leader, run)
 
-    def _backs_off(self, key: PartitionKey, now_ms: int) -> bool:
+    def _backs_off(self, image: ClusterImage, key: PartitionKey, now_ms: int) -> bool:
         backoff = self._backoffs.get(key)
-        return backoff is not None and now_ms < backoff.until_ms
+        return backoff is not None and now_ms < backoff.until_ms and not _is_over(image, backoff)
 
     def _forget(self, image: ClusterImage, now_ms: int) -> None:
         """What is old, and what is about runs that are over."""
@@ -138,6 +151,13 @@ class FailureReports:
 def _is_majority(partition: PartitionImage, reporters: set[int]) -> bool:
     others = [member for member in partition.isr if member != partition.leader]
     return 2 * sum(member in reporters for member in others) > len(others)
+
+
+def _is_over(image: ClusterImage, backoff: _Backoff) -> bool:
+    """Another run of the broker, or none, is registered: the reported one is gone for good. Fenced is not
+    over: a network that breaks does that, too."""
+    known = image.brokers.get(backoff.reported)
+    return known is None or known.incarnation != backoff.reported_run
 
 
 def _is_run(image: ClusterImage, broker: int, incarnation: bytes) -> bool:

@@ -52,7 +52,9 @@ class Upkeep:
             return fence(image, broker, unwilling)
         by_report = elections_by_report(image, self.reports, self.sessions, now_ms, unwilling)
         if by_report:
-            self.reports.elected([(change.stream_id, change.partition) for change in by_report], now_ms)
+            self.reports.elected(
+                image, [(change.stream_id, change.partition) for change in by_report], now_ms
+            )
             return ChangePartitions(by_report)
         for broker in self.sessions.returned(image, now_ms):
             return unfence(image, broker, unwilling)
