@@ -115,7 +115,7 @@ class FailureReports:
         ]
 
     def elected(self, image: ClusterImage, partitions: Iterable[PartitionKey], now_ms: int) -> None:
-        """The leaders that `image` shows were replaced by report, and the next reports are ignored for a while."""
+        """The leaders that `image` shows were replaced by report: the next ones are ignored for a while."""
         for key in partitions:
             partition = image.partition(*key)
             assert partition is not None, key
