@@ -139,3 +139,29 @@ async def test_a_process_that_hangs_is_silent_and_heard_again_when_it_goes_on(
         await until(lambda: owner.told == [Evidence.SILENT, None], "it is heard again")
     assert len(station.connections) == 1, "the connection stood all the time"
     await station.listener.stop("done")
+
+
+async def test_a_connection_that_stays_silent_is_given_up_and_that_stays_a_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a leader waits for a follower that hears nothing, or is not heard, for `replica_lag_max` (R4)."""
+    monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
+    monkeypatch.setattr("tidelog_broker.peers.connection.SILENCE_SECONDS_END", 0.7)
+    station = Station(identity(1))
+    await station.listener.start("127.0.0.1", 0)
+    owner = Owner(station.port)
+    async with linked(owner):
+        await until(lambda: station.connections, "it is open")
+        with socket.socket() as mute:
+            mute.bind(("127.0.0.1", 0))
+            mute.listen(5)
+            owner.port = mute.getsockname()[1]
+            await until(lambda: owner.ends, "it is given up")
+            asked = owner.asked
+            await until(lambda: owner.asked > asked, "another one was dialed, in vain")
+            assert owner.told == [Evidence.SILENT], "no reset: nobody knows that the broker is gone"
+            owner.port = station.port
+            await until(lambda: owner.told == [Evidence.SILENT, None], "it is back")
+    assert owner.ends[0] == "nothing was heard for 0.7 s"
+    assert len(station.connections) == 2
+    await station.listener.stop("done")

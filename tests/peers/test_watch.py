@@ -66,3 +66,28 @@ def test_who_slept_itself_listens_for_a_while_before_it_blames_others() -> None:
     at = look_every_tenth(watch, heard=0.1, start=round(woke + 0.1, 3), end=woke + 5)
     assert at is not None
     assert at - woke >= SILENCE_SECONDS_MAX
+
+
+def test_a_connection_that_was_given_up_for_its_silence_is_no_reset_and_a_refusal_is_more() -> None:
+    watch = Watch(0.0)
+    watch.connected(1.0)
+    watch.ended(3.1, silent=True)
+    watch.unreachable()
+    assert watch.evidence is Evidence.SILENT
+    watch.refused()
+    assert watch.evidence is Evidence.REFUSED
+
+
+def test_who_slept_itself_and_finds_its_connection_gone_blames_nobody_that_does_not_refuse() -> None:
+    watch = Watch(0.0)
+    watch.connected(0.0)
+    watch.look(0.1, 0.1)
+    watch.ended(0.1 + 10 * STALL_SECONDS, silent=False)
+    watch.unreachable()
+    assert watch.evidence is None
+    watch.refused()
+    assert watch.evidence is Evidence.REFUSED
+    watch.connected(5.0)
+    watch.ended(5.0, silent=False)
+    watch.unreachable()
+    assert watch.evidence is Evidence.RESET

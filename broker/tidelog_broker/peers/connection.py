@@ -20,6 +20,14 @@ from tidelog_broker.peers.hello import Hello, Identity, Lane, Refusal, check, de
 KEEPALIVE_SECONDS: Final = 0.1
 """An open connection that has said nothing for so long says that it is alive."""
 
+SILENCE_SECONDS_END: Final = 2.0
+"""A connection on which nothing was heard for so long is given up, as if it had broken: as long as a session,
+after which a broker that does not speak to the controller is fenced, too. What it carried may be late
+for ever, and one that is dialed when the network is whole again works at once."""
+
+STALL_SECONDS: Final = 0.25
+"""If this process itself did nothing for so long, what it did not hear meanwhile proves nothing."""
+
 GREETING_SECONDS_MAX: Final = 2.0
 """How long the other end may take for its first words."""
 
@@ -73,6 +81,10 @@ class Connection(asyncio.BufferedProtocol):
         """Why this end closed it."""
         self._ended = ""
         self._said = 0.0
+        self._look_at = 0.0
+        """When the timer below is due."""
+        self.silent = False
+        """It was given up because nothing was heard."""
         self._timer: asyncio.TimerHandle | None = None
         self.theirs: Hello | None = None
         """The first words of the other end; None: not said yet."""
@@ -255,9 +267,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         now = self._loop.time()
+        if self._look_at and now - self._look_at > STALL_SECONDS:
+            self._heard = now
+        if now - self.heard > SILENCE_SECONDS_END:
+            self.silent = True
+            self.abort(f"nothing was heard for {SILENCE_SECONDS_END:g} s")
+            return
         due = self._said + KEEPALIVE_SECONDS
         if due <= now:
             self._said = now
             self._transport.write(ALIVE)
             due = now + KEEPALIVE_SECONDS
+        self._look_at = due
         self._timer = self._loop.call_at(due, self._keep_alive)

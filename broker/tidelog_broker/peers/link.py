@@ -134,6 +134,8 @@ class Link:
                     self._tell()
         finally:
             self.connection = None
+            self._watch.ended(self._loop.time(), silent=connection.silent)
+            self._tell()
 
     def _tell(self) -> None:
         if self._watch.evidence is not self._told:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from tidelog_broker.peers.connection import STALL_SECONDS
+
 SILENCE_SECONDS_MAX: Final = 0.5
 """`peer_silence_max`: a connection says something every 0.1 s (`connection.KEEPALIVE_SECONDS`)."""
 
 REDIAL_SECONDS_MAX: Final = 0.05
 """A redial that has not come about by then counts as failed (R14)."""
-
-STALL_SECONDS: Final = 0.25
-"""If this process itself did nothing for so long, what it did not hear meanwhile proves nothing."""
 
 
 class Evidence(StrEnum):
@@ -31,21 +30,34 @@ class Evidence(StrEnum):
 class Watch:
     """What is known against one broker. Times in seconds of one clock."""
 
-    __slots__ = ("_looked", "_since", "_was_up", "evidence")
+    __slots__ = ("_in_doubt", "_looked", "_since", "_was_up", "evidence")
 
     def __init__(self, now: float) -> None:
         self.evidence: Evidence | None = None
         """None: nothing."""
         self._was_up = False
         """It was connected since it was last found gone: never having been there proves nothing."""
+        self._in_doubt = False
+        """How the connection ended says nothing of the other end, unless that refuses the next one."""
         self._looked = now
         self._since = now
         """Silence counts from here, if it was heard before."""
 
     def connected(self, now: float) -> None:
         self._was_up = True
-        self._since = now
+        self._in_doubt = False
+        self._looked = self._since = now
         self.evidence = None
+
+    def ended(self, now: float, *, silent: bool) -> None:
+        """The connection is over; `silent`: given up here, because nothing was heard.
+
+        A silence stays what it was, whatever comes of the next dial. And the other end gives up, too:
+        whoever wakes up to find all connections gone was itself the silent one.
+        """
+        self._in_doubt = silent or now - self._looked > STALL_SECONDS
+        if silent:
+            self.evidence = Evidence.SILENT
 
     def refused(self) -> None:
         """A dial was refused."""
@@ -55,7 +67,7 @@ class Watch:
 
     def unreachable(self) -> None:
         """A dial came to nothing in time."""
-        if self._was_up:
+        if self._was_up and not self._in_doubt:
             self.evidence = Evidence.RESET
             self._was_up = False
 
