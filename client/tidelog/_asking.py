@@ -74,7 +74,7 @@ async def first_answer(brokers: Sequence[Broker], call: Callable[[Broker], Await
                     raise failure
                 failures.append((address, failure))
     finally:
-        await _cancelled(asking)
+        await cancelled(asking)
     for _, failure in failures:
         if not isinstance(failure, Unavailable | ConnectionLost | TimedOut):
             raise failure
@@ -105,7 +105,7 @@ async def first_contact(
                 if address is not None:
                     return address
     finally:
-        await _cancelled(asking)
+        await cancelled(asking)
     tried = "; ".join(f"{broker.address}: {reasons.get(broker.address, 'no answer')}" for broker in brokers)
     addresses = ",".join(broker.address for broker in brokers)
     raise Unavailable(f"no broker answered within {timeout_s:g} s: {tried}", addresses=addresses)
@@ -130,7 +130,8 @@ async def _until_answered(
     return None
 
 
-async def _cancelled(tasks: dict[asyncio.Task[T], str] | dict[asyncio.Task[T], None]) -> None:
+async def cancelled(tasks: dict[asyncio.Task[T], str] | dict[asyncio.Task[T], None]) -> None:
+    """Ends what nobody waits for any more."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._asking import first_answer, on
+from tidelog._asking import cancelled, first_answer, on
 from tidelog._channels import Broker, Channels
 from tidelog._retry import RetryPolicy, retrying
 from tidelog.errors import (
@@ -37,7 +37,10 @@ ANSWER_S_MAX: Final = 2.0
 """Brokers answer from memory; one that takes longer is given up."""
 
 CONFIRM_S_MAX: Final = 1.0
-"""How long the others are waited for when an answer may be out of date."""
+"""How long the others are waited for when an answer is out of date."""
+
+DOUBT_S_MAX: Final = 0.25
+"""… when it may be: most often there is no newer one yet, and it is asked for again soon."""
 
 
 class Metadata:
@@ -189,19 +192,41 @@ class Metadata:
             return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
 
         address, answer = await first_answer(brokers, ask)
-        if answer.version < self._version or answer.missing:
+        # What is asked for again has proved wrong. The same again may be all that a broker knows which
+        # is cut off from the others, and not from this client.
+        doubtful = answer.version == self._version and any(name in self._streams for name in names)
+        if answer.version < self._version or answer.missing or doubtful:
             others = [broker for broker in brokers if broker.address != address]
-            asked = (on(broker, partial(ask, timeout_s=CONFIRM_S_MAX)) for broker in others)
-            found = await asyncio.gather(*asked, return_exceptions=True)
-            for broker, other in zip(others, found, strict=True):
-                if isinstance(other, TidelogError):
-                    continue
-                if isinstance(other, BaseException):
-                    raise other
-                if other.version > answer.version:
-                    address, answer = broker.address, other
+            seconds = DOUBT_S_MAX if doubtful and not answer.missing else CONFIRM_S_MAX
+            found = await self._newer(others, partial(ask, timeout_s=seconds))
+            if found is not None and found[1].version > answer.version:
+                address, answer = found
         self._channels.prefer(address)
         return answer
+
+    async def _newer(
+        self,
+        brokers: list[Broker],
+        ask: Callable[[Broker], Awaitable[metadata_pb2.ResolveResponse]],
+    ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
+        """The first answer that is newer than what is known; without one, the newest of all."""
+        newest: tuple[str, metadata_pb2.ResolveResponse] | None = None
+        asking = {asyncio.create_task(on(broker, ask)): broker.address for broker in brokers}
+        try:
+            while asking:
+                done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    address = asking.pop(task)
+                    failure = task.exception()
+                    if failure is not None and not isinstance(failure, TidelogError):
+                        raise failure
+                    if failure is None and (newest is None or task.result().version > newest[1].version):
+                        newest = (address, task.result())
+                if newest is not None and newest[1].version > self._version:
+                    break
+        finally:
+            await cancelled(asking)
+        return newest
 
     def _take(self, names: list[str], answer: metadata_pb2.ResolveResponse) -> None:
         self._version = answer.version

@@ -139,6 +139,22 @@ async def test_what_a_broker_that_is_behind_says_of_leaders_does_not_count(
     assert values(stored) == [b"a", b"b"]
 
 
+async def test_a_leader_that_is_cut_off_with_what_it_knows_is_not_believed_for_ever(
+    brokers: list[FakeBroker],
+) -> None:
+    """It answers first, its news are as old as the client's, and it cannot take what it says is its own."""
+    cut_off, follower, leader = brokers
+    [stored] = cut_off.add_stream("s")
+    cut_off.script.extend([None, *[Fail(errors.Unavailable("another broker may lead it by now"))] * 1000])
+    async with connected(cut_off.address) as log, log.producer("s", options=producer_options()) as producer:
+        await producer.send(b"a")
+        cut_off.lead("s", 0, 2, seen_by=[follower, leader])
+        log._channels.prefer(cut_off.address)
+        async with asyncio.timeout(PROMPTLY):
+            await producer.send(b"b")
+    assert values(stored) == [b"a", b"b"]
+
+
 async def test_many_streams_are_asked_about_in_one_request(brokers: list[FakeBroker]) -> None:
     names = [f"s{number}" for number in range(50)]
     for name in names:
