@@ -216,6 +216,15 @@ def test_a_voter_is_removed_by_command_if_another_could_vote_instead() -> None:
         quorum_plan.remove_voter(full, image, 9)
 
 
+def test_a_vote_is_taken_away_while_the_one_in_its_place_is_there_already() -> None:
+    """`add-voter 3` made four of three; three are left when `remove-voter 1` takes the other one."""
+    moving = voters(0, 1, 2, 3)
+
+    assert quorum_plan.remove_voter(moving, cluster(4, said(3, Vote.WANTED)), 1) == said(1, Vote.UNWANTED)
+    with pytest.raises(InvalidRequest, match="that would leave 2 voters; add a broker first"):
+        quorum_plan.remove_voter(moving, cluster(4, said(0, Vote.UNWANTED)), 1)
+
+
 def test_what_was_said_of_a_vote_outlives_restarts_and_disks() -> None:
     image = cluster(2, said(1, Vote.UNWANTED), registered(1, 2, disk=9))
 
