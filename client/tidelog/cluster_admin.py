@@ -185,7 +185,8 @@ class ClusterAdmin(Admin):
     async def reassign(
         self, targets: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
     ) -> list[PartitionStanding]:
-        """Each (stream, partition) gets these replicas, the preferred leader first.
+        """Each (stream, partition) gets these replicas, the preferred leader first, as many as are named:
+        the stream's replication factor follows that of its partition with the fewest.
 
         Answers the partitions that begin to move; with `validate_only` those that would.
         """

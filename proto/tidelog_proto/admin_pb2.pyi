@@ -959,7 +959,9 @@ class PartitionTarget(_message.Message):
     partition: _builtins.int
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The preferred leader first."""
+        """The preferred leader first. More than now, or fewer, too: the stream's replication factor
+        is that of its partition with the fewest.
+        """
 
     def __init__(
         self,

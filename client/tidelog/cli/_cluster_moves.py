@@ -114,8 +114,8 @@ def reassign(
 ) -> None:
     """Move replicas: to the brokers that are named, or so that every broker carries a like number.
 
-    New copies catch up and join before the old ones go, so nothing is ever kept on fewer brokers.
-    It returns at once; --wait returns when everything has arrived.
+    New copies catch up and join before the old ones go, so nothing is ever kept on fewer brokers than
+    are named. It returns at once; --wait returns when everything has arrived.
     """
     duration_ms(timeout, "--timeout")
     targets = _targets(streams or [], replicas or [])
