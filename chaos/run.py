@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from chaos.cast import Cast
 from chaos.faults import Faults
 from chaos.plan import Kind, Step, schedule
-from chaos.stage import Cast, Stage
+from chaos.stage import Stage
 from chaos.verdict import Verdict
 
 PAUSE_WORTH_SECONDS: Final = 1.0

@@ -10,15 +10,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import tidelog
+from chaos.cast import Cast, StreamPlan
 from chaos.cluster import Cluster, Trouble
 from chaos.figures import Figures
-from chaos.load import END_SECONDS_MAX, WRITERS, Sampler, StreamWriter, TailReader, WriterKind
-from chaos.nats_load import ANSWER_SECONDS_MAX, Publisher
+from chaos.load import END_SECONDS_MAX, Sampler, StreamWriter, TailReader
+from chaos.nats_load import Publisher
 from chaos.recording import Recording
 from chaos.verdict import Verdict, compare_replicas, judge, keep_history, read_everything
 from tidelog.errors import TidelogError
@@ -39,41 +39,6 @@ SEGMENT_BYTES: Final = 4 << 20
 
 VOTERS: Final = 3
 """The brokers' setting `voters`, by default."""
-
-
-@dataclass(frozen=True)
-class StreamPlan:
-    name: str
-    partitions: int
-    durability: str
-    subject: str = ""
-    """Recorded from NATS; the library's writers leave it alone."""
-
-
-STREAMS: Final = (
-    StreamPlan("orders", 3, "fsync"),
-    StreamPlan("clicks", 2, "page-cache"),
-    StreamPlan("events", 1, "fsync", "events.>"),
-)
-
-
-@dataclass(frozen=True)
-class Cast:
-    """Who takes part."""
-
-    brokers: int = 3
-    """There at the beginning."""
-    brokers_max: int = 3
-    """There at any time."""
-    copies: int = 3
-    """Replication factor of the streams at the beginning."""
-    streams: Sequence[StreamPlan] = field(default=STREAMS)
-    writers: Sequence[WriterKind] = field(default=WRITERS)
-    """Of each stream that is not recorded from NATS."""
-    publishers: int = 1
-    """Of each stream that is."""
-    answer_seconds: float = ANSWER_SECONDS_MAX
-    """How long a publisher waits before it repeats a message."""
 
 
 class Stage:

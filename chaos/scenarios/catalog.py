@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from chaos.cast import Cast
 from chaos.load import STEADY, WRITERS
 from chaos.scenarios import cut, growth, nats, partition, roll
-from chaos.stage import Cast, Stage
+from chaos.stage import Stage
 
 _MEASURED: Final = (*WRITERS, STEADY)
 ANSWER_SECONDS: Final = 0.3

@@ -209,7 +209,7 @@ class Metadata:
         brokers: list[Broker],
         ask: Callable[[Broker], Awaitable[metadata_pb2.ResolveResponse]],
     ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
-        """The first answer that is newer than what is known; without one, the newest of all."""
+        """The first answer that is newer than what is known and lacks nothing; else the newest of all."""
         newest: tuple[str, metadata_pb2.ResolveResponse] | None = None
         asking = {asyncio.create_task(on(broker, ask)): broker.address for broker in brokers}
         try:
@@ -222,7 +222,7 @@ class Metadata:
                         raise failure
                     if failure is None and (newest is None or task.result().version > newest[1].version):
                         newest = (address, task.result())
-                if newest is not None and newest[1].version > self._version:
+                if newest is not None and newest[1].version > self._version and not newest[1].missing:
                     break
         finally:
             await cancelled(asking)

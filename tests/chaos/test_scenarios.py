@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from chaos.__main__ import main
+from chaos.cast import Cast
 from chaos.cluster import Cluster
 from chaos.figures import Figures, Standing, tally
 from chaos.load import READER
 from chaos.scenarios.catalog import SCENARIOS
 from chaos.scenarios.clients import claim_no_errors, take_gaps
-from chaos.stage import Cast, Stage
+from chaos.stage import Stage
 from tidelog.errors import TimedOut
 from tidelog.history import Outcome, Write
 
