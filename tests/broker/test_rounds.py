@@ -177,12 +177,12 @@ async def test_a_broker_that_fails_while_it_flushes_begins_no_other_flush(lanes:
     go, entered = threading.Event(), threading.Event()
     sync, rounds = lanes.store.sync, 0
 
-    def slow(*given: Any) -> None:
+    def slow(*given: Any, **how: Any) -> None:
         nonlocal rounds
         rounds += 1
         entered.set()
         assert go.wait(10)
-        sync(*given)
+        sync(*given, **how)
 
     lanes.store.sync = slow  # type: ignore[method-assign]
     lanes.append(partition)
