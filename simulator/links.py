@@ -153,6 +153,8 @@ class Links:
         old = self.down.get(hello.broker)
         if old is not None:
             self.went(hello, refused=False)
+            # Perhaps it is the newer one, whose greeting was faster: its other end has to hear of it.
+            old.close(self._broker.id)
         self.down[hello.broker] = connection
         self._hellos[hello.broker] = hello
         for replica in list(self._broker.replicas.values()):
