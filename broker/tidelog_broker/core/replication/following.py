@@ -191,7 +191,7 @@ class FollowerPartition:
             for epoch, start in self._news(message.unclean)
             if start == self.log.end_offset and not self._writing
         ]
-        return [*begun, *self._move_start(), *self._say()]
+        return [*begun, *self._say(), *self._move_start()]
 
     def _news(self, unclean: tuple[EpochMark, ...]) -> tuple[EpochMark, ...]:
         known = self.log.epochs.latest or 0
@@ -227,7 +227,8 @@ class FollowerPartition:
         """The batches of an `Append` are in the log."""
         self._writing = False
         self._commit()
-        return [*self._move_start(), *self._ask()]
+        # What is said first knows nothing of the new start: said behind it, it would take it back.
+        return [*self._ask(), *self._move_start()]
 
     def not_appended(self) -> list[FollowerEffect]:
         """The batches of an `Append` were not taken, by the disk or by the checks of the log."""
