@@ -250,6 +250,8 @@ class Controlling:
                 if not sessions.heard(tip, broker, incarnation, now_ms):
                     return Denied("another run is registered")
                 controller.reluctance.heard(broker, incarnation, damaged)
+                for name in damaged:
+                    self._checks.damaged(incarnation, name)
                 return stop(tip, broker, incarnation, controller.reluctance.of) if stopping else None
             case Report():
                 controller.upkeep.reports.report(

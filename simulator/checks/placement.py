@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from simulator.checks.truth import Knowledge, require
 from simulator.mirror import Mirror
 from tidelog.model import Durability
-from tidelog_broker.core.metadata.commands import Command, ReplicasLost
+from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.reports import Evidence
@@ -30,6 +30,8 @@ class PlacementChecks(Knowledge):
         """By version: a fingerprint of the image."""
         self._reports: dict[tuple[bytes, int], int] = {}
         """By the reported run and the reporter: when it was said last."""
+        self._damaged: dict[tuple[bytes, bytes, int], None] = {}
+        """Run, stream and partition: which replicas were said to be damaged, by whoever has them."""
         self._set_aside = False
         """The newest image came of a log that was set aside."""
 
@@ -123,7 +125,7 @@ class PlacementChecks(Knowledge):
                 f"{where}: epochs went back: {was} {now}",
             )
             self._mark_change(was, now)
-            self._reported(before, image, where, was, now)
+            self._reported(before, image, (stream.id, number), was, now)
             if was.reassigning and not now.reassigning and now.replicas == was.target:
                 require(
                     all(member in now.isr for member in was.adding),
@@ -196,11 +198,20 @@ class PlacementChecks(Knowledge):
         self.mark(f"R14 reported {evidence.value}")
         self._reports[run, reporter] = now_us
 
+    def damaged(self, run: bytes, name: ReplicaName) -> None:
+        """A broker tells the controller of a damaged range (R6): whoever has one hands over."""
+        self._damaged[run, name.stream_id, name.partition] = None
+
     def _reported(
-        self, before: ClusterImage, image: ClusterImage, where: str, was: PartitionImage, now: PartitionImage
+        self,
+        before: ClusterImage,
+        image: ClusterImage,
+        key: tuple[bytes, int],
+        was: PartitionImage,
+        now: PartitionImage,
     ) -> None:
-        """R14: whoever is deposed though its run is registered, not fenced and not stopping was reported
-        by most of its ISR."""
+        """R14: whoever is deposed though its run is registered, not fenced, not stopping and not damaged was
+        reported by most of its ISR."""
         if was.leader is None or now.leader in (None, was.leader) or was.leader not in now.replicas:
             return
         known, old = image.brokers.get(was.leader), before.brokers.get(was.leader)
@@ -208,6 +219,9 @@ class PlacementChecks(Knowledge):
             return
         if known.fenced or known.stopping or self._set_aside or self.leaders_are_moved:
             return
+        if (known.incarnation, *key) in self._damaged:
+            return
+        where = f"{image.streams[key[0]].name}/{key[1]}"
         others = [member for member in was.isr if member != was.leader]
         said = [member for member in others if self._said(known.incarnation, member)]
         require(
