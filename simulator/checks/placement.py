@@ -17,8 +17,9 @@ from tidelog_broker.core.metadata.snapshot import encode_image
 if TYPE_CHECKING:
     pass
 
-REPORTS_REMEMBERED_US: Final = 40_000_000
-"""How long a report may take to have an effect: the network delays, and the controller waits."""
+REPORTS_REMEMBERED_US: Final = 120_000_000
+"""How long a report may take to have an effect: the network delays, the controller waits, and what it decided
+may be committed only when its voters are back."""
 
 
 class PlacementChecks(Knowledge):

@@ -33,17 +33,6 @@ def a_follower_joins_though_it_lacks_what_is_committed() -> Iterator[None]:
         yield
 
 
-@mutation("R11", "joins")
-def a_follower_joins_before_it_has_the_log_start() -> Iterator[None]:
-    original = isr_membership.may_join
-
-    def may_join(*arguments: Any) -> bool:
-        return original(*arguments[:-1], 0)
-
-    with patched((leadership, "may_join", may_join)):
-        yield
-
-
 @mutation("R4", "flapping")
 def the_controller_takes_any_partition_epoch() -> Iterator[None]:
     original = isr_changes._refusal
