@@ -25,6 +25,9 @@ RESTARTS_MAX = 3
 
 RESTARTS_WITHIN_SECONDS = 60.0
 
+LOOK_SECONDS = 0.5
+"""A signal that comes in the moment before a wait begins is acted on only when the wait has ended."""
+
 
 def until_it_cannot_go_on(cluster: LocalCluster, screen: Console) -> Child:
     """Starts brokers again that end while there are others; the child that cannot be made up for."""
@@ -52,8 +55,9 @@ def _first_to_end(children: Sequence[Child]) -> Child:
         try:
             for fd, child in zip(fds, children, strict=True):
                 selector.register(fd, selectors.EVENT_READ, child)
-            key, _ = selector.select()[0]
-            ended: Child = key.data
+            while not (ready := selector.select(LOOK_SECONDS)):
+                pass
+            ended: Child = ready[0][0].data
             ended.process.wait()
             return ended
         finally:
