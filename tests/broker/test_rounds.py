@@ -19,9 +19,10 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.clock import system_clock
+from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.runtime.rounds import FlushRounds, Task, WriteRounds
+from tidelog_broker.runtime.rounds import Task, WriteRounds
 from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from simulator.disk import FakeDisk
+from tidelog.errors import DiskFull
 from tidelog_broker.storage.files import replace_file
 from tidelog_broker.storage.reserve import Reserve
 
@@ -56,6 +57,23 @@ def test_it_is_made_again_only_when_there_is_room_for_it_twice() -> None:
     disk.remove("/data/filler")
     assert reserve.restore()
     assert disk.file_size("/data/reserve") == SIZE
+
+
+def test_records_are_refused_from_its_release_until_it_is_made_again() -> None:
+    disk = FakeDisk(capacity=4 * SIZE)
+    reserve = reserve_on(disk)
+    reserve.check_records()
+    fill(disk)
+    reserve.check_records()
+
+    reserve.run(lambda: replace_file(disk, "/data/checkpoint", b"x"))
+    with pytest.raises(DiskFull, match="set aside") as raised:
+        reserve.check_records()
+    assert raised.value.definite
+
+    disk.remove("/data/filler")
+    reserve.restore()
+    reserve.check_records()
 
 
 def test_a_disk_that_is_full_even_then_says_so() -> None:

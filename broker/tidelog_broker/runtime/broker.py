@@ -29,6 +29,7 @@ from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.counting import AppendCounter
+from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.healer import Healer
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, PartitionListener
 from tidelog_broker.runtime.image_follower import ImageFollower
@@ -37,7 +38,7 @@ from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
 from tidelog_broker.runtime.replica_peers import Peers
-from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.samples import broker_samples
 from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import Threads
@@ -119,6 +120,7 @@ class Broker:
         self.uncreated = self._hosted.uncreated
         """Those of the lost whose folder could not be made yet."""
         self._store = store
+        self._reserve = reserve
         self._threads = threads = Threads(
             flush_threads=limits.flush_threads, catch_up_threads=limits.catch_up_threads
         )
@@ -140,6 +142,7 @@ class Broker:
             self._rounds,
             self._flushes,
             lambda partition, reason: self._follower.set_aside(partition, reason),
+            reserve,
         )
         self._maintenance = Maintenance(
             store,
@@ -375,13 +378,17 @@ class Broker:
 
     def append(self, partition: Partition, append: Append) -> None:
         """Queues an append; its `done` is called once it is decided. Raises what `check_room` raises."""
+        if self._reserve is not None:
+            self._reserve.check_records()
         self._rounds.check_room(append.bytes)
         partition.submit(append)
         self._maintenance.writing[partition] = None
         self._rounds.request(partition, append.bytes)
 
     def check_room(self, partition: Partition, size: int) -> None:
-        """Raises `ResourceExhausted` or `Stopping` if an append of `size` bytes would be refused now."""
+        """Raises `ResourceExhausted`, `DiskFull` or `Stopping` if an append of that size would be refused."""
+        if self._reserve is not None:
+            self._reserve.check_records()
         self._rounds.check_room(size)
         partition.check_room(size)
 

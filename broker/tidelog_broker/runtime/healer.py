@@ -24,9 +24,10 @@ from tidelog_broker.core.replication.healing import RANGE_BYTES_MAX, gives, who_
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
 from tidelog_broker.errors import StorageFailure
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica import Key, Replica
-from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.storage.reading import Chunk
 from tidelog_broker.storage.scan import DamagedRange
 

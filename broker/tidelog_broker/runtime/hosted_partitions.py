@@ -23,7 +23,7 @@ from tidelog.errors import (
 from tidelog.model import StreamConfig, id_text
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.replica import ReplicaHost
+from tidelog_broker.runtime.replica_needs import ReplicaHost
 from tidelog_broker.storage.append_guard import GuardLimits
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.store import Wanted

@@ -18,10 +18,11 @@ from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.runtime.controller import Controller
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, placed_on
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.replica import ReplicaHost
-from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
+from tidelog_broker.runtime.replica_needs import ReplicaHost
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
 from tidelog_broker.runtime.threads import CREATIONS_MAX, Threads
 from tidelog_broker.storage.log import PartitionLog

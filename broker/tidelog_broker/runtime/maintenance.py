@@ -20,8 +20,9 @@ from tidelog.model import Retention
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.rounds import Fail, FlushRounds, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention

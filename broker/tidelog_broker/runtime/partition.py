@@ -33,7 +33,8 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.runtime.append_queue import AppendQueue
 from tidelog_broker.runtime.appends import Acks, Append, BatchAppend, Outcome, SinglesAppended
 from tidelog_broker.runtime.coalescing import coalesce
-from tidelog_broker.runtime.replica import Replica, ReplicaHost
+from tidelog_broker.runtime.replica import Replica
+from tidelog_broker.runtime.replica_needs import ReplicaHost
 from tidelog_broker.storage.log import Appended, PartitionLog
 
 log = structlog.get_logger(__name__)

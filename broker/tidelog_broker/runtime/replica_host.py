@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Final, cast
 from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
+from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.replica import Done, Replica
+from tidelog_broker.runtime.replica import Replica
 from tidelog_broker.runtime.replica_links import ReplicaLinks
+from tidelog_broker.runtime.replica_needs import Done
 from tidelog_broker.runtime.replica_peers import Peers
-from tidelog_broker.runtime.rounds import FlushRounds, Task, WriteRounds
+from tidelog_broker.runtime.rounds import Task, WriteRounds
+from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Host:
         rounds: WriteRounds,
         flushes: FlushRounds,
         set_aside: Callable[[Partition, str], None],
+        reserve: Reserve | None = None,
     ) -> None:
         """`incarnation` of this run; None: whatever the image says. `set_aside` is told of a log that
         contradicts its leader's."""
@@ -51,6 +55,7 @@ class Host:
         self._rounds = rounds
         self._flushes = flushes
         self._set_aside = set_aside
+        self._reserve = reserve
         self.maintenance: Maintenance | None = None
         self.peers: Peers | None = None
         self.links: ReplicaLinks | None = None
@@ -111,6 +116,8 @@ class Host:
 
     def receive(self, replica: Replica, batches: do.Append, leader_epoch: int) -> int:
         one = replica.log
+        if self._reserve is not None:
+            self._reserve.check_records()
         return one.receive(
             batches.data,
             leader_epoch=leader_epoch,

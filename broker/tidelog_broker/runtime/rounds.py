@@ -1,11 +1,9 @@
-"""Write rounds and flush rounds: when partitions write, and when that becomes durable.
+"""Write rounds: when partitions write.
 
 Everything that is submitted while the event loop is busy with other things is written in
 one round; small rounds are written where they stand, because handing a few kilobytes
 to a thread costs more than writing them, larger ones in the write thread. What was
-written then waits for a flush round. One flush round runs at a time, over all logs with
-new bytes, and what is written meanwhile piles up for the next: group commit (DESIGN 4.3).
-Where that is safe (`storage.volume_flush`), a round over many logs is one flush of the whole file system.
+written then waits for a flush round (`flush_rounds`).
 """
 
 from __future__ import annotations
@@ -14,16 +12,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 from tidelog.errors import ResourceExhausted, StorageFailed, TidelogError
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.storage.store import LogStore
-from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 
 INLINE_WRITE_BYTES_MAX = 32 << 10
 """A round of at most this many bytes is written on the event loop."""
@@ -38,9 +34,6 @@ TASK_BYTES_MAX = 32 << 20
 """Of followers' writes in one round, about."""
 
 T = TypeVar("T")
-
-Fail = Callable[[BaseException], None]
-"""Ends the broker: what is on disk is unknown."""
 
 Work = list[tuple[Partition, list[Append]]]
 
@@ -267,157 +260,3 @@ def _do(task: Task) -> Exception | None:
     except (TidelogError, OSError) as error:
         return error
     return None
-
-
-class FlushRounds:
-    """Makes written logs durable, round after round."""
-
-    def __init__(
-        self,
-        store: LogStore,
-        lead: Executor,
-        threads: Executor,
-        fail: Fail,
-        observe: Callable[[float], None] = lambda seconds: None,
-        *,
-        syncfs_dirty_bytes_max: int = 4 << 20,
-    ) -> None:
-        """`observe` is told how long each round took. `syncfs_dirty_bytes_max`: so much may other logs
-        have unflushed, that a flush of the whole file system takes along."""
-        self._loop = asyncio.get_running_loop()
-        self._store = store
-        self._syncfs_dirty_bytes_max = syncfs_dirty_bytes_max
-        self._lead = lead
-        self._threads = threads
-        self._fail = fail
-        self._observe = observe
-        self._dirty: dict[Partition, None] = {}
-        self._running = False
-        self._begun = 0
-        """Rounds that began; the ticket of an append is the first that begins after it."""
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for the end of which round, the earliest first."""
-        self.unsaved: dict[Partition, None] = {}
-        """Partitions whose recovery point moved since it was last saved."""
-        self.rounds = 0
-        self.whole_rounds = 0
-        """Those of `rounds` that were one flush of the file system."""
-        self.failed = False
-
-    @property
-    def waiting(self) -> int:
-        """Partitions that wait for the next round."""
-        return len(self._dirty)
-
-    def wrote(self, *partitions: Partition) -> None:
-        """Takes note of new bytes: `fsync` streams are flushed at once, others in the background."""
-        flushed: list[Partition] = []
-        for partition in partitions:
-            if partition.removed:
-                continue
-            self.unsaved[partition] = None
-            if partition.fsync:
-                flushed.append(partition)
-            elif partition.dirty_since is None:
-                partition.dirty_since = self._loop.time()
-        self._flush(flushed)
-
-    def request(self, partition: Partition) -> None:
-        """Has the partition flushed in the next round."""
-        self._flush((partition,))
-
-    def _flush(self, partitions: Iterable[Partition]) -> None:
-        self._dirty.update(dict.fromkeys(partitions))
-        if not self._running and self._dirty and not self.failed:
-            self._begin()
-
-    def _begin(self) -> None:
-        partitions, self._dirty = list(self._dirty), {}
-        self._running = True
-        self._begun += 1
-        began = perf_counter()
-        beside = self._beside(partitions) if self._store.volume is not None else None
-        whole = beside is not None
-        if beside:
-            # They get to the disk with the others, so they need not be flushed once more.
-            partitions += beside
-        logs = [partition.log for partition in partitions]
-        # What is written from here on is not in this round, so its clock starts again.
-        for partition in partitions:
-            partition.dirty_since = None
-        future = self._loop.run_in_executor(
-            self._lead, lambda: self._store.sync(logs, self._threads, whole=whole)
-        )
-        future.add_done_callback(lambda done: self._ended(partitions, began, whole, done))
-
-    def _beside(self, partitions: list[Partition]) -> list[Partition] | None:
-        """Others with unflushed bytes, if the file system is to be flushed as a whole; None: it is not."""
-        if len(partitions) < VOLUME_FLUSH_LOGS_MIN:
-            return None
-        asked = dict.fromkeys(partitions)
-        beside = [one for one in self.unsaved if one.dirty_since is not None and one not in asked]
-        unflushed = sum(one.log.unsynced_bytes for one in beside)
-        return beside if unflushed <= self._syncfs_dirty_bytes_max else None
-
-    def _ended(
-        self, partitions: list[Partition], began: float, whole: bool, done: asyncio.Future[None]
-    ) -> None:
-        self._running = False
-        error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
-        if error is not None:
-            self.failed = True
-            self._fail(error)
-            self._release(StorageFailure(f"a flush failed ({error})"))
-            return
-        self.rounds += 1
-        self.whole_rounds += whole
-        self._observe(perf_counter() - began)
-        ended = self._begun
-        if self._dirty and not self.failed:
-            self._begin()
-        for partition in partitions:
-            if not partition.removed:
-                self.unsaved[partition] = None
-            partition.flushed()
-        while self._waiters and self._waiters[0][0] <= ended:
-            waiter = self._waiters.pop(0)[1]
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def end(self, error: BaseException) -> None:
-        """The broker fails: no round begins any more, for its threads are about to end."""
-        self.failed = True
-        self._release(StorageFailure(f"the broker's storage failed ({error})"))
-
-    def _release(self, error: StorageFailure) -> None:
-        waiters, self._waiters = self._waiters, []
-        for _, waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # it counts as seen, whether or not somebody still waits
-
-    async def flush(self, partitions: Iterable[Partition]) -> None:
-        """Has everything durable that was written to `partitions` before the call.
-
-        Waits for one round, or for two if one runs, however much is written meanwhile.
-        Raises `StorageFailure`.
-        """
-        ticket = self._begun + 1
-        self._flush([partition for partition in partitions if partition.log.unsynced])
-        await self._round(ticket if self._dirty else self._begun)
-
-    async def forget(self, partitions: Iterable[Partition]) -> None:
-        """Flushes these no more; when it returns no round has to do with them. Raises `StorageFailure`."""
-        for partition in partitions:
-            self._dirty.pop(partition, None)
-            self.unsaved.pop(partition, None)
-        await self._round(self._begun)
-
-    async def _round(self, number: int) -> None:
-        if self.failed:
-            raise StorageFailure("an earlier flush failed")
-        if number < self._begun or (number == self._begun and not self._running):
-            return
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append((number, waiter))
-        await waiter

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
+from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.rounds import FlushRounds, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.storage.store import LogStore
 
 

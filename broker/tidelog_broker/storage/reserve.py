@@ -2,8 +2,8 @@
 
 A file of zeros that takes up space until the metadata log or a checkpoint meets a full
 disk; then it is emptied, the write is tried once more, and the file is made again when
-there is room for it twice over. Records never have it emptied: their writes are refused. While it
-is empty they can take some of the room.
+there is room for it twice over. Records never have it emptied: their writes are refused, and go on being
+refused until it is set aside again, whatever room there is meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import structlog
 
+from tidelog.errors import DiskFull
 from tidelog_broker.storage.files import Files, write_all
 
 T = TypeVar("T")
@@ -38,9 +39,22 @@ class Reserve:
         self.size = size
         self.held = False
         """Whether the room is set aside now."""
+        self.released = False
+        """It was needed, and has not been set aside since: the room is not for records."""
 
     def __repr__(self) -> str:
-        return f"<Reserve {'held' if self.held else 'released'} bytes={self.size}>"
+        return (
+            f"<Reserve {'held' if self.held else 'released' if self.released else 'empty'} bytes={self.size}>"
+        )
+
+    def check_records(self) -> None:
+        """Raises `DiskFull` while what room there is belongs to metadata and checkpoints."""
+        if self.released:
+            raise DiskFull(
+                f"the broker's disk is full: what was set aside is in use for metadata; records are taken "
+                f"again when twice {self.size} bytes are free (disk_reserve_bytes)",
+                retry_after_ms=1000,
+            )
 
     def restore(self) -> bool:
         """Sets the room aside if it is not and the volume has it twice; whether it is held then.
@@ -81,6 +95,7 @@ class Reserve:
             if at > self.size:
                 file.truncate(self.size)
             self.held = True
+            self.released = False
         finally:
             file.close()
 
@@ -89,6 +104,7 @@ class Reserve:
             if not self.held:
                 return False
             self.held = False
+            self.released = True
             file = self._files.open(self._path)
             try:
                 file.truncate(0)
