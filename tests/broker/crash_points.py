@@ -42,7 +42,7 @@ from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.model import EntryType
-from tidelog_broker.runtime import rounds
+from tidelog_broker.runtime import flush_rounds
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.formatting import format_solo
@@ -110,7 +110,7 @@ async def run(folder: Path, *, points: int, batches: int, seed: int, syncfs: boo
     with contextlib.ExitStack() as patches:
         if syncfs:
             patches.enter_context(mock.patch.object(service_module, "judge_here", return_value=VOUCHED))
-            patches.enter_context(mock.patch.object(rounds, "VOLUME_FLUSH_LOGS_MIN", 1))
+            patches.enter_context(mock.patch.object(flush_rounds, "VOLUME_FLUSH_LOGS_MIN", 1))
         return await _run(folder, points=points, batches=batches, seed=seed)
 
 

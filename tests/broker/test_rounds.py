@@ -157,14 +157,14 @@ async def test_a_failed_flush_releases_who_waits_for_one(lanes: Lanes) -> None:
     partition = lanes.partition()
     go, entered = threading.Event(), threading.Event()
 
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         entered.set()
         assert go.wait(10)
         raise StorageFailure("the disk is gone")
 
     lanes.store.sync = failing  # type: ignore[method-assign]
     answered = lanes.append(partition)
-    await asyncio.to_thread(entered.wait, 5)
+    assert await asyncio.to_thread(entered.wait, 5)
     flushing = asyncio.create_task(lanes.flushes.flush([partition]))
     await asyncio.sleep(0)
     go.set()
@@ -187,7 +187,7 @@ async def test_a_broker_that_fails_while_it_flushes_begins_no_other_flush(lanes:
 
     lanes.store.sync = slow  # type: ignore[method-assign]
     lanes.append(partition)
-    await asyncio.to_thread(entered.wait, 5)
+    assert await asyncio.to_thread(entered.wait, 5)
     lanes.append(partition)
     await until(lambda: lanes.flushes.waiting, "the second append written")
     flushing = asyncio.create_task(lanes.flushes.flush([partition]))
@@ -216,7 +216,7 @@ async def test_what_is_given_up_while_it_is_written_is_answered(
 
     monkeypatch.setattr(Partition, "write_round", slow)
     writing = lanes.append(partition)
-    await asyncio.to_thread(entered.wait, 5)
+    assert await asyncio.to_thread(entered.wait, 5)
     queued = lanes.append(partition)
     partition.removed = True
     partition.give_up(StreamNotFound("unwritten"), StreamNotFound("uncommitted"))

@@ -21,7 +21,7 @@ from tidelog_broker.core.replication.messages import (
 )
 from tidelog_broker.core.replication.proposals import Proposals
 
-SEEDS = 600
+SEEDS = 400
 STEPS = 2500
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -66,6 +66,7 @@ def stale_incarnation_counted(patch: pytest.MonkeyPatch) -> None:
         return real(self, broker, self.followers[broker].incarnation or b"", said, now_ms)
 
     patch.setattr(LeaderPartition, "durable", durable)
+    patch.setattr(LeaderPartition, "_known", lambda self, broker, incarnation: True)
 
 
 def unfit_position_counted(patch: pytest.MonkeyPatch) -> None:
