@@ -328,7 +328,8 @@ async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory(
         peak = max(peak, _memory_bytes(broker))
         earlier, handed_on = handed_on, await asyncio.to_thread(_fetched_bytes, broker)
         quiet_polls = quiet_polls + 1 if handed_on == earlier else 0
-    assert peak - before < 100 << 20
+    # Some 50 MB, more when other tests keep the machine busy; all that there is for each of them is 1,800 MB.
+    assert peak - before < 200 << 20
     rest = 0
     while rest < 149:
         rest += len(list(split_batches((await calls[0].read()).batches)))

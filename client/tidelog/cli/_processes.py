@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,11 @@ STOP_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+AGAIN_SECONDS = 1.0
+"""A stop that has had no effect by then is raised once more."""
+
+NEVER = float("inf")
 
 PORT_MIN = 10_240
 """Below it are the ports of well-known services, and our own."""
@@ -43,13 +49,17 @@ class Signals:
     """Turns the first stop signal into KeyboardInterrupt, at a moment when nothing gets lost.
 
     Later ones are passed over: by then everything is being stopped, and each step of
-    that has a deadline.
+    that has a deadline. An exception that is raised in a finalizer is lost, and one that comes right before
+    a wait is raised behind it: a timer raises it again until `ignore` is called.
     """
 
     def __init__(self) -> None:
         self._held = 0
         self._pending = False
         self._stopped = False
+        self._again_at = NEVER
+        """When a stop that was raised has had no effect; `time.monotonic`."""
+        self._timer: threading.Timer | None = None
         self._cancel: Callable[[], object] | None = None
 
     @contextlib.contextmanager
@@ -59,6 +69,7 @@ class Signals:
         try:
             yield
         finally:
+            self.ignore()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -70,9 +81,9 @@ class Signals:
             yield
         finally:
             self._held -= 1
-            if self._pending and not self._held and not self._stopped:
-                self._stopped = True
-                raise KeyboardInterrupt
+            if self._pending and not self._held and not self._passed_over:
+                self._pending = False
+                self._raise()
 
     @contextlib.contextmanager
     def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
@@ -83,21 +94,41 @@ class Signals:
         finally:
             self._cancel = None
 
+    @property
+    def _passed_over(self) -> bool:
+        """There was a stop already, and it may still have its effect."""
+        return self._stopped and time.monotonic() < self._again_at
+
     def ignore(self) -> None:
         """From here on only the end is left."""
         self._stopped = True
+        self._again_at = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+            # Its signal comes now or never: later it would meet whoever handles signals then.
+            self._timer.join()
+
+    def _raise(self) -> None:
+        self._stopped = True
+        self._again_at = time.monotonic() + AGAIN_SECONDS
+        main = threading.main_thread().ident
+        assert main is not None, "it runs"
+        self._timer = threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGTERM))
+        self._timer.daemon = True
+        self._timer.start()
+        raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._stopped:
+        if self._passed_over:
             return
         if self._held:
             self._pending = True
-            return
-        self._stopped = True
-        if self._cancel is not None:
+        elif self._cancel is not None:
+            self._stopped = True
+            self._again_at = NEVER
             self._cancel()
         else:
-            raise KeyboardInterrupt
+            self._raise()
 
 
 class Child:
