@@ -6,6 +6,7 @@ with the invariant's number (docs/replication.md) and a sentence.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,7 +73,7 @@ class Copy:
         """A bit of a segment that ends here was turned over, and it was not made anew since (2c); 0: none."""
 
 
-class Knowledge:
+class Knowledge(ABC):
     """What all checks share."""
 
     def __init__(self) -> None:
@@ -104,6 +105,6 @@ class Knowledge:
     def mark(self, rule: str) -> None:
         self.marks[rule] += 1
 
+    @abstractmethod
     def members(self, key: Key) -> None:
         """I6, which `commits` checks; others have it checked after what may break it."""
-        raise NotImplementedError

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import time
+import threading
 
 import pytest
 
 from tidelog.cli import _processes
 from tidelog.cli._processes import Signals
 
-
-def stop_and_wait(seconds: float = 10.0) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(seconds)
+WAIT_SECONDS_MAX = 10.0
 
 
 def test_a_stop_whose_exception_was_lost_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,17 +19,19 @@ def test_a_stop_whose_exception_was_lost_is_raised_again(monkeypatch: pytest.Mon
 
     with signals.caught():
         with pytest.raises(KeyboardInterrupt):
-            stop_and_wait()
+            signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            time.sleep(10)
+            # Nobody sets it: only the stop ends the wait.
+            threading.Event().wait(WAIT_SECONDS_MAX)
         signals.ignore()
-        time.sleep(0.1)
+        assert signals._timer is not None
+        assert not signals._timer.is_alive(), "nothing comes later"
 
 
 def test_a_stop_that_was_put_off_is_raised_when_the_block_ends() -> None:
     signals = Signals()
 
     with signals.caught(), pytest.raises(KeyboardInterrupt), signals.held():
-        stop_and_wait(0.01)
+        signal.raise_signal(signal.SIGTERM)
     assert signals._timer is not None
-    assert signals._timer.finished.is_set(), "nothing comes later"
+    assert not signals._timer.is_alive(), "nothing comes later"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
@@ -105,15 +105,20 @@ async def test_one_broken_connection_that_the_next_dial_mends_is_nothing(station
     assert owner.told == []
 
 
+@contextmanager
+def swallowing() -> Iterator[int]:
+    """A port that takes connections and never says a word, as of a machine behind a cut link."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen(5)
+        yield mute.getsockname()[1]
+
+
 async def test_a_machine_that_swallows_the_redial_is_a_reset(station: Station) -> None:
     owner = Owner(station.port)
     async with linked(owner):
         await until(lambda: station.connections, "it is open")
-        with socket.socket() as mute:
-            # Takes connections and never says a word, as a machine behind a cut link.
-            mute.bind(("127.0.0.1", 0))
-            mute.listen(5)
-            owner.port = mute.getsockname()[1]
+        with swallowing() as owner.port:
             station.connections[0].abort("the link is cut")
             await until(lambda: owner.told == [Evidence.RESET], "the redial came to nothing")
 
@@ -152,10 +157,7 @@ async def test_a_connection_that_stays_silent_is_given_up_and_that_stays_a_silen
     owner = Owner(station.port)
     async with linked(owner):
         await until(lambda: station.connections, "it is open")
-        with socket.socket() as mute:
-            mute.bind(("127.0.0.1", 0))
-            mute.listen(5)
-            owner.port = mute.getsockname()[1]
+        with swallowing() as owner.port:
             await until(lambda: owner.ends, "it is given up")
             asked = owner.asked
             await until(lambda: owner.asked > asked, "another one was dialed, in vain")

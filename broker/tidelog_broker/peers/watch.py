@@ -78,7 +78,3 @@ class Watch:
         self._looked = now
         silent = now - max(heard, self._since) > SILENCE_SECONDS_MAX
         self.evidence = Evidence.SILENT if silent else None
-
-    def stands(self, now: float) -> None:
-        """Nothing was looked at for a while, and that was meant so."""
-        self._looked = now

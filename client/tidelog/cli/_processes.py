@@ -49,8 +49,9 @@ class Signals:
     """Turns the first stop signal into KeyboardInterrupt, at a moment when nothing gets lost.
 
     Later ones are passed over: by then everything is being stopped, and each step of
-    that has a deadline. An exception that is raised in a finalizer is lost, and one that comes right before
-    a wait is raised behind it: a timer raises it again until `ignore` is called.
+    that has a deadline. An exception that is raised in a finalizer is lost: it is raised again, unless
+    `ignore` is called within `AGAIN_SECONDS`. A signal that comes right before a wait is handled only behind
+    it, so no wait is without an end.
     """
 
     def __init__(self) -> None:
