@@ -29,10 +29,11 @@ demo: setup ## see the whole idea run: NATS messages, three brokers, Spark, Parq
 	@exec $(BIN)/tidelog demo $(ARGS)
 
 # What tests write stays below .build, and only what failed tests wrote is kept. In four processes, in the
-# shares and the order that tests/conftest.py gives them.
+# shares and the order that tests/conftest.py gives them, and some hundred more that tests start: bytecode is
+# kept, or each of them would compile the same files again.
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
-	@PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .

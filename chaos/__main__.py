@@ -23,7 +23,7 @@ from chaos.scenarios.catalog import SCENARIOS
 from chaos.stage import Stage
 from chaos.verdict import Verdict
 from tidelog.cli._errors import CommandError
-from tidelog_broker.without_pandas import leave_pandas_out
+from tidelog.without_pandas import leave_pandas_out
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

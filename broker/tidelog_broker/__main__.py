@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.without_pandas import leave_pandas_out
+from tidelog.without_pandas import leave_pandas_out
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
 """Larger blocks are given back to the system when they are freed."""

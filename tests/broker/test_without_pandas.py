@@ -11,7 +11,7 @@ from support.broker import BrokerProcess
 
 ASKED = """
 import sys
-from tidelog_broker.without_pandas import leave_pandas_out
+from tidelog.without_pandas import leave_pandas_out
 leave_pandas_out()
 import pyarrow
 assert pyarrow.array([b"x"]).to_pylist() == [b"x"]

@@ -91,7 +91,8 @@ async def test_a_handshake_that_leads_nowhere_is_tried_again(connect: Connect, g
     async with FakeNatsServer(script) as server:
         connection = connect(server.url, connect_timeout_seconds=0.05)
         await connection.wait_connected(10)
-        assert connection.counters.connects_failed == 2
+        # A busy machine may not get through a good handshake in time either.
+        assert connection.counters.connects_failed == server.connections - 1 >= 2
         await connection.close()
 
 

@@ -21,6 +21,9 @@ def main() -> None:
     """The console script ``tidelog``: runs one command and exits with its code."""
     import sys
 
+    from tidelog.without_pandas import leave_pandas_out
+
+    leave_pandas_out()
     try:
         from tidelog.cli._shell import run_process
     except KeyboardInterrupt:
