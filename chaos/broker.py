@@ -15,9 +15,9 @@ from pathlib import Path
 
 from chaos.disk import Weather, WeatheredFiles
 from tidelog.cli._processes import die_with
+from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.__main__ import configure_logging, keep_large_blocks, poll_in_place
 from tidelog_broker.config import Settings
-from tidelog.without_pandas import leave_pandas_out
 
 
 def main() -> int:

@@ -16,9 +16,9 @@ from uuid import uuid4
 import structlog
 from pydantic_core import PydanticUndefined
 
+from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
 from tidelog_broker.errors import BrokerError
-from tidelog.without_pandas import leave_pandas_out
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
 """Larger blocks are given back to the system when they are freed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,15 @@ def test_a_signal_ends_a_reader_like_ctrl_c_and_its_file_is_whole(
             reader.kill()
     assert (reader.returncode, errors) == (128 + number, b"")
     assert pq.read_table(file).num_rows in (0, 2)
+
+
+def test_a_command_starts_without_pandas(cluster: Cluster, stream: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", *COMMAND[1:], "produce", stream, "x", "--server", cluster.server],
+        capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+    )  # fmt: skip
+
+    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert ended.returncode == 0
+    assert "pyarrow.lib" in imported
+    assert "pandas.core.api" not in imported
