@@ -48,7 +48,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
 
 @pytest.fixture
 def trio(brokers: list[BrokerProcess], monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
-    """Calls a command in this process, against the second of three voters; takes away the streams it leaves."""
+    """Calls a command in this process, against the second of three voters; takes away the streams left."""
     monkeypatch.setenv("TIDELOG_SERVER", brokers[1].address)
 
     def calling(*words: object) -> Answer:

@@ -79,8 +79,9 @@ def test_a_signal_ends_a_reader_like_ctrl_c_and_its_file_is_whole(
 
 def test_a_command_starts_without_pandas(cluster: Cluster, stream: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-X", "importtime", *COMMAND[1:], "produce", stream, "x", "--server", cluster.server],
+        [sys.executable, "-X", "importtime", *COMMAND[1:], "produce", stream, "x"],
         capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        env={**os.environ, "TIDELOG_SERVER": cluster.server},
     )  # fmt: skip
 
     imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
