@@ -145,7 +145,7 @@ class Asking:
 
         def answered(response: Response) -> None:
             if isinstance(response, Current):
-                wait(response.index)
+                wait(response.entry)
 
         def wait(index: int) -> None:
             if broker.quorum.applied >= index:

@@ -258,7 +258,7 @@ class Broker:
     def not_leader(self, key: Key) -> TidelogError:
         partition = self.image.partition(*key)
         leader = None if partition is None else partition.leader
-        return NotLeader("not here", **({} if leader is None else {"leader": leader}))  # type: ignore[arg-type]
+        return NotLeader("not here", **({} if leader is None else {"leader": leader}))
 
     def not_enough(self) -> TidelogError:
         return NotEnoughReplicas("too few in sync")

@@ -7,6 +7,7 @@ people do here, after a while.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
@@ -19,7 +20,10 @@ from tidelog_broker.core.metadata.elections import elect_unclean
 from tidelog_broker.core.replication.leading import LeaderPartition
 
 if TYPE_CHECKING:
+    from simulator.replica import Key
     from simulator.run import Simulation
+    from tidelog_broker.core.metadata.commands import ChangePartitions
+    from tidelog_broker.core.metadata.image import ClusterImage
 
 LIVE_SECONDS_MAX: Final = 90
 """After the last fault, of simulated time."""
@@ -65,7 +69,7 @@ class Calm:
             best = max(there, key=lambda broker: broker.replicas[key].log.end_offset, default=None)
             if best is not None:
                 self._run.checks.mark("R6 elect --unclean")
-                self._run.decide(lambda image, k=key, b=best.id: elect_unclean(image, *k, b))  # type: ignore[misc]
+                self._run.decide(partial(_by_force, key=key, broker=best.id))
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
 
     def _unrest(self) -> str:
@@ -149,3 +153,7 @@ class Calm:
             Anomaly.INCONSISTENT_OFFSET,
             Anomaly.UNSEEN,
         )
+
+
+def _by_force(image: ClusterImage, *, key: Key, broker: int) -> ChangePartitions:
+    return elect_unclean(image, *key, broker)

@@ -6,7 +6,8 @@ Rules 1, 3 and 5 of `disk`. Neighbours: `disk_names` has the folders that files 
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from collections.abc import MutableMapping
+from typing import Any, NamedTuple
 
 PAGE_BYTES = 4096
 
@@ -136,7 +137,7 @@ class Inode:
             return Inode(self.durable)
         return Inode(_survivors(self.durable, self.unsynced, luck))
 
-    def copy(self, seen: dict[int, object]) -> Inode:
+    def copy(self, seen: MutableMapping[int, Any]) -> Inode:
         found = seen.get(id(self))
         if isinstance(found, Inode):
             return found

@@ -174,11 +174,13 @@ class Links:
     def asked(self, hello: Hello, key: Key, number: int, message: FromFollower) -> None:
         self._numbers[hello.broker, key] = number
         replica = self._broker.replicas.get(key)
-        refusal = self._broker.unknown_here(key) if replica is None else None
-        if replica is not None:
-            refusal = replica.asked(hello.broker, hello.incarnation, message)
-        if refusal is not None:
-            self.answer(hello.broker, key, refusal)
+        answer: FromLeader | None
+        if replica is None:
+            answer = self._broker.unknown_here(key)
+        else:
+            answer = replica.asked(hello.broker, hello.incarnation, message)
+        if answer is not None:
+            self.answer(hello.broker, key, answer)
 
     def answer(self, broker: int, key: Key, message: FromLeader) -> None:
         connection = self.down.get(broker)

@@ -73,7 +73,7 @@ class NotNow(NamedTuple):
 class Current(NamedTuple):
     """Whoever has applied this entry has everything that was committed when it asked."""
 
-    index: int
+    entry: int
 
 
 Response: TypeAlias = Done | Denied | NotNow | Current

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from simulator.checks.strays import StrayChecks
 from simulator.checks.truth import Copy, require
-from simulator.mirror import Mirror, headers_of
+from simulator.mirror import Link, Mirror, headers_of
 from tidelog.errors import TidelogError
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, verify_batch
@@ -140,7 +140,7 @@ class LogChecks(StrayChecks):
         epoch, base = at
         return any(link.base == base and link.epoch == epoch for link in self._links(replica, base))
 
-    def _links(self, replica: Replica, base: int) -> list[object]:
+    def _links(self, replica: Replica, base: int) -> list[Link]:
         return list(self.copy(replica).mirror.between(base, base + 1))
 
     def replicated(self, replica: Replica) -> None:

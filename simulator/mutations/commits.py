@@ -33,7 +33,8 @@ def a_follower_acknowledges_before_its_fsync() -> Iterator[None]:
 @mutation("R3", "small ISRs")
 def the_high_watermark_moves_with_too_small_an_isr() -> Iterator[None]:
     def careless(current: int, *, leader_durable: int, maximal_isr_durable: Any, **_: Any) -> int:
-        return max(current, min((leader_durable, *maximal_isr_durable)))
+        ends: list[int] = [leader_durable, *maximal_isr_durable]
+        return max(current, min(ends))
 
     with patched((leadership, "next_high_watermark", careless)):
         yield
@@ -42,7 +43,7 @@ def the_high_watermark_moves_with_too_small_an_isr() -> Iterator[None]:
 @mutation("R3")
 def the_high_watermark_waits_only_for_a_majority() -> Iterator[None]:
     def most(current: int, *, leader_durable: int, maximal_isr_durable: Any, **_: Any) -> int:
-        ends = sorted((leader_durable, *maximal_isr_durable), reverse=True)
+        ends: list[int] = sorted((leader_durable, *maximal_isr_durable), reverse=True)
         return max(current, ends[len(ends) // 2])
 
     with patched((leadership, "next_high_watermark", most)):

@@ -11,6 +11,7 @@ from tidelog_broker.core.replication import following, leading, reconciliation
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.messages import Diverged
 
 
 @mutation("R1")
@@ -27,7 +28,7 @@ def a_follower_truncates_to_its_high_watermark() -> Iterator[None]:
 
     def always_fits(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
         found = compare(end_offset, last_epoch, log, leader_epoch)
-        if isinstance(found, reconciliation.Diverged) and end_offset <= log.end_offset:
+        if isinstance(found, Diverged) and end_offset <= log.end_offset:
             return reconciliation.Fits()
         return found
 

@@ -82,9 +82,9 @@ def a_fenced_broker_joins_the_isr() -> Iterator[None]:
 
 @mutation("M, KIP-455", "joins")
 def a_reassignment_ends_before_the_new_replica_has_joined() -> Iterator[None]:
-    from tidelog_broker.core.metadata import upkeep
+    from tidelog_broker.core.metadata import reassignment, upkeep
 
-    finished = upkeep.finished
+    finished = reassignment.finished
 
     def hasty(image: Any, stream: Any, number: int, partition: Any) -> Any:
         return finished(image, stream, number, replace(partition, adding=()))
