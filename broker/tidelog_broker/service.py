@@ -30,6 +30,7 @@ from tidelog_broker.runtime.clock import Clock, system_clock
 from tidelog_broker.runtime.control_links import cluster_of
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formatting import format_joiner
+from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
@@ -76,6 +77,7 @@ class Service:
         self._recorder: Recorder | None = None
         self._controller: QuorumController | None = None
         self._peers: QuorumPeers | None = None
+        self._handing_over: HandingOver | None = None
         self._volume: Volume | None = None
         """Of the data directory, if one flush of it may stand for those of many files."""
 
@@ -157,6 +159,8 @@ class Service:
         membership = controller.membership
         membership.on_session = self._session
         membership.damaged = broker.damaged_replicas
+        self._handing_over = HandingOver(broker.partitions, membership.settled)
+        membership.on_wishes = self._handing_over.wished
         membership.clock_skew_us_max = settings.clock_skew_max_ms * 1000
         membership.on_clock = lambda skew_us: broker.metrics.clock_skew.set(skew_us / 1e6)
         door = self._door = GrpcDoor(
@@ -290,8 +294,11 @@ class Service:
             if self._recorder is not None:
                 await self._recorder.drain()
             assert self._controller is not None, "it was started"
-            await self.broker.hand_over()
+            self.broker.ready_reason = "stopping"
+            assert self._handing_over is not None, "it was started"
+            await self._handing_over.everything()
             await self._controller.step_aside()
+            await self._handing_over.stop()
         await self.broker.stop()
         if self._peers is not None:
             await self._peers.stop()

@@ -172,13 +172,24 @@ def moving(*, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2, 3, 0)) ->
     return cluster(ChangePartitions((change,)))
 
 
-def test_a_join_that_completes_a_reassignment_ends_it_in_the_same_entry_with_another_leader() -> None:
+def test_a_join_that_completes_a_reassignment_ends_it_in_the_same_entry() -> None:
+    change = PartitionChange(S, 0, replicas=(0, 1, 3, 2), adding=(3,), removing=(2,), isr=(0, 1, 2))
+    image = cluster(ChangePartitions((change,)))
+
+    after, result = proposed(image, proposal(image, member(0), member(1), member(2), member(3)))
+
+    assert (after.replicas, after.isr, after.leader) == ((0, 1, 3), (0, 1, 3), 0)
+    assert (after.adding, after.removing, after.leader_epoch) == ((), (), 1)
+    assert result == Accepted(after.partition_epoch)
+
+
+def test_n5_a_reassignment_that_takes_the_leader_away_does_not_end_before_it_has_settled() -> None:
     image = moving(isr=(0, 1, 2))
 
     after, result = proposed(image, proposal(image, member(0), member(1), member(2), member(3)))
 
-    assert (after.replicas, after.isr, after.leader) == ((1, 2, 3), (1, 2, 3), 1)
-    assert (after.adding, after.removing, after.leader_epoch) == ((), (), 2)
+    assert (after.replicas, after.isr, after.leader) == ((1, 2, 3, 0), (1, 2, 3, 0), 0)
+    assert (after.adding, after.removing, after.leader_epoch) == ((3,), (0,), 1)
     assert result == Accepted(after.partition_epoch)
 
 

@@ -17,6 +17,7 @@ from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionCha
 from tidelog_broker.core.metadata.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.core.metadata.survey import standing_of
+from tidelog_broker.runtime.control_handovers import until_settled
 from tidelog_broker.runtime.controller import Change
 from tidelog_broker.runtime.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
@@ -32,13 +33,18 @@ class ReplicaRequests:
         self._quorum = quorum
 
     async def elect(self, request: pb.ElectLeadersRequest) -> pb.ElectLeadersResponse:
+        def planned(image: ClusterImage) -> tuple[PartitionChange, ...]:
+            partitions = _partitions(streams_of(image, request.names)) if request.names else None
+            return elections.preferred(image, partitions)
+
         def command(image: ClusterImage) -> ChangePartitions | None:
             if request.HasField("unclean"):
                 return _unclean(image, request)
-            partitions = _partitions(streams_of(image, request.names)) if request.names else None
-            changes = elections.preferred(image, partitions)
+            changes = planned(image)
             return ChangePartitions(changes) if changes else None
 
+        if not request.HasField("unclean"):
+            await until_settled(self._quorum, planned)
         return pb.ElectLeadersResponse(elected=_changed(await self._quorum.change(command)))
 
     async def reassign(self, request: pb.ReassignRequest) -> pb.ReassignResponse:

@@ -240,7 +240,7 @@ class Recorder:
                 self._connection.resume_reading()
             self._answer(partition, group, outcome)
 
-        append = SinglesAppend(group.records, done, deadline=self._broker.deadline(None))
+        append = SinglesAppend(group.records, done, deadline=self._broker.deadline(None), recorded=True)
         self._inflight += append.bytes
         try:
             self._broker.append(partition, append)

@@ -53,6 +53,10 @@ class BatchAppend:
     def bytes(self) -> int:
         return self.item.header.length
 
+    @property
+    def recorded(self) -> bool:
+        return False
+
 
 @dataclass(slots=True, eq=False)
 class SinglesAppend:
@@ -63,6 +67,8 @@ class SinglesAppend:
     done: Callable[[SinglesAppended | TidelogError], None]
     acks: Acks = Acks.ALL
     deadline: float = float("inf")
+    recorded: bool = False
+    """They come from a NATS subject: nobody is left in doubt who could not ask again (N5)."""
 
     @property
     def bytes(self) -> int:

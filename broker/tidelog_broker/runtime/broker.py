@@ -55,11 +55,6 @@ STOP_LOOK_SECONDS = 0.01
 DAMAGED_TOLD_MAX = 256
 """Damaged replicas that one heartbeat names; the others are named once these are healed."""
 
-HAND_OVER_SECONDS_MAX = 2.0
-"""How long a handover waits for followers."""
-
-HAND_OVER_LOOK_SECONDS = 0.002
-
 START_LOOK_SECONDS = 0.02
 """How often a deletion looks whether all members of the ISR have it."""
 
@@ -264,20 +259,6 @@ class Broker:
         self._host.unsure = not good
         for partition in list(self.partitions.values()):
             partition.weigh()
-
-    async def hand_over(self) -> None:
-        """Before a stop: what others can lead takes no more appends, and those it has are committed.
-
-        So nobody who is led on elsewhere hears an error that leaves them in doubt (N5).
-        """
-        self.ready_reason = "stopping"
-        leaving = [one for one in self.partitions.values() if one.leads and len(one.placed.isr) > 1]
-        for partition in leaving:
-            partition.leaving = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HAND_OVER_SECONDS_MAX):
-                while any(one.waiting for one in leaving):  # noqa: ASYNC110  once, at a stop
-                    await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
     async def stop(self) -> None:
         """Commits what is in flight, flushes, and leaves the mark of a clean stop."""

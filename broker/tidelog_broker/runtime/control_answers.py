@@ -31,6 +31,7 @@ from tidelog_broker.runtime.control_wire import (
     Register,
     Report,
     Request,
+    Settled,
     failed,
 )
 
@@ -82,6 +83,13 @@ class Answers:
                         image, broker, incarnation, partitions, duties.reluctance.of
                     )
                 )
+            case Settled(broker, incarnation, settled):
+                known = duties.tip.brokers.get(broker)
+                if known is not None and known.incarnation == incarnation:
+                    now_ms = self._controller.now_ms
+                    duties.handovers.settled(broker, settled, now_ms)
+                    duties.keep_up(now_ms)
+                return Done(self._controller.image.version)
             case AllocateBlock(broker, count):
                 done = await self._controller.change(
                     lambda image: decide.allocate_producer_ids(image, broker, count)
@@ -121,7 +129,8 @@ class Answers:
         duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off)
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
-        return Done(self._controller.image.version, system_clock())
+        wished = duties.handovers.wished(duties.tip, broker, self._controller.now_ms)
+        return Done(self._controller.image.version, system_clock(), wished)
 
     async def _change_isr(self, request: ChangeIsr) -> Done:
         results: tuple[isr_changes.Result, ...] = ()

@@ -16,6 +16,7 @@ import structlog
 from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
+from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.reluctance import Reluctance
@@ -54,7 +55,8 @@ class Duties:
         """The tip after each entry that these duties proposed and that is not applied yet."""
         self.sessions = Sessions()
         self.reluctance = Reluctance()
-        self._upkeep = Upkeep(self.sessions, FailureReports(), self.reluctance)
+        self.handovers = Handovers()
+        self._upkeep = Upkeep(self.sessions, FailureReports(), self.reluctance, self.handovers)
         self._catch_up()
 
     def __repr__(self) -> str:

@@ -9,13 +9,14 @@ leading (R6): damage, and a clock that is off.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
 
 from tidelog.errors import IndefiniteError, InvalidRequest, TidelogError, Unavailable
 from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
 from tidelog_broker.core.metadata.registration import Registration
@@ -23,7 +24,7 @@ from tidelog_broker.errors import BrokerError, NotController
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.clock import Clock, skew_us, system_clock
-from tidelog_broker.runtime.control_wire import Answer, Done, Heartbeat, Register, Report, Request
+from tidelog_broker.runtime.control_wire import Answer, Done, Heartbeat, Register, Report, Request, Settled
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +63,8 @@ class Membership:
         """Told when the session begins to be good, and when it is good no more."""
         self.damaged: Callable[[], tuple[ReplicaName, ...]] = tuple
         """Which replicas here have a damaged range (2c)."""
+        self.on_wishes: Callable[[tuple[Led, ...]], None] = lambda wishes: None
+        """Told which leaderships the controller wishes to be settled (N5)."""
         self.clock: Clock = system_clock
         self.clock_skew_us_max = 500_000
         self.on_clock: Callable[[int], None] = lambda skew_us: None
@@ -116,6 +119,13 @@ class Membership:
         await self._beat(self._loop.time())
         return self._good_until > before
 
+    async def settled(self, settled: Sequence[Led]) -> None:
+        """Tells the controller what it may give to others now. Raises `TidelogError`."""
+        assert self._registration is not None, "it leads"
+        await self._ask(
+            Settled(self._registration.broker_id, self.incarnation, tuple(settled)), HEARTBEAT_SECONDS
+        )
+
     async def stop(self) -> None:
         if self._session_end is not None:
             self._session_end.cancel()
@@ -165,6 +175,8 @@ class Membership:
         self._heard(now)
         if isinstance(answer, Done) and answer.clock_us:
             self._compare(skew_us(sent_us, answer.clock_us, self.clock()))
+        if isinstance(answer, Done) and answer.wished:
+            self.on_wishes(answer.wished)
         for accused in list(self._accused):
             self._report(*accused)
 

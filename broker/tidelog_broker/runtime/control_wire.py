@@ -14,6 +14,7 @@ import msgspec
 from tidelog.errors import TidelogError, error_from_code
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.raft.messages import Message
@@ -89,6 +90,14 @@ class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
     partitions: tuple[ReplicaName, ...]
 
 
+class Settled(_Said, frozen=True, omit_defaults=True, tag="settled?"):
+    """N5: another broker may lead these now, and leaves nobody in doubt."""
+
+    broker_id: int
+    incarnation: bytes
+    settled: tuple[Led, ...]
+
+
 class AllocateBlock(_Said, frozen=True, omit_defaults=True, tag="block?"):
     """Producer ids for a broker to give out."""
 
@@ -107,7 +116,9 @@ class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
     request: bytes
 
 
-Request: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplicas | AllocateBlock | Confirm | Call
+Request: TypeAlias = (
+    Register | Heartbeat | Report | ChangeIsr | LoseReplicas | Settled | AllocateBlock | Confirm | Call
+)
 
 
 # --- answers
@@ -118,6 +129,8 @@ class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
     """Of the image that shows it, or a later one."""
     clock_us: int = 0
     """The controller's clock, µs since the epoch, in answers to heartbeats; 0: not said."""
+    wished: tuple[Led, ...] = ()
+    """Leaderships that the asker is to settle, in answers to heartbeats."""
 
 
 class Block(_Said, frozen=True, omit_defaults=True, tag="block"):

@@ -89,6 +89,7 @@ class Partition(Replica):
         "siblings",
         "stopped",
         "stream_id",
+        "written_count",
     )
 
     def __init__(
@@ -118,7 +119,9 @@ class Partition(Replica):
         self.stopped = False
         """Takes no appends any more."""
         self.leaving = False
-        """Another broker is about to lead it: it takes no appends, and readers stay."""
+        """Another broker is about to lead it: it takes no appends of clients, and readers stay."""
+        self.written_count = 0
+        """Appends that left the queue, written or refused."""
         self.dirty_since: float | None = None
         """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
         self.checkpointed = (-1, -1)
@@ -172,6 +175,11 @@ class Partition(Replica):
         """Appends without an answer."""
         return len(self._queue) + self._in_round + self.uncommitted
 
+    @property
+    def taken(self) -> int:
+        """`written_count` once everything is written that was submitted until now."""
+        return self.written_count + len(self._queue) + self._in_round
+
     # --- appending
 
     def not_leader(self) -> NotLeader:
@@ -180,16 +188,18 @@ class Partition(Replica):
             f"this broker does not lead {self.name}/{self.partition}", retry_after_ms=50, **facts
         )
 
-    def check_room(self, size: int) -> None:
-        """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken."""
+    def check_room(self, size: int, *, recorded: bool = False) -> None:
+        """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken.
+
+        `recorded`: it comes from a NATS subject, not from a client.
+        """
         if self.stopped:
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
         if not isinstance(self.role, LeaderPartition):
             raise self.not_leader()
-        if self.leaving:
+        if self.leaving and not recorded:
             raise NotLeader(
-                f"this broker stops, and hands {self.name}/{self.partition} over to another one",
-                retry_after_ms=20,
+                f"this broker hands {self.name}/{self.partition} over to another one", retry_after_ms=20
             )
         if self._doubt is not None:
             raise self._doubt.unwritten
@@ -206,7 +216,7 @@ class Partition(Replica):
 
     def submit(self, append: Append) -> None:
         """Queues an append for the next write round; raises what `check_room` raises."""
-        self.check_room(append.bytes)
+        self.check_room(append.bytes, recorded=append.recorded)
         self._queue.put(append)
 
     def take_queue(self, bytes_max: int) -> list[Append]:
@@ -256,6 +266,7 @@ class Partition(Replica):
             return
         self._operations -= 1
         self._in_round -= len(outcomes)
+        self.written_count += len(outcomes)
         ended = self._ended or self._left
         unheard = ended or self._doubt
         for append, outcome in outcomes:
@@ -313,6 +324,7 @@ class Partition(Replica):
         for entry in late:
             _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
         for append in self._queue.expire(now):
+            self.written_count += 1
             if isinstance(append, BatchAppend) and append.item.sender is not None:
                 append.item.sender.failed = True
             _answer(append.done, TimedOut("the append was not written in time"))
@@ -327,6 +339,7 @@ class Partition(Replica):
 
     def _answer_waiting(self, ended: _Ended) -> None:
         for append in self._queue.give_up():
+            self.written_count += 1
             if isinstance(append, BatchAppend) and append.item.sender is not None:
                 append.item.sender.failed = True
             _answer(append.done, ended.unwritten)
@@ -366,6 +379,7 @@ class Partition(Replica):
     def role_ended(self, *, led: bool) -> None:
         if not led:
             return
+        self.leaving = False
         self._left = _Ended(
             self.not_leader(),
             TimedOut(

@@ -24,6 +24,7 @@ From a request, or from nothing, to an entry; everything that is wrong is refuse
 - `reassignment` replicas move; `spreading` says where they should lie
 - `stopping`     a broker asks whether it can stop (K2)
 - `liveness`, `reports`  who is alive, by heartbeats (M3) and by what others say (R14)
+- `handovers`    a leader settles what it has appended before another takes over (N5)
 - `upkeep`       what the controller does unasked
 - `quorum_plan`  who votes on the log itself (M1, M2)
 

@@ -153,7 +153,10 @@ def _ineligible(image: ClusterImage, partition: PartitionImage, proposal: IsrPro
 def _change(
     image: ClusterImage, stream: StreamImage, partition: PartitionImage, proposal: IsrProposal
 ) -> PartitionChange:
-    """The ISR in the order of the replicas; the reassignment that it completes ends with it."""
+    """The ISR in the order of the replicas; the reassignment that it completes ends with it.
+
+    Unless that takes the leader away, who is to settle first: `upkeep` ends it then.
+    """
     named = {member.broker for member in proposal.isr}
     isr = tuple(broker for broker in partition.replicas if broker in named)
     change = PartitionChange(
@@ -161,7 +164,7 @@ def _change(
     )
     after = after_change(stream, partition, change)
     end = finished(image, stream, proposal.partition, after)
-    if end is None:
+    if end is None or end.leader is not UNSET:
         return change
     final: tuple[int, ...] | UnsetType = isr if end.isr is UNSET else end.isr
     return PartitionChange(
@@ -171,5 +174,4 @@ def _change(
         adding=(),
         removing=(),
         isr=final,
-        leader=end.leader,
     )

@@ -3,7 +3,7 @@
 At every tick, and whenever the image has changed, the driver of the controller asks for the
 next command, proposes it, and asks again on the image after it, until there is none.
 Neighbours: `liveness` and `reports` know who is gone and `reluctance` who had rather not lead,
-`elections` and `reassignment` what to do about it.
+`elections` and `reassignment` what to do about it, `handovers` for whom that waits.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions
 from tidelog_broker.core.metadata.elections import (
     CHANGES_MAX,
     AskWho,
+    PartitionKey,
     all_willing,
     elect,
     hand_over,
     successor,
 )
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
+from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.persistent import PersistentMap
@@ -32,10 +34,18 @@ from tidelog_broker.core.metadata.reports import FailureReports
 class Upkeep:
     """One controller's upkeep; another controller begins with a new one (M3)."""
 
-    def __init__(self, sessions: Sessions, reports: FailureReports, reluctance: Reluctance) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        reports: FailureReports,
+        reluctance: Reluctance,
+        handovers: Handovers | None = None,
+    ) -> None:
+        """`handovers` None: leaders are not asked to settle first (those of the simulator are not)."""
         self.sessions = sessions
         self.reports = reports
         self.reluctance = reluctance
+        self.handovers = handovers
         self._settled: tuple[dict[int, BrokerImage], PersistentMap[bytes, StreamImage]] | None = None
         """Brokers and streams of an image that needed nothing: while they are the same objects,
         nobody has to look at every partition again."""
@@ -58,18 +68,31 @@ class Upkeep:
             return ChangePartitions(by_report)
         for broker in self.sessions.returned(image, now_ms):
             return unfence(image, broker, unwilling)
-        moves = self.reluctance.moves(image)
+        moves = self._due(image, self.reluctance.moves(image), now_ms)
         if moves:
             return ChangePartitions(moves)
         if self._settled is not None and (
             self._settled[0] is image.brokers and self._settled[1] is image.streams
         ):
             return None
-        changes = elect(image, unwilling=unwilling) or _handed_over(image, unwilling) or _finished(image)
+        changes = elect(image, unwilling=unwilling)
         if changes:
             return ChangePartitions(changes)
-        self._settled = (image.brokers, image.streams)
+        planned = (*_handed_over(image, unwilling), *_finished(image))
+        changes = self._due(image, _one_each(planned), now_ms)
+        if changes:
+            return ChangePartitions(changes)
+        if not planned:
+            self._settled = (image.brokers, image.streams)
         return None
+
+    def _due(
+        self, image: ClusterImage, planned: tuple[PartitionChange, ...], now_ms: int
+    ) -> tuple[PartitionChange, ...]:
+        """Those of the changes that nothing forces which may be made now."""
+        if self.handovers is None or not planned:
+            return planned
+        return self.handovers.due(image, planned, now_ms)
 
 
 def fence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
@@ -126,14 +149,21 @@ def elections_by_report(
 
 
 def _handed_over(image: ClusterImage, unwilling: AskWho) -> tuple[PartitionChange, ...]:
+    changes: list[PartitionChange] = []
     for broker in image.brokers.values():
         if broker.stopping and not broker.fenced:
             share = image.shares.get(broker.id)
             if share is not None and share.leaders:
-                changes = hand_over(image, broker.id, unwilling=unwilling)
-                if changes:
-                    return changes
-    return ()
+                changes += hand_over(image, broker.id, unwilling=unwilling)
+    return tuple(changes[:CHANGES_MAX])
+
+
+def _one_each(changes: tuple[PartitionChange, ...]) -> tuple[PartitionChange, ...]:
+    """The first change of each partition: the next ones are decided on the image after it."""
+    found: dict[PartitionKey, PartitionChange] = {}
+    for change in changes:
+        found.setdefault((change.stream_id, change.partition), change)
+    return tuple(found.values())[:CHANGES_MAX]
 
 
 def _finished(image: ClusterImage) -> tuple[PartitionChange, ...]:

@@ -1,0 +1,204 @@
+"""N5: a change of leader that nothing forces waits until the leader has settled, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata.samples import applied, created, identifier, quorum_cluster
+from tidelog_broker.core.metadata import elections
+from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.handovers import (
+    FORGET_MS,
+    SETTLE_MS_MAX,
+    SETTLED_MS,
+    WISHES_TOLD_MAX,
+    Handovers,
+    Led,
+)
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
+from tidelog_broker.core.metadata.reassignment import reassign
+from tidelog_broker.core.metadata.reluctance import Reluctance
+from tidelog_broker.core.metadata.reports import FailureReports
+from tidelog_broker.core.metadata.upkeep import Upkeep
+
+S = identifier(1)
+EPOCH = 1
+TO_1 = (PartitionChange(S, 0, leader=1),)
+
+
+def cluster(*commands: Command) -> ClusterImage:
+    return applied(quorum_cluster(4), [created(1, replicas=(0, 1, 2)), *commands])
+
+
+def test_a_leader_that_is_there_is_asked_and_deposed_when_it_has_settled() -> None:
+    image, handovers = cluster(), Handovers()
+
+    assert handovers.due(image, TO_1, 0) == ()
+    (wish,) = handovers.wished(image, 0, 10)
+    assert wish == Led(S, 0, image.streams[S].partitions[0].leader_epoch)
+    assert handovers.wished(image, 1, 10) == ()
+    handovers.settled(0, [wish], 20)
+
+    assert handovers.wished(image, 0, 30) == ()
+    assert handovers.due(image, TO_1, 30) == TO_1
+    assert repr(handovers) == "<Handovers wishes=1 settled=1>"
+
+
+def test_a_leader_that_says_nothing_is_not_waited_for_longer_than_it_may_take() -> None:
+    image, handovers = cluster(), Handovers()
+
+    times = [now for now in range(0, SETTLE_MS_MAX + 100, 20) if handovers.due(image, TO_1, now)]
+
+    assert times[0] == SETTLE_MS_MAX
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        PartitionChange(S, 0, isr=(0, 1)),
+        PartitionChange(S, 0, leader=0),
+        PartitionChange(S, 0, leader=None),
+        PartitionChange(S, 7, leader=1),
+        PartitionChange(identifier(9), 0, leader=1),
+    ],
+)
+def test_what_deposes_nobody_who_could_speak_waits_for_nobody(change: PartitionChange) -> None:
+    assert Handovers().due(cluster(), (change,), 0) == (change,)
+
+
+@pytest.mark.parametrize("word", [Led(S, 0, 77), Led(S, 1, EPOCH), Led(identifier(2), 0, EPOCH)])
+def test_a_word_of_another_epoch_or_partition_settles_nothing(word: Led) -> None:
+    image, handovers = cluster(), Handovers()
+    handovers.due(image, TO_1, 0)
+
+    handovers.settled(0, [word], 10)
+    handovers.settled(1, handovers.wished(image, 0, 10), 10)
+
+    assert handovers.due(image, TO_1, 20) == ()
+
+
+def test_a_word_holds_only_as_long_as_the_leader_refuses_appends_for_it() -> None:
+    image, handovers = cluster(), Handovers()
+    handovers.due(image, TO_1, 0)
+    handovers.settled(0, handovers.wished(image, 0, 0), 0)
+
+    assert handovers.due(image, TO_1, SETTLED_MS - 1) == TO_1
+    assert handovers.due(image, TO_1, SETTLED_MS) == ()
+    assert len(handovers.wished(image, 0, SETTLED_MS)) == 1
+
+
+def test_what_nobody_asks_for_any_more_is_not_wished_for() -> None:
+    image, handovers = cluster(), Handovers()
+    handovers.due(image, TO_1, 0)
+
+    assert handovers.wished(image, 0, FORGET_MS) == ()
+    assert handovers.due(image, TO_1, 2 * SETTLE_MS_MAX) == ()
+
+
+def test_a_wish_ends_with_the_leadership() -> None:
+    image, handovers = cluster(), Handovers()
+    handovers.due(image, TO_1, 0)
+    image = applied(image, [ChangePartitions(TO_1)])
+
+    assert handovers.wished(image, 0, 10) == ()
+    assert handovers.wished(image, 1, 10) == ()
+
+
+def test_a_leader_of_very_many_is_asked_in_parts() -> None:
+    count = WISHES_TOLD_MAX + 5
+    image = applied(quorum_cluster(4), [created(n, replicas=(0, 1, 2)) for n in range(1, count + 1)])
+    handovers = Handovers()
+    handovers.due(image, elections.hand_over(image, 0), 0)
+
+    first = handovers.wished(image, 0, 0)
+    handovers.settled(0, first, 0)
+
+    assert len(first) == WISHES_TOLD_MAX
+    assert len(handovers.wished(image, 0, 0)) == 5
+
+
+class Controlled:
+    """A controller whose brokers are all heard, and settle when they are told to."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image, self.now = image, 0
+        self.handovers = Handovers()
+        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), self.handovers)
+
+    def tick(self) -> list[Command]:
+        self.now += 20
+        for broker in self.image.brokers.values():
+            self.upkeep.sessions.heard(self.image, broker.id, broker.incarnation, self.now)
+        done: list[Command] = []
+        while (command := self.upkeep.next_command(self.image, self.now)) is not None:
+            self.image = applied(self.image, [command])
+            done.append(command)
+        return done
+
+    def settle(self) -> list[int]:
+        """Every broker does what is wished; who was asked."""
+        asked = []
+        for broker in self.image.brokers:
+            wishes = self.handovers.wished(self.image, broker, self.now)
+            self.handovers.settled(broker, wishes, self.now)
+            asked += [broker] * len(wishes)
+        return asked
+
+    def leader(self) -> int | None:
+        return self.image.streams[S].partitions[0].leader
+
+
+def moved_to(*target: int) -> Controlled:
+    image = cluster()
+    command = reassign(image, S, {0: target})
+    assert command is not None
+    joined = PartitionChange(S, 0, isr=(*target, *(one for one in (0, 1, 2) if one not in target)))
+    return Controlled(applied(image, [command, ChangePartitions((joined,))]))
+
+
+def test_a_reassignment_that_takes_the_leader_away_ends_when_it_has_settled() -> None:
+    controlled = moved_to(3, 1, 2)
+
+    assert controlled.tick() == []
+    assert controlled.settle() == [0]
+    controlled.tick()
+
+    partition = controlled.image.streams[S].partitions[0]
+    assert (partition.leader, partition.replicas, partition.reassigning) == (3, (3, 1, 2), False)
+    assert controlled.tick() == []
+
+
+def test_a_reassignment_that_leaves_the_leader_ends_at_once() -> None:
+    controlled = moved_to(0, 1, 3)
+
+    controlled.tick()
+
+    assert controlled.image.streams[S].partitions[0].replicas == (0, 1, 3)
+    assert controlled.settle() == []
+
+
+def test_a_stopping_broker_hands_over_what_it_has_settled() -> None:
+    controlled = Controlled(cluster(ChangeBroker(0, stopping=True)))
+
+    assert controlled.tick() == []
+    assert controlled.settle() == [0]
+    controlled.tick()
+
+    assert controlled.leader() == 1
+
+
+def test_a_leader_that_dies_meanwhile_is_replaced_as_ever() -> None:
+    controlled = moved_to(3, 1, 2)
+    controlled.tick()
+    heard = dict(controlled.image.brokers)
+    del heard[0]
+
+    for _ in range(SESSION_MS // 20 + 1):
+        controlled.now += 20
+        for broker in heard.values():
+            controlled.upkeep.sessions.heard(controlled.image, broker.id, broker.incarnation, controlled.now)
+        while (command := controlled.upkeep.next_command(controlled.image, controlled.now)) is not None:
+            controlled.image = applied(controlled.image, [command])
+
+    assert controlled.leader() == 3

@@ -1,0 +1,169 @@
+"""N5: whoever writes without idempotence hears no error while leaders and replicas move by plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+import tidelog
+from quorum.services import Brokers
+from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
+from tidelog_broker.runtime.handing_over import HandingOver
+from tidelog_broker.runtime.partition import Partition
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STREAM = "moved"
+WRITERS = 8
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def brokers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brokers]:
+    made = Brokers(tmp_path_factory.mktemp("brokers"))
+    try:
+        await made.start(4)
+        yield made
+    finally:
+        await made.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(brokers: Brokers) -> AsyncIterator[tidelog.Client]:
+    async with brokers.client() as made:
+        await made.create_stream(STREAM, replication_factor=3)
+        await made.reassign({(STREAM, 0): (0, 1, 2)})
+        await settled(made)
+        yield made
+        await made.delete_stream(STREAM)
+
+
+async def settled(client: tidelog.Client) -> None:
+    """The reassignment is over, and everybody is in sync."""
+    while True:
+        (partition,) = (await client.describe_stream(STREAM)).partitions
+        if not await client.list_reassignments() and set(partition.isr) == set(partition.replicas):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def leader(client: tidelog.Client) -> int | None:
+    return (await client.describe_stream(STREAM)).partitions[0].leader
+
+
+def here(brokers: Brokers, broker: int) -> tuple[Partition, HandingOver]:
+    """What a broker has of the stream, and who hands it over."""
+    service = brokers[broker].service
+    assert service is not None
+    assert service._handing_over is not None
+    (partition,) = (one for one in service.broker.partitions.values() if one.name == STREAM)
+    return partition, service._handing_over
+
+
+@asynccontextmanager
+async def written(client: tidelog.Client) -> AsyncIterator[list[bytes]]:
+    """Writers that cannot repeat what they do not know of; what was acknowledged. Raises what one is told."""
+    acknowledged: list[bytes] = []
+    over = asyncio.Event()
+
+    async def write(name: int) -> None:
+        async with client.producer(STREAM, idempotent=False) as producer:
+            number = 0
+            while not over.is_set():
+                value = b"%d-%d" % (name, number)
+                await producer.send(value)
+                acknowledged.append(value)
+                number += 1
+
+    async with asyncio.TaskGroup() as group:
+        for name in range(WRITERS):
+            group.create_task(write(name))
+        yield acknowledged
+        over.set()
+
+
+async def values(client: tidelog.Client) -> list[bytes]:
+    return [bytes(record.value) async for record in client.reader(STREAM, follow=False)]
+
+
+async def test_leaders_that_change_by_request_leave_nobody_in_doubt(client: tidelog.Client) -> None:
+    async with written(client) as acknowledged:
+        for replicas in ((1, 2, 0), (2, 0, 1), (0, 1, 2)) * 3:
+            await client.reassign({(STREAM, 0): replicas})
+            await settled(client)
+            (elected,) = await client.elect_preferred([STREAM])
+            assert elected.partition.leader == replicas[0]
+
+    assert sorted(await values(client)) == sorted(acknowledged)
+    assert len(acknowledged) > 9
+
+
+async def test_replicas_that_move_with_their_leader_leave_nobody_in_doubt(client: tidelog.Client) -> None:
+    async with written(client) as acknowledged:
+        for replicas in ((3, 1, 2), (0, 1, 2)) * 3:
+            await client.reassign({(STREAM, 0): replicas})
+            await settled(client)
+            assert await leader(client) in replicas
+
+    assert sorted(await values(client)) == sorted(acknowledged)
+    assert len(acknowledged) > 6
+
+
+async def test_a_stop_that_is_prepared_leaves_nobody_in_doubt(
+    brokers: Brokers, client: tidelog.Client
+) -> None:
+    stopping = await leader(client)
+    assert stopping is not None
+
+    async with written(client) as acknowledged:
+        assert (await client.prepare_stop(stopping, 10)).ready
+        assert await leader(client) != stopping
+        await brokers[stopping].restart()
+        await settled(client)
+
+    assert sorted(await values(client)) == sorted(acknowledged)
+
+
+async def test_a_leader_that_does_not_settle_is_deposed_all_the_same(
+    client: tidelog.Client, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await leader(client)
+    assert first is not None
+    monkeypatch.setattr(brokers[first].quorum.membership, "on_wishes", lambda wishes: None)
+    loop = asyncio.get_running_loop()
+    await client.reassign({(STREAM, 0): (1, 2, 0)} if first != 1 else {(STREAM, 0): (2, 0, 1)})
+    began = loop.time()
+
+    (elected,) = await client.elect_preferred([STREAM])
+
+    assert elected.partition.leader != first
+    assert loop.time() - began >= SETTLE_MS_MAX / 1000
+
+
+async def test_a_leader_that_keeps_its_place_takes_appends_again(
+    client: tidelog.Client, brokers: Brokers
+) -> None:
+    first = await leader(client)
+    assert first is not None
+    partition, handing_over = here(brokers, first)
+
+    handing_over.wished([Led(*partition.key, partition.leader_epoch)])
+    assert partition.leaving
+    async with client.producer(STREAM, idempotent=False) as producer:
+        receipt = await producer.send(b"it waited")
+
+    assert receipt.offset >= 0
+    assert (await leader(client), partition.leaving) == (first, False)
+
+
+async def test_a_wish_for_another_epoch_is_passed_over(client: tidelog.Client, brokers: Brokers) -> None:
+    first = await leader(client)
+    assert first is not None
+    partition, handing_over = here(brokers, first)
+
+    handing_over.wished([Led(*partition.key, 10_000), Led(bytes(16), 0, 1)])
+
+    assert not partition.leaving
