@@ -17,6 +17,7 @@ from simulator.readers import read_all
 from simulator.world import SECOND
 from tidelog.history import Anomaly, check
 from tidelog_broker.core.metadata.elections import elect_unclean
+from tidelog_broker.core.metadata.reassignment import reassign
 from tidelog_broker.core.replication.leading import LeaderPartition
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ class Calm:
             if best is not None:
                 self._run.checks.mark("R6 elect --unclean")
                 self._run.decide(partial(_by_force, key=key, broker=best.id))
+                continue
+            # No log is left: the partition is given to somebody else, who is elected next time (2c).
+            other = next((one for one in self._run.up() if one.id not in partition.replicas), None)
+            if other is not None:
+                self._run.checks.mark("2c nothing is left")
+                self._run.decide(partial(_elsewhere, key=key, broker=other.id))
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
 
     def _unrest(self) -> str:
@@ -157,3 +164,7 @@ class Calm:
 
 def _by_force(image: ClusterImage, *, key: Key, broker: int) -> ChangePartitions:
     return elect_unclean(image, *key, broker)
+
+
+def _elsewhere(image: ClusterImage, *, key: Key, broker: int) -> ChangePartitions | None:
+    return reassign(image, key[0], {key[1]: (broker,)})

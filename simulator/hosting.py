@@ -66,6 +66,9 @@ class Hosting:
             key = (lost.wanted.stream_id, lost.wanted.partition)
             self._lost[key] = lost.stray
             broker.checks.lost(broker.id, key, stray=lost.stray)
+            if not lost.stray:
+                # It was a stray perhaps, is a replica again, and was set aside as one.
+                broker.checks.put_right(broker.id, self.store.folder(lost.wanted.name, *key))
             broker.world.tell(
                 f"broker {broker.id} lost {lost.wanted.name}/{lost.wanted.partition}: {lost.reason}"
             )
