@@ -123,7 +123,7 @@ class Broker:
         self.started_us = self.world.now
         self.incarnation = f"broker{self.id:03} run{self.run:03}".encode()[:16].ljust(16)
         self.image = ClusterImage()
-        self._opened = False
+        self._opening = self._opened = False
         self.registered = False
         """Its own image shows this run (R10)."""
         self.stopping = False
@@ -222,14 +222,22 @@ class Broker:
     def _progress(self) -> None:
         """The next step of a start, if it can be taken."""
         node = self.quorum.node
-        if not self._opened:
-            empty = node.log.last_index == 0
-            current = node.leader is not None and node.log.term(node.log.commit) == node.term
-            if empty or (current and self.quorum.applied == node.log.commit):
-                self._opened = True
-                self.image = self.quorum.image
-                self.hosted.open_all(self.image)
-                self.asking.register()
+        if self._opening:
+            return
+        current = node.leader is not None and node.log.term(node.log.commit) == node.term
+        if node.log.last_index == 0:
+            self._opening = True
+            self._open()
+        elif current and self.quorum.applied == node.log.commit:
+            self._opening = True
+            self.asking.confirm(self._open)
+
+    def _open(self) -> None:
+        """What the image places here by now was perhaps here before; what it places later was not (2d)."""
+        self._opened = True
+        self.image = self.quorum.image
+        self.hosted.open_all(self.image)
+        self.asking.register()
 
     def _imaged(self, before: ClusterImage, image: ClusterImage) -> None:
         self.image = image

@@ -173,6 +173,32 @@ async def test_a_broker_that_was_away_for_long_gets_the_image(cluster: Cluster) 
     await cluster.eventually(lambda: len(back.image.names) == 60)
 
 
+async def test_a_start_ends_only_with_everything_that_was_committed_when_it_began(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a replica that an earlier run had would look as if it was new here, and be made anew (2d, R6)."""
+    await cluster.quorum(3)
+    leader, back = cluster.brokers[0].controller, cluster.brokers[2]
+    await back.kill()
+    gate, confirm = asyncio.Event(), leader.confirm
+
+    async def held() -> None:
+        await gate.wait()
+        await confirm()
+
+    monkeypatch.setattr(leader, "confirm", held)
+    controller = await back.launch()
+
+    starting = asyncio.create_task(controller.start())
+    await cluster.eventually(lambda: controller._current)
+    await leader.change(create("late"))
+    assert not starting.done()
+    gate.set()
+    await starting
+
+    assert "late" in controller.image.names
+
+
 async def test_a_second_broker_of_a_used_id_is_refused_with_a_sentence(cluster: Cluster) -> None:
     await cluster.quorum(3)
     twin = cluster.add(disk_number=2)

@@ -22,6 +22,7 @@ from tidelog.errors import (
     ResourceExhausted,
     Stopping,
     StorageFailed,
+    TidelogError,
     TimedOut,
     Unavailable,
 )
@@ -63,6 +64,9 @@ CHANGE_SECONDS_MAX: Final = 10.0
 
 ELECTION_SECONDS_MAX: Final = 3.0
 """How long a change waits for a controller."""
+
+START_PAUSE_SECONDS: Final = 0.05
+"""How often a starting broker asks what is committed, while nobody knows."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
 """How long a stop waits for changes that are on their way."""
@@ -233,15 +237,27 @@ class QuorumController:
         return await self.links.listen(host, port)
 
     async def start(self) -> None:
-        """Takes part, and returns when the image is current: what its leader knew has been applied.
+        """Takes part, and returns when the image has everything that was committed when this run began.
 
+        So what it places here holds every replica that an earlier run had, and what is placed here later is
+        new. An entry of this term is not enough: a leader says first how far it knows that this log goes.
         An empty log returns at once: its broker registers first, and is sent entries then (M1).
-        Raises `RegistrationRefused` if a seed will have nothing to do with this broker.
+        Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `Stopping`.
         """
         await self.neighbours.asking.start()
         self._driver.start()
         await self.until(lambda: self._empty or self._current or self._failure is not None)
         self._alive()
+        while not self._empty:
+            try:
+                await self.newest()
+                return
+            except TidelogError as error:
+                self._alive()
+                if not error.retriable and error.definite:
+                    raise
+                log.debug("what is committed is not known yet", reason=str(error))
+                await asyncio.sleep(START_PAUSE_SECONDS)
 
     async def register(self, registration: Registration) -> None:
         """Returns when the image here shows this run (R10). Raises `RegistrationRefused`."""
