@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from simulator.broker import ROOT, Broker
 from simulator.replica import Replica
 from simulator.world import SECOND
+from tidelog.records import BatchHeader
 from tidelog_broker.storage.identity import write_identity
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class DiskFaults:
             (replica, segment)
             for replica in broker.replicas.values()
             if replica.fsync and replica.key in run.keys and broker.id in replica.placed.isr
+            if not run.checks.copy(replica).rotten
             for segment in replica.log.segments[:-1]
             if replica.log.start_offset < segment.next_offset <= _saved(replica)
         ]
@@ -82,8 +84,9 @@ class DiskFaults:
             return
         replica, segment = run.rng.choice(cold)
         position = run.rng.randrange(segment.size)
+        end = _end_of_batch(broker.disk.tree()[segment.path], position)
         broker.disk.flip(segment.path, position, run.rng.randrange(8))
-        run.checks.rotted(replica, segment.next_offset)
+        run.checks.rotted(replica, end)
         run.world.tell(f"{replica.name} on {broker.id}: a bit turns over in {segment.path} at {position}")
 
     # --- room
@@ -165,3 +168,13 @@ def _saved(replica: Replica) -> int:
     """Below it everything is known to have been durable, also to the next run."""
     point = replica.broker.hosted.store.checkpoints.recovery_point(replica.key)
     return 0 if point is None else min(point.offset, replica.high_watermark)
+
+
+def _end_of_batch(content: bytes, position: int) -> int:
+    """Behind the last offset of the batch at `position`: once nobody reads that, nobody finds its rot."""
+    at = 0
+    while True:
+        header = BatchHeader.unpack(content, at)
+        at += header.length
+        if position < at:
+            return header.base_offset + header.last_offset_delta + 1
