@@ -230,7 +230,9 @@ class Broker:
             self._open()
         elif current and self.quorum.applied == node.log.commit:
             self._opening = True
-            self.asking.confirm(self._open)
+            this_run = self._alive_check()
+            # The answer to a question of the run before may come to this one.
+            self.asking.confirm(lambda: self._open() if this_run() else None)
 
     def _open(self) -> None:
         """What the image places here by now was perhaps here before; what it places later was not (2d)."""

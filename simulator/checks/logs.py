@@ -94,12 +94,17 @@ class LogChecks(StrayChecks):
         )
 
     def _chain_before(self, key: Key, start: int, known: bool) -> int:
-        """`known`: its first batch is there, and begins where a committed one ends."""
+        """`known`: its first batch is there, and begins where a committed one ends. Nobody knows what an unclean
+        election gave up, nor where its batches ended."""
         if start == 0:
             return 0
-        chain = self.truth(key).committed.chain_at(start)
+        committed = self.truth(key).committed
+        chain = committed.chain_at(start)
+        given_up = start < committed.start_offset
         require(
-            chain is not None or not known, "I5", f"a log begins at {start}, where no committed batch ends"
+            chain is not None or not known or given_up,
+            "I5",
+            f"a log begins at {start}, where no committed batch ends",
         )
         return 0 if chain is None else chain
 
