@@ -94,17 +94,17 @@ class LogChecks(StrayChecks):
         )
 
     def _chain_before(self, key: Key, start: int, known: bool) -> int:
-        """`known`: its first batch is there, and begins where a committed one ends. Nobody knows what an unclean
-        election gave up, nor where its batches ended."""
+        """`known`: its first batch is there, and begins where a committed one ends, or one that an unclean
+        election gave up."""
         if start == 0:
             return 0
-        committed = self.truth(key).committed
-        chain = committed.chain_at(start)
-        given_up = start < committed.start_offset
+        truth = self.truth(key)
+        chain = truth.committed.chain_at(start)
+        if chain is None and start < truth.committed.start_offset:
+            given_up = [link for link in truth.batches.values() if link.next == start]
+            chain = max(given_up, key=lambda link: link.epoch).chain if given_up else None
         require(
-            chain is not None or not known or given_up,
-            "I5",
-            f"a log begins at {start}, where no committed batch ends",
+            chain is not None or not known, "I5", f"a log begins at {start}, where no committed batch ends"
         )
         return 0 if chain is None else chain
 
