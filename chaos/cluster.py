@@ -52,6 +52,8 @@ class Cluster:
         self._nats: Child | None = None
         self._down: set[int] = set()
         """Brokers that are not running because a fault wanted it so."""
+        self._log_sizes: dict[int, int] = {}
+        """Of each broker's log, when its process was started."""
         self.ended: list[str] = []
         """Sentences about brokers that ended by themselves."""
 
@@ -125,7 +127,8 @@ class Cluster:
         argv = python_module("chaos.broker", "--config", str(self._settings(broker)))
         argv += ["--parent", str(os.getpid()), *(["--plant", self._plant] if self._plant else [])]
         await self.proxies[broker].open()
-        self._children[broker] = _started(f"broker {broker}", argv, self.folder / f"broker-{broker}.log")
+        self._log_sizes[broker] = self._log_size(broker)
+        self._children[broker] = _started(f"broker {broker}", argv, self._log(broker))
         self._down.discard(broker)
 
     def running(self, broker: int) -> bool:
@@ -182,8 +185,18 @@ class Cluster:
                 raise Trouble(f"broker {broker} did not stop within {STOP_SECONDS_MAX:g} s")
             await asyncio.sleep(LOOK_SECONDS)
         await self._gone(broker)
-        if child.process.returncode != 0:
+        unbegun = child.process.returncode == -signal.SIGTERM and (
+            self._log_size(broker) == self._log_sizes[broker]
+        )
+        # Before it can be told to stop it has touched nothing, and says nothing.
+        if child.process.returncode != 0 and not unbegun:
             self.ended.append(f"broker {broker} was told to stop and {child.how_it_ended()}")
+
+    def _log(self, broker: int) -> Path:
+        return self.folder / f"broker-{broker}.log"
+
+    def _log_size(self, broker: int) -> int:
+        return self._log(broker).stat().st_size if self._log(broker).exists() else 0
 
     async def _gone(self, broker: int) -> None:
         child = self._children[broker]
