@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import tidelog
@@ -127,3 +128,16 @@ class Brokers:
                 f"not within {WAIT_SECONDS:g} s: {[n.quorum for n in self.running]}"
             )
             await asyncio.sleep(LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def started(
+    folder: Path, count: int, *, catch_up_bytes_per_second: int = 64 << 20
+) -> AsyncIterator[Brokers]:
+    """So many brokers, for as long as somebody needs them."""
+    made = Brokers(folder, catch_up_bytes_per_second=catch_up_bytes_per_second)
+    try:
+        await made.start(count)
+        yield made
+    finally:
+        await made.stop()

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 import tidelog
-from quorum.services import WAIT_SECONDS, Brokers
+from quorum.services import WAIT_SECONDS, Brokers, started
 from support.api import Api, refusal
 from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, TidelogError
 from tidelog.model import ClusterDescription
@@ -22,12 +22,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def brokers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brokers]:
     """Four, of which three vote; they have no streams when a test begins, and nobody is cordoned."""
-    made = Brokers(tmp_path_factory.mktemp("brokers"), catch_up_bytes_per_second=1 << 20)
-    try:
-        await made.start(4)
+    async with started(tmp_path_factory.mktemp("brokers"), 4, catch_up_bytes_per_second=1 << 20) as made:
         yield made
-    finally:
-        await made.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

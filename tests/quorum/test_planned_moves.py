@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 import tidelog
-from quorum.services import Brokers
+from quorum.services import Brokers, started
+from support.waiting import until_true
 from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.partition import Partition
@@ -23,12 +24,8 @@ WRITERS = 8
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def brokers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path_factory.mktemp("brokers"))
-    try:
-        await made.start(4)
+    async with started(tmp_path_factory.mktemp("brokers"), 4) as made:
         yield made
-    finally:
-        await made.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -43,11 +40,12 @@ async def client(brokers: Brokers) -> AsyncIterator[tidelog.Client]:
 
 async def settled(client: tidelog.Client) -> None:
     """The reassignment is over, and everybody is in sync."""
-    while True:
+
+    async def whole() -> bool:
         (partition,) = (await client.describe_stream(STREAM)).partitions
-        if not await client.list_reassignments() and set(partition.isr) == set(partition.replicas):
-            return
-        await asyncio.sleep(0.01)
+        return not await client.list_reassignments() and set(partition.isr) == set(partition.replicas)
+
+    await until_true(whole, "replicas have moved, and are in sync")
 
 
 async def leader(client: tidelog.Client) -> int | None:

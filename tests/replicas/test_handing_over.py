@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,6 +19,19 @@ EPOCH = 3
 
 
 @dataclass
+class End:
+    """Of a log; and whether somebody has asked for it."""
+
+    offset: int = 0
+    asked: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        self.asked = True
+        return self.offset
+
+
+@dataclass
 class Settling:
     """What of a partition counts for its handing over: appends taken, written, committed."""
 
@@ -30,7 +42,7 @@ class Settling:
     taken: int = 0
     written_count: int = 0
     high_watermark: int = 0
-    log: Any = field(default_factory=lambda: SimpleNamespace(end_offset=0))
+    log: End = field(default_factory=End)
     placed: Any = field(default_factory=lambda: SimpleNamespace(isr=(1, 2)))
 
     @property
@@ -67,12 +79,12 @@ async def test_a_partition_has_settled_when_what_it_took_is_written_and_committe
 
     stage.handing_over.wished([one.led])
     assert one.leaving
-    one.log.end_offset = 9
+    one.log.offset = 9
     one.written_count = 2
-    await asyncio.sleep(0.01)
+    await until(lambda: one.log.asked, "all is written")
     assert stage.told == []
     # What comes from NATS meanwhile is not waited for.
-    one.log.end_offset = 12
+    one.log.offset = 12
     one.high_watermark = 9
 
     await until(lambda: stage.told == [one.led], "the controller is told")
@@ -98,7 +110,6 @@ async def test_a_wish_is_repeated_and_told_of_once() -> None:
 
     for _ in range(3):
         stage.handing_over.wished([one.led])
-        await asyncio.sleep(0)
     await until(lambda: not one.leaving, "it goes on")
 
     assert stage.told == [one.led]

@@ -121,9 +121,12 @@ class HandingOver:
         left, deadline = list(leaving), self._loop.time() + SETTLE_SECONDS_MAX
         try:
             while left and self._loop.time() < deadline:
-                settled = [one for one in left if not one.leads or one.has_settled()]
+                settled: list[_Leaving] = []
+                waiting: list[_Leaving] = []
+                for one in left:
+                    (settled if not one.leads or one.has_settled() else waiting).append(one)
+                left = waiting
                 if settled:
-                    left = [one for one in left if one not in settled]
                     self._begin(self._release(settled))
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
