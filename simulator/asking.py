@@ -20,9 +20,11 @@ from simulator.requests import (
     Report,
     Request,
     Response,
+    Settled,
 )
 from simulator.world import MS
 from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.reports import Evidence
@@ -113,13 +115,15 @@ class Asking:
             return
 
         def answered(response: Response) -> None:
-            if not isinstance(response, Done):
+            if isinstance(response, Done):
+                broker.settling.wished(response.wished)
+            else:
                 self.register()
 
         damaged = tuple(
             ReplicaName(*replica.key) for replica in broker.replicas.values() if replica.log.damaged
         )
-        self.ask(Heartbeat(broker.id, broker.incarnation, broker.stopping, damaged), answered, once=True)
+        self.ask(Heartbeat(broker.id, broker.incarnation, broker.settling.done, damaged), answered, once=True)
 
     def propose_isr(self, proposal: IsrProposal) -> None:
         """Whatever the answer, the image decides (R4)."""
@@ -138,6 +142,11 @@ class Asking:
             broker.checks.reported(broker.id, known.incarnation, evidence, broker.world.now)
             request = Report(broker.id, broker.incarnation, reported, known.incarnation, evidence)
             self.ask(request, lambda response: None, once=True)
+
+    def settled(self, led: tuple[Led, ...]) -> None:
+        """N5."""
+        broker = self._broker
+        self.ask(Settled(broker.id, broker.incarnation, led), lambda response: None, once=True)
 
     def confirm(self, confirmed: Callable[[], None]) -> None:
         """Calls back once the image here has everything that is committed by now (M5)."""

@@ -20,6 +20,7 @@ from simulator.links import Links
 from simulator.network import Network
 from simulator.quorum import FAST_TICK_US, FAST_TIMES, TICK_US, TIMES, Quorum
 from simulator.replica import Key, Replica
+from simulator.settling import Settling
 from simulator.world import MS, World
 from tidelog.errors import NotEnoughReplicas, NotLeader, TidelogError
 from tidelog_broker.core.metadata.commands import FormatCluster, encode_command
@@ -127,6 +128,7 @@ class Broker:
         self.registered = False
         """Its own image shows this run (R10)."""
         self.stopping = False
+        """It is told to stop."""
         if not self._formatted:
             self.format()
         reserve = Reserve(self.disk, ROOT, RESERVE_BYTES)
@@ -136,6 +138,7 @@ class Broker:
         self.flushing = Flushing(self, reserve)
         self.asking = Asking(self, self._quorums, CLUSTER_ID)
         self.links = Links(self)
+        self.settling = Settling(self)
         log = open_raft_log(self.disk, RAFT, same_boot=self.raft_same_boot, reserve=reserve)
         self.quorum = Quorum(
             self.world,
@@ -212,6 +215,7 @@ class Broker:
         self._progress()
         for replica in list(self.replicas.values()):
             replica.tick()
+        self.settling.look()
 
     @property
     def replicas(self) -> dict[Key, Replica]:

@@ -22,12 +22,14 @@ from simulator.requests import (
     Report,
     Request,
     Response,
+    Settled,
 )
 from simulator.world import MS, World
 from tidelog.errors import TidelogError
 from tidelog_broker.core.metadata import isr_changes, quorum_plan, registration
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, encode_command
+from tidelog_broker.core.metadata.handovers import Handovers, Led
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.reluctance import Reluctance, sound_heir
@@ -60,7 +62,8 @@ class Controller:
         """The image after every entry of the log."""
         self.sessions = sessions
         self.reluctance = Reluctance()
-        self.upkeep = Upkeep(sessions, FailureReports(), self.reluctance)
+        self.handovers = Handovers()
+        self.upkeep = Upkeep(sessions, FailureReports(), self.reluctance, self.handovers)
 
 
 class Controlling:
@@ -206,7 +209,7 @@ class Controlling:
             # A refusal rests on what is committed only once everything before it is.
             self._after_everything(command, answer)
         elif command is None:
-            self._after_everything(Done(), answer)
+            self._after_everything(Done(_wished(controller, request, now_ms)), answer)
         elif not self._propose(controller, command, answer):
             answer(NotNow("not the controller"))
         else:
@@ -253,6 +256,12 @@ class Controlling:
                 for name in damaged:
                     self._checks.damaged(incarnation, name)
                 return stop(tip, broker, incarnation, controller.reluctance.of) if stopping else None
+            case Settled(broker, incarnation, settled):
+                known = tip.brokers.get(broker)
+                if known is not None and known.incarnation == incarnation:
+                    controller.handovers.settled(broker, settled, now_ms)
+                    self.control()
+                return None
             case Report():
                 controller.upkeep.reports.report(
                     tip,
@@ -289,6 +298,13 @@ class Controlling:
             # The refusal itself is an entry; the proposer hears of it when that is committed.
             self._propose(controller, command)
         return Denied(result.reason)
+
+
+def _wished(controller: Controller, request: Decided, now_ms: int) -> tuple[Led, ...]:
+    """With the answer to a heartbeat goes what its broker is to settle."""
+    if not isinstance(request, Heartbeat):
+        return ()
+    return controller.handovers.wished(controller.tip, request.broker, now_ms)
 
 
 def _hands_over_first(controller: Controller, broker: int, name: ReplicaName) -> bool:

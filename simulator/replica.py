@@ -74,6 +74,8 @@ class Replica:
         """On their way to the disk, for the role of now."""
         self._next: Callable[[], None] | None = None
         """The role that begins when they are done."""
+        self.leaving = False
+        """Somebody else is about to lead it: it takes nothing of producers (N5)."""
 
     def __repr__(self) -> str:
         return f"<Replica {self.name} on {self.broker.id} {self.role!r}>"
@@ -137,6 +139,7 @@ class Replica:
             return
         self.high_watermark = role.high_watermark
         if isinstance(role, LeaderPartition):
+            self.leaving = False
             for pending in self._queue.give_up():
                 pending.answer(Produced(self.broker.not_leader(self.key), definite=False))
         self.broker.links.unfollow(self)
@@ -209,6 +212,10 @@ class Replica:
         if not isinstance(role, LeaderPartition):
             answer(Produced(self.broker.not_leader(self.key)))
             return
+        if self.leaving:
+            self.broker.checks.mark("N5 refused meanwhile")
+            answer(Produced(self.broker.not_leader(self.key)))
+            return
         too_few = None if role.has_enough_replicas or not acks_all else self.broker.not_enough()
         (outcome,) = self.log.append(
             [item], leader_epoch=role.leader_epoch, now_us=self.broker.clock_us, refuse_new=too_few
@@ -232,6 +239,11 @@ class Replica:
         for pending in self._queue.advance(role.high_watermark):
             self.broker.checks.acknowledged(self, pending.appended)
             pending.answer(Produced(pending.appended))
+
+    @property
+    def unanswered(self) -> int:
+        """Producers that wait for a commit."""
+        return len(self._queue)
 
     def let_go(self) -> None:
         """Retention: the files wholly below the log start offset, which is durable by now."""

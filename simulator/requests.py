@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.reports import Evidence
@@ -45,17 +46,28 @@ class LoseReplica(NamedTuple):
     """Only if somebody else is in sync: it has damage, and is set aside once that is committed (2c)."""
 
 
+class Settled(NamedTuple):
+    """What was wished for is done (N5)."""
+
+    broker: int
+    incarnation: bytes
+    settled: tuple[Led, ...]
+
+
 class Confirm(NamedTuple):
     """ReadIndex: as of which entry is an image that has all that is committed by now (M5)?"""
 
 
-Decided: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplica
+Decided: TypeAlias = Register | Heartbeat | Report | ChangeIsr | LoseReplica | Settled
 """What the controller decides by the image."""
 Request: TypeAlias = Decided | Confirm
 
 
 class Done(NamedTuple):
     """What was asked for is committed, or was so already."""
+
+    wished: tuple[Led, ...] = ()
+    """To whom was heard: what it is to settle (N5)."""
 
 
 class Denied(NamedTuple):

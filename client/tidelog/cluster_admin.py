@@ -15,7 +15,7 @@ from tidelog import cluster_wire
 from tidelog._asking import on
 from tidelog._channels import Broker
 from tidelog.admin import Admin
-from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import (
     BrokerDescription,
     ClusterDescription,
@@ -35,6 +35,9 @@ UNREACHABLE: Final = "unreachable"
 
 REPLICAS_TIMEOUT_S: Final = 5.0
 """How long a broker may take to describe its replicas; those of one that takes longer are unreachable."""
+
+ELECT_REQUESTS_MAX: Final = 100
+"""One changes some thousands of leaders; more than that have no place in a cluster."""
 
 PEER_LISTENER: Final = "peer"
 """The listener that is not for clients."""
@@ -169,8 +172,21 @@ class ClusterAdmin(Admin):
     # --- leaders and replicas
 
     async def elect_preferred(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
-        """Leadership back to the preferred leaders that are in sync; the partitions that changed."""
-        return await self._elect(admin_pb2.ElectLeadersRequest(names=names), repeat_indefinite=True)
+        """Leadership back to the preferred leaders that are in sync; the partitions that changed.
+
+        Leaders settle first (N5), so that nobody who writes is left in doubt; one that does not is deposed
+        all the same.
+        """
+        request = admin_pb2.ElectLeadersRequest(names=names)
+        elected: list[PartitionStanding] = []
+        for _ in range(ELECT_REQUESTS_MAX):
+            answer = await self._elect(request, repeat_indefinite=True)
+            elected += map(cluster_wire.partition_standing_from_proto, answer.elected)
+            if not answer.left:
+                return elected
+        raise Unavailable(
+            f"{len(elected)} preferred leaders were elected, and {answer.left} are left; ask again"
+        )
 
     async def elect_unclean(self, name: str, partition: int, broker_id: int) -> list[PartitionStanding]:
         """`broker_id` leads the partition with whatever it holds: what else was committed is lost (R6).
@@ -180,7 +196,9 @@ class ClusterAdmin(Admin):
         unclean = admin_pb2.UncleanElection(
             name=name, partition=_checked_partition(partition), broker_id=_checked(broker_id)
         )
-        return await self._elect(admin_pb2.ElectLeadersRequest(unclean=unclean), repeat_indefinite=False)
+        request = admin_pb2.ElectLeadersRequest(unclean=unclean)
+        answer = await self._elect(request, repeat_indefinite=False)
+        return [cluster_wire.partition_standing_from_proto(one) for one in answer.elected]
 
     async def reassign(
         self, targets: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
@@ -240,12 +258,11 @@ class ClusterAdmin(Admin):
 
     async def _elect(
         self, request: admin_pb2.ElectLeadersRequest, *, repeat_indefinite: bool
-    ) -> list[PartitionStanding]:
+    ) -> admin_pb2.ElectLeadersResponse:
         async def ask(broker: Broker) -> admin_pb2.ElectLeadersResponse:
             return await broker.admin.ElectLeaders(request, timeout=self._options.request_timeout_s)
 
-        answer = await self._call(ask, repeat_indefinite=repeat_indefinite)
-        return [cluster_wire.partition_standing_from_proto(one) for one in answer.elected]
+        return await self._call(ask, repeat_indefinite=repeat_indefinite)
 
     async def _reassign(self, request: admin_pb2.ReassignRequest) -> list[PartitionStanding]:
         async def ask(broker: Broker) -> admin_pb2.ReassignResponse:

@@ -901,16 +901,20 @@ class ElectLeadersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ELECTED_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    left: _builtins.int
+    """Leaders that were not given the time to settle, or not yet: ask again for these."""
     @_builtins.property
     def elected(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionStanding]: ...
     def __init__(
         self,
         *,
         elected: _abc.Iterable[Global___PartitionStanding] | None = ...,
+        left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected", b"elected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elected", b"elected", "left", b"left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,6 +122,15 @@ class CommitChecks(LogChecks):
         )
         truth.acknowledged = max(truth.acknowledged, appended.last_offset + 1)
 
+    def settled(self, replica: Replica) -> None:
+        """A leader has settled what it has (N5)."""
+        require(
+            not replica.unanswered and replica.leaving,
+            "N5",
+            f"{replica.name}: broker {replica.broker.id} would leave {replica.unanswered} producers in doubt",
+        )
+        self.mark("N5 settled")
+
     def refused(self, replica: Replica, item: AppendItem, error: TidelogError) -> None:
         """A producer is told that nothing was written (I11)."""
         require(

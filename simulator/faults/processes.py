@@ -78,6 +78,7 @@ class ProcessFaults:
         broker = self._run.rng.choice(up)
         broker.stopping = True
         self._run.world.tell(f"broker {broker.id} is asked to stop")
+        broker.settling.everything()
         broker.after(SECOND, lambda: self._stopped(broker))
 
     def _stopped(self, broker: Broker) -> None:

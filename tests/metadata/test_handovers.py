@@ -11,7 +11,7 @@ from tidelog_broker.core.metadata.handovers import (
     FORGET_MS,
     SETTLE_MS_MAX,
     SETTLED_MS,
-    WISHES_TOLD_MAX,
+    WISHES_MAX,
     Handovers,
     Led,
 )
@@ -24,6 +24,7 @@ from tidelog_broker.core.metadata.upkeep import Upkeep
 
 S = identifier(1)
 EPOCH = 1
+HEARTBEAT_MS = 250
 TO_1 = (PartitionChange(S, 0, leader=1),)
 
 
@@ -105,17 +106,22 @@ def test_a_wish_ends_with_the_leadership() -> None:
     assert handovers.wished(image, 1, 10) == ()
 
 
-def test_a_leader_of_very_many_is_asked_in_parts() -> None:
-    count = WISHES_TOLD_MAX + 5
-    image = applied(quorum_cluster(4), [created(n, replicas=(0, 1, 2)) for n in range(1, count + 1)])
+def test_a_leader_of_very_many_settles_one_part_after_the_other() -> None:
+    image = leads_many(WISHES_MAX + 5)
     handovers = Handovers()
-    handovers.due(image, elections.hand_over(image, 0), 0)
+    planned = elections.hand_over(image, 0)
+    assert handovers.due(image, planned, 0) == ()
 
     first = handovers.wished(image, 0, 0)
+    assert len(first) == WISHES_MAX
     handovers.settled(0, first, 0)
+    due = handovers.due(image, planned, 10)
+    assert len(due) == WISHES_MAX
+    assert handovers.wished(image, 0, 10) == ()
 
-    assert len(first) == WISHES_TOLD_MAX
-    assert len(handovers.wished(image, 0, 0)) == 5
+    image = applied(image, [ChangePartitions(due)])
+    assert handovers.due(image, elections.hand_over(image, 0), 20) == ()
+    assert len(handovers.wished(image, 0, 20)) == 5
 
 
 class Controlled:
@@ -147,6 +153,28 @@ class Controlled:
 
     def leader(self) -> int | None:
         return self.image.streams[S].partitions[0].leader
+
+
+def leads_many(count: int, *commands: Command) -> ClusterImage:
+    """Broker 0 leads so many partitions."""
+    streams = [created(n, replicas=(0, 1, 2)) for n in range(1, count + 1)]
+    return applied(quorum_cluster(4), [*streams, *commands])
+
+
+def test_a_stop_of_a_leader_of_thousands_takes_nothing_that_is_not_settled() -> None:
+    controlled = Controlled(leads_many(5 * WISHES_MAX + 5, ChangeBroker(0, stopping=True)))
+    taken = 0
+
+    for heartbeat in range(8):
+        word = controlled.settle()
+        for _ in range(HEARTBEAT_MS // 20):
+            commands = controlled.tick()
+            moved = sum(len(command.changes) for command in commands if isinstance(command, ChangePartitions))
+            assert moved <= len(word), heartbeat
+            taken += moved
+        controlled.now += HEARTBEAT_MS % 20
+
+    assert taken == 5 * WISHES_MAX + 5
 
 
 def moved_to(*target: int) -> Controlled:

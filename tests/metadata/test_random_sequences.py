@@ -30,6 +30,7 @@ from tidelog_broker.core.metadata.commands import (
     decode_command,
     encode_command,
 )
+from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.liveness import Sessions
@@ -50,7 +51,7 @@ class Requests:
         self.rng = random.Random(seed)
         self.image = applied(ClusterImage(), [FormatCluster(CLUSTER)])
         self.now = 0
-        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance())
+        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), Handovers())
         self.runs = dict.fromkeys(range(BROKERS), 1)
         self.disks = {broker: 100 * (broker + 1) for broker in range(BROKERS)}
         self.streams = 0

@@ -13,6 +13,7 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     ReplicaName,
 )
+from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.reluctance import Reluctance
@@ -108,8 +109,11 @@ def test_2c_a_damaged_leader_hands_over_to_the_best_of_the_isr_that_is_whole_or_
 
 def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
     image = cluster()
-    upkeep = Upkeep(Sessions(), FailureReports(), told(image, damaged=(0,)))
+    handovers = Handovers()
+    upkeep = Upkeep(Sessions(), FailureReports(), told(image, damaged=(0,)), handovers)
 
+    assert upkeep.next_command(image, 0) is None
+    handovers.settled(0, handovers.wished(image, 0, 0), 0)
     command = upkeep.next_command(image, 0)
     assert leader_after(image, command) == 1
     assert isinstance(command, ChangePartitions)

@@ -6,7 +6,7 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.metadata import stopping, upkeep
+from tidelog_broker.core.metadata import elections, stopping, upkeep
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.stopping import Hindrance
@@ -31,20 +31,27 @@ def asked(image: ClusterImage, broker: int) -> ClusterImage:
     return applied(image, [command] if command else [])
 
 
+def handed_over(image: ClusterImage, broker: int) -> ClusterImage:
+    return applied(image, [ChangePartitions(elections.hand_over(image, broker))])
+
+
 def hindrances(image: ClusterImage, broker: int) -> list[Hindrance]:
     return [one.hindrance for one in stopping.hindered(image, broker)]
 
 
-def test_a_leader_that_asks_is_marked_and_hands_over_in_one_entry() -> None:
+def test_a_leader_that_asks_is_marked_and_waits_until_others_lead() -> None:
     image = cluster()
     assert hindrances(image, 0) == [Hindrance.LEADING]
 
-    after = asked(image, 0)
+    marked = asked(image, 0)
 
-    assert after.brokers[0].stopping
+    assert marked.brokers[0].stopping
+    assert marked.streams[S].partitions[0].leader == 0
+    assert not stopping.is_prepared(marked, 0, stopping.hindered(marked, 0))
+    assert stopping.prepare_stop(marked, 0) is None
+    after = handed_over(marked, 0)
     assert after.streams[S].partitions[0].leader == 1
     assert stopping.is_prepared(after, 0, stopping.hindered(after, 0))
-    assert stopping.prepare_stop(after, 0) is None
 
 
 def test_a_broker_waits_while_without_it_too_few_would_be_in_sync() -> None:
@@ -57,7 +64,7 @@ def test_a_broker_waits_while_without_it_too_few_would_be_in_sync() -> None:
 
 
 def test_of_two_that_would_stop_at_once_one_waits_until_the_other_is_back() -> None:
-    image = asked(cluster(), 0)
+    image = handed_over(asked(cluster(), 0), 0)
 
     assert stopping.prepare_stop(image, 1) is None
     assert hindrances(image, 1) == [Hindrance.TOO_FEW]
@@ -88,7 +95,7 @@ def test_leadership_moves_even_where_no_stop_can_keep_the_minimum() -> None:
     image = cluster(replicas=(0, 1))
     assert hindrances(image, 0) == [Hindrance.LEADING]
 
-    after = asked(image, 0)
+    after = handed_over(asked(image, 0), 0)
 
     assert after.streams[S].partitions[0].leader == 1
     assert hindrances(after, 0) == [Hindrance.NO_SPARE]

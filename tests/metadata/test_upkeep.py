@@ -5,6 +5,7 @@ from __future__ import annotations
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog_broker.core.metadata import upkeep
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
 from tidelog_broker.core.metadata.reluctance import Reluctance
@@ -19,12 +20,13 @@ def cluster(*commands: Command, replicas: tuple[int, ...] = (0, 1, 2)) -> Cluste
 
 
 class Controlled:
-    """A controller whose brokers are all heard until one is not."""
+    """A controller whose brokers are heard until one is not, and settle what they are told to (N5)."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
         self.now = 0
-        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance())
+        self.handovers = Handovers()
+        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), self.handovers)
 
     def tick(self, ms: int, *heard: int) -> list[Command]:
         """Time goes on; what was done, until nothing is to be done."""
@@ -34,6 +36,7 @@ class Controlled:
             for broker in heard:
                 run = self.image.brokers[broker].incarnation
                 self.upkeep.sessions.heard(self.image, broker, run, self.now)
+                self.handovers.settled(broker, self.handovers.wished(self.image, broker, self.now), self.now)
             while (command := self.upkeep.next_command(self.image, self.now)) is not None:
                 self.image = applied(self.image, [command])
                 done.append(command)
@@ -136,13 +139,14 @@ def test_a_stopping_broker_hands_over_and_what_could_not_be_handed_over_when_oth
     image = applied(cluster(alone), [created(2, replicas=(0, 1, 2))])
     command = upkeep.stop(image, 0, identifier(1))
 
-    assert command is not None
-    assert command.changes == (PartitionChange(identifier(2), 0, leader=1),)
+    assert command == ChangeBroker(
+        0, identifier(1), stopping=True, changes=(PartitionChange(identifier(2), 0, leader=1),)
+    )
     controlled = Controlled(applied(image, [command]))
     assert controlled.tick(20, 0, 1, 2, 3) == []
     joined = ChangePartitions((PartitionChange(S, 0, isr=(0, 2)),))
     controlled.image = applied(controlled.image, [joined])
-    assert controlled.tick(20, 0, 1, 2, 3) == [ChangePartitions((PartitionChange(S, 0, leader=2),))]
+    assert controlled.tick(40, 0, 1, 2, 3) == [ChangePartitions((PartitionChange(S, 0, leader=2),))]
 
 
 def test_a_wish_to_stop_is_taken_once_and_from_the_registered_run_only() -> None:
@@ -150,14 +154,22 @@ def test_a_wish_to_stop_is_taken_once_and_from_the_registered_run_only() -> None
 
     assert upkeep.stop(image, 0, identifier(77)) is None
     assert upkeep.stop(image, 9, identifier(77)) is None
-    assert upkeep.stop(applied(image, [ChangeBroker(0, stopping=True)]), 0, identifier(1)) is None
+    taken = upkeep.stop(image, 0, identifier(1))
+    assert taken is not None
+    assert upkeep.stop(applied(image, [taken]), 0, identifier(1)) is None
+
+
+def test_a_broker_that_was_marked_before_hands_over_what_it_leads_when_it_stops() -> None:
+    image = cluster(ChangeBroker(0, stopping=True))
+
+    assert upkeep.stop(image, 0, identifier(1)) == ChangePartitions((PartitionChange(S, 0, leader=1),))
 
 
 def test_a_reassignment_that_is_complete_already_is_ended() -> None:
     change = PartitionChange(S, 0, replicas=(1, 2, 0), removing=(0,))
     controlled = Controlled(cluster(ChangePartitions((change,))))
 
-    controlled.tick(20, 0, 1, 2, 3)
+    controlled.tick(40, 0, 1, 2, 3)
 
     after = controlled.image.streams[S].partitions[0]
     assert (after.replicas, after.isr, after.leader, after.removing) == ((1, 2), (1, 2), 1, ())

@@ -11,7 +11,10 @@ import pytest_asyncio
 
 import tidelog
 from quorum.services import Brokers, started
-from support.waiting import until_true
+from support.waiting import until, until_true
+from tidelog import cluster_admin
+from tidelog_broker.api import admin_replicas
+from tidelog_broker.core.metadata import handovers
 from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.partition import Partition
@@ -19,6 +22,7 @@ from tidelog_broker.runtime.partition import Partition
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STREAM = "moved"
+MANY = "many"
 WRITERS = 8
 
 
@@ -33,17 +37,18 @@ async def client(brokers: Brokers) -> AsyncIterator[tidelog.Client]:
     async with brokers.client() as made:
         await made.create_stream(STREAM, replication_factor=3)
         await made.reassign({(STREAM, 0): (0, 1, 2)})
-        await settled(made)
+        await settled(made, (0, 1, 2))
         yield made
         await made.delete_stream(STREAM)
 
 
-async def settled(client: tidelog.Client) -> None:
-    """The reassignment is over, and everybody is in sync."""
+async def settled(client: tidelog.Client, replicas: tuple[int, ...]) -> None:
+    """The reassignment is over, and everybody is in sync; whoever answers may not have heard of it yet."""
 
     async def whole() -> bool:
         (partition,) = (await client.describe_stream(STREAM)).partitions
-        return not await client.list_reassignments() and set(partition.isr) == set(partition.replicas)
+        moved = partition.replicas == replicas and set(partition.isr) == set(replicas)
+        return moved and not await client.list_reassignments()
 
     await until_true(whole, "replicas have moved, and are in sync")
 
@@ -52,12 +57,18 @@ async def leader(client: tidelog.Client) -> int | None:
     return (await client.describe_stream(STREAM)).partitions[0].leader
 
 
-def here(brokers: Brokers, broker: int) -> tuple[Partition, HandingOver]:
-    """What a broker has of the stream, and who hands it over."""
+async def here(brokers: Brokers, broker: int) -> tuple[Partition, HandingOver]:
+    """What a broker leads of the stream, and who hands it over."""
     service = brokers[broker].service
     assert service is not None
     assert service._handing_over is not None
-    (partition,) = (one for one in service.broker.partitions.values() if one.name == STREAM)
+    partitions = service.broker.partitions
+
+    def led() -> list[Partition]:
+        return [one for one in partitions.values() if one.name == STREAM and one.leads]
+
+    await until(lambda: led(), "the leader knows that it leads")
+    (partition,) = led()
     return partition, service._handing_over
 
 
@@ -91,7 +102,7 @@ async def test_leaders_that_change_by_request_leave_nobody_in_doubt(client: tide
     async with written(client) as acknowledged:
         for replicas in ((1, 2, 0), (2, 0, 1), (0, 1, 2)) * 3:
             await client.reassign({(STREAM, 0): replicas})
-            await settled(client)
+            await settled(client, replicas)
             (elected,) = await client.elect_preferred([STREAM])
             assert elected.partition.leader == replicas[0]
 
@@ -103,7 +114,7 @@ async def test_replicas_that_move_with_their_leader_leave_nobody_in_doubt(client
     async with written(client) as acknowledged:
         for replicas in ((3, 1, 2), (0, 1, 2)) * 3:
             await client.reassign({(STREAM, 0): replicas})
-            await settled(client)
+            await settled(client, replicas)
             assert await leader(client) in replicas
 
     assert sorted(await values(client)) == sorted(acknowledged)
@@ -120,7 +131,7 @@ async def test_a_stop_that_is_prepared_leaves_nobody_in_doubt(
         assert (await client.prepare_stop(stopping, 10)).ready
         assert await leader(client) != stopping
         await brokers[stopping].restart()
-        await settled(client)
+        await settled(client, (0, 1, 2))
 
     assert sorted(await values(client)) == sorted(acknowledged)
 
@@ -141,12 +152,34 @@ async def test_a_leader_that_does_not_settle_is_deposed_all_the_same(
     assert loop.time() - began >= SETTLE_MS_MAX / 1000
 
 
+@pytest.mark.parametrize("seconds", [5, 0], ids=["by one request", "by many"])
+async def test_many_leaders_change_a_few_at_a_time_and_each_once(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr(handovers, "WISHES_MAX", 2)
+    monkeypatch.setattr(admin_replicas, "ELECT_MS_MAX", seconds * 1000)
+    monkeypatch.setattr(cluster_admin, "ELECT_REQUESTS_MAX", 1000)
+    async with brokers.client() as client:
+        await client.create_stream(MANY, partitions=12, replication_factor=3)
+        before = (await client.describe_stream(MANY)).partitions
+        turned = {(MANY, one.partition): (*one.replicas[1:], one.replicas[0]) for one in before}
+        await client.reassign(turned)
+
+        elected = await client.elect_preferred([MANY])
+
+        leaders = {one.partition.partition: one.partition.leader for one in elected}
+        assert len(elected) == 12
+        assert leaders == {number: replicas[0] for (_, number), replicas in turned.items()}
+        assert {one.partition.leader_epoch for one in elected} == {before[0].leader_epoch + 1}
+        await client.delete_stream(MANY)
+
+
 async def test_a_leader_that_keeps_its_place_takes_appends_again(
     client: tidelog.Client, brokers: Brokers
 ) -> None:
     first = await leader(client)
     assert first is not None
-    partition, handing_over = here(brokers, first)
+    partition, handing_over = await here(brokers, first)
 
     handing_over.wished([Led(*partition.key, partition.leader_epoch)])
     assert partition.leaving
@@ -160,7 +193,7 @@ async def test_a_leader_that_keeps_its_place_takes_appends_again(
 async def test_a_wish_for_another_epoch_is_passed_over(client: tidelog.Client, brokers: Brokers) -> None:
     first = await leader(client)
     assert first is not None
-    partition, handing_over = here(brokers, first)
+    partition, handing_over = await here(brokers, first)
 
     handing_over.wished([Led(*partition.key, 10_000), Led(bytes(16), 0, 1)])
 

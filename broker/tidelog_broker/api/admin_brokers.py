@@ -16,10 +16,9 @@ from tidelog import cluster_wire
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import StopAnswer, StopHindrance
 from tidelog_broker.core.metadata import quorum_plan, reassignment, registration, stopping
-from tidelog_broker.core.metadata.commands import ChangeBroker, Command, PartitionChange
+from tidelog_broker.core.metadata.commands import ChangeBroker, Command
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 from tidelog_broker.runtime.control_duties import Duties
-from tidelog_broker.runtime.control_handovers import until_settled
 from tidelog_broker.runtime.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
@@ -100,12 +99,6 @@ class BrokerRequests:
     async def prepare_stop(self, request: pb.PrepareStopRequest) -> pb.PrepareStopResponse:
         """One look; whoever has to wait asks again."""
         broker = _named(request)
-
-        def planned(image: ClusterImage) -> tuple[PartitionChange, ...]:
-            command = stopping.prepare_stop(image, broker)
-            return () if command is None else command.changes
-
-        await until_settled(self._quorum, planned)
         change = await self._quorum.change(lambda image: stopping.prepare_stop(image, broker))
         found = stopping.hindered(change.image, broker)
         shown = found[:HINDRANCES_SHOWN_MAX]

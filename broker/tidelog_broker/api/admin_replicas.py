@@ -5,6 +5,7 @@ On the controller (`forwarding`). The decisions are `core.metadata`'s; this turn
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -17,13 +18,18 @@ from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionCha
 from tidelog_broker.core.metadata.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.core.metadata.survey import standing_of
-from tidelog_broker.runtime.control_handovers import until_settled
 from tidelog_broker.runtime.controller import Change
 from tidelog_broker.runtime.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
 NAMES_MAX: Final = 10_000
 """Streams or partitions in one request."""
+
+ELECT_MS_MAX: Final = 5_000
+"""How long one request waits for leaders to settle; a leader that is silent is deposed within that time."""
+
+ELECT_LOOK_SECONDS: Final = 0.05
+"""How often it looks which have."""
 
 
 class ReplicaRequests:
@@ -33,19 +39,37 @@ class ReplicaRequests:
         self._quorum = quorum
 
     async def elect(self, request: pb.ElectLeadersRequest) -> pb.ElectLeadersResponse:
-        def planned(image: ClusterImage) -> tuple[PartitionChange, ...]:
-            partitions = _partitions(streams_of(image, request.names)) if request.names else None
-            return elections.preferred(image, partitions)
+        if request.HasField("unclean"):
+            change = await self._quorum.change(lambda image: _unclean(image, request))
+            return pb.ElectLeadersResponse(elected=_changed(change))
+        return await self._elect_preferred(request.names)
+
+    async def _elect_preferred(self, names: Sequence[str]) -> pb.ElectLeadersResponse:
+        """Each once its leader has settled (N5), and not twice; whoever asked asks again for what is left."""
+        elected: dict[PartitionKey, None] = {}
+        left = 0
 
         def command(image: ClusterImage) -> ChangePartitions | None:
-            if request.HasField("unclean"):
-                return _unclean(image, request)
-            changes = planned(image)
-            return ChangePartitions(changes) if changes else None
+            nonlocal left
+            duties = self._quorum.duties
+            assert duties is not None, "decisions are made by the controller"
+            partitions = _partitions(streams_of(image, names)) if names else None
+            wanted = [
+                change
+                for change in elections.preferred(image, partitions, unwilling=duties.reluctance.of)
+                if (change.stream_id, change.partition) not in elected
+            ]
+            due = duties.handovers.due(image, wanted, self._quorum.now_ms)
+            left = len(wanted) - len(due)
+            return ChangePartitions(due) if due else None
 
-        if not request.HasField("unclean"):
-            await until_settled(self._quorum, planned)
-        return pb.ElectLeadersResponse(elected=_changed(await self._quorum.change(command)))
+        give_up_ms = self._quorum.now_ms + ELECT_MS_MAX
+        while True:
+            change = await self._quorum.change(command)
+            elected.update(dict.fromkeys(_changed_keys(change)))
+            if not left or self._quorum.now_ms >= give_up_ms:
+                return pb.ElectLeadersResponse(elected=_standings(change.image, elected), left=left)
+            await asyncio.sleep(ELECT_LOOK_SECONDS)
 
     async def reassign(self, request: pb.ReassignRequest) -> pb.ReassignResponse:
         if bool(request.targets) == request.HasField("spread"):
@@ -149,10 +173,19 @@ def _cancelled(image: ClusterImage, request: pb.CancelReassignmentRequest) -> di
 
 def _changed(change: Change) -> list[pb.PartitionStanding]:
     """The partitions that a change touched, as they are after it."""
+    return _standings(change.image, _changed_keys(change))
+
+
+def _changed_keys(change: Change) -> list[PartitionKey]:
     if change.command is None:
         return []
     assert isinstance(change.command, ChangePartitions), change.command
-    keys = [(one.stream_id, one.partition) for one in change.command.changes]
-    found = [standing_of(change.image.streams[stream_id], number) for stream_id, number in keys]
+    return [(one.stream_id, one.partition) for one in change.command.changes]
+
+
+def _standings(image: ClusterImage, keys: Iterable[PartitionKey]) -> list[pb.PartitionStanding]:
+    """As far as their streams are still there."""
+    streams = [(image.streams.find(stream_id), number) for stream_id, number in keys]
+    found = [standing_of(stream, number) for stream, number in streams if stream is not None]
     found.sort(key=lambda one: (one.name, one.partition.partition))
     return [cluster_wire.partition_standing_to_proto(one) for one in found]

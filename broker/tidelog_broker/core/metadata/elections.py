@@ -105,16 +105,20 @@ def preferred(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
+    unwilling: AskWho = all_willing,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
-    """Leadership back to the preferred leaders that are in sync and welcome it; None: of all there are."""
+    """Leadership back to the preferred leaders that are in sync and welcome it; None: of all there are.
+
+    Not to one that had rather not lead: it would hand over again.
+    """
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, partitions):
         first = partition.replicas[0]
         if partition.leader in (None, first) or first not in partition.isr:
             continue
         broker = image.brokers.get(first)
-        if broker is not None and broker.welcome:
+        if broker is not None and broker.welcome and first not in unwilling(image, (stream.id, number)):
             changes.append(PartitionChange(stream.id, number, leader=first))
             if len(changes) >= changes_max:
                 break

@@ -12,6 +12,7 @@ every change is as safe, and leaves some writers in doubt.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -31,8 +32,9 @@ SETTLED_MS: Final = 500
 FORGET_MS: Final = 1_000
 """A change that was not asked for during that time is not wished for any more."""
 
-WISHES_TOLD_MAX: Final = 1_000
-"""In one answer; the next one has more."""
+WISHES_MAX: Final = 1_000
+"""Of one leader at a time, so that one answer names them all: a leader has the whole time for each of them,
+and what it leads besides takes appends until its turn comes."""
 
 
 class Led(msgspec.Struct, frozen=True, array_like=True):
@@ -64,19 +66,22 @@ class Handovers:
     def due(
         self, image: ClusterImage, changes: Sequence[PartitionChange], now_ms: int
     ) -> tuple[PartitionChange, ...]:
-        """Those of the planned `changes` that may be made now. The others are wished for; ask again."""
-        return tuple(change for change in changes if self._is_due(image, change, now_ms))
+        """Those of the planned `changes` that may be made now; ask again for the others.
+
+        These are wished for, `WISHES_MAX` of each leader at a time.
+        """
+        self._forget(image, now_ms)
+        open_wishes = Counter(wish.leader for wish in self._wishes.values())
+        return tuple(change for change in changes if self._is_due(image, change, now_ms, open_wishes))
 
     def wished(self, image: ClusterImage, broker: int, now_ms: int) -> tuple[Led, ...]:
-        """What `broker` leads and is to settle; `WISHES_TOLD_MAX` at most."""
+        """What `broker` leads and is to settle."""
         self._forget(image, now_ms)
-        found: list[Led] = []
-        for (stream_id, number), wish in self._wishes.items():
-            if wish.leader == broker and wish.settled_ms is None:
-                found.append(Led(stream_id, number, wish.leader_epoch))
-                if len(found) >= WISHES_TOLD_MAX:
-                    break
-        return tuple(found)
+        return tuple(
+            Led(stream_id, number, wish.leader_epoch)
+            for (stream_id, number), wish in self._wishes.items()
+            if wish.leader == broker and wish.settled_ms is None
+        )
 
     def settled(self, broker: int, settled: Iterable[Led], now_ms: int) -> None:
         """The registered run of `broker` says that it has settled these."""
@@ -85,14 +90,18 @@ class Handovers:
             if wish is not None and (wish.leader, wish.leader_epoch) == (broker, one.leader_epoch):
                 wish.settled_ms = now_ms
 
-    def _is_due(self, image: ClusterImage, change: PartitionChange, now_ms: int) -> bool:
+    def _is_due(
+        self, image: ClusterImage, change: PartitionChange, now_ms: int, open_wishes: Counter[int]
+    ) -> bool:
         key = (change.stream_id, change.partition)
         partition = image.partition(*key)
         if partition is None or partition.leader is None or change.leader in (UNSET, None, partition.leader):
             return True
         wish = self._wishes.get(key)
-        if wish is None or not _holds(wish, partition, now_ms):
-            self._wishes[key] = _Wish(partition.leader, partition.leader_epoch, now_ms, now_ms)
+        if wish is None:
+            if open_wishes[partition.leader] < WISHES_MAX:
+                open_wishes[partition.leader] += 1
+                self._wishes[key] = _Wish(partition.leader, partition.leader_epoch, now_ms, now_ms)
             return False
         wish.asked_ms = now_ms
         return wish.settled_ms is not None or now_ms - wish.since_ms >= SETTLE_MS_MAX

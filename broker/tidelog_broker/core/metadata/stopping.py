@@ -2,8 +2,8 @@
 
 Who asks is told what stands in the way. A broker is marked as stopping only when nothing
 does, and whoever is marked counts as gone for all that ask after it: so of two brokers
-that would stop at once, one goes and the other waits until it is back. Neighbours:
-`elections` moves the leaderships, `upkeep` those that cannot move at once.
+that would stop at once, one goes and the other waits until it is back. Neighbour:
+`upkeep` moves its leaderships, as they settle.
 
 A broker that stops without having asked is marked, too (`upkeep.stop`): a signal is not a
 question.
@@ -14,12 +14,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker
-from tidelog_broker.core.metadata.elections import hand_over
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 
 
@@ -49,7 +45,7 @@ class Hindered(NamedTuple):
 
 
 def prepare_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
-    """Marks `broker` as stopping, and hands over what it leads; None: it is, or it has to wait.
+    """Marks `broker` as stopping, and what it leads moves as it settles; None: it is, or it has to wait.
 
     Raises `InvalidRequest`.
     """
@@ -60,8 +56,7 @@ def prepare_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
         )
     if known.stopping or any(one.hindrance is Hindrance.TOO_FEW for one in hindered(image, broker)):
         return None
-    command = ChangeBroker(broker, known.incarnation, stopping=True)
-    return replace(command, changes=hand_over(apply(image, command, image.version + 1), broker))
+    return ChangeBroker(broker, known.incarnation, stopping=True)
 
 
 def hindered(image: ClusterImage, broker: int) -> list[Hindered]:

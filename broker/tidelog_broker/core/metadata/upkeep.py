@@ -22,7 +22,7 @@ from tidelog_broker.core.metadata.elections import (
     successor,
 )
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
-from tidelog_broker.core.metadata.handovers import Handovers
+from tidelog_broker.core.metadata.handovers import WISHES_MAX, Handovers
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.persistent import PersistentMap
@@ -39,9 +39,8 @@ class Upkeep:
         sessions: Sessions,
         reports: FailureReports,
         reluctance: Reluctance,
-        handovers: Handovers | None = None,
+        handovers: Handovers,
     ) -> None:
-        """`handovers` None: leaders are not asked to settle first (those of the simulator are not)."""
         self.sessions = sessions
         self.reports = reports
         self.reluctance = reluctance
@@ -90,9 +89,7 @@ class Upkeep:
         self, image: ClusterImage, planned: tuple[PartitionChange, ...], now_ms: int
     ) -> tuple[PartitionChange, ...]:
         """Those of the changes that nothing forces which may be made now."""
-        if self.handovers is None or not planned:
-            return planned
-        return self.handovers.due(image, planned, now_ms)
+        return self.handovers.due(image, planned, now_ms) if planned else ()
 
 
 def fence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
@@ -111,15 +108,18 @@ def unfence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -
 
 def stop(
     image: ClusterImage, broker: int, incarnation: bytes, unwilling: AskWho = all_willing
-) -> ChangeBroker | None:
-    """A heartbeat says that the broker wants to stop: its leaderships go to others in sync.
+) -> ChangeBroker | ChangePartitions | None:
+    """A heartbeat says that the broker stops, and has settled what it leads: others in sync lead that now.
 
-    None: it is stopping already, or another run of it is registered. What cannot be handed
-    over now is when others have caught up (`Upkeep`).
+    None: nobody else can lead any of it, or another run of the broker is registered. What cannot be
+    handed over now is when others have caught up (`Upkeep`).
     """
     known = image.brokers.get(broker)
-    if known is None or known.incarnation != incarnation or known.stopping:
+    if known is None or known.incarnation != incarnation:
         return None
+    if known.stopping:
+        changes = hand_over(image, broker, unwilling=unwilling)
+        return ChangePartitions(changes) if changes else None
     command = ChangeBroker(broker, incarnation, stopping=True)
     after = apply(image, command, image.version + 1)
     return replace(command, changes=hand_over(after, broker, unwilling=unwilling))
@@ -154,7 +154,8 @@ def _handed_over(image: ClusterImage, unwilling: AskWho) -> tuple[PartitionChang
         if broker.stopping and not broker.fenced:
             share = image.shares.get(broker.id)
             if share is not None and share.leaders:
-                changes += hand_over(image, broker.id, unwilling=unwilling)
+                # No more than it is asked to settle at a time: this is looked at again and again meanwhile.
+                changes += hand_over(image, broker.id, unwilling=unwilling, changes_max=WISHES_MAX)
     return tuple(changes[:CHANGES_MAX])
 
 
