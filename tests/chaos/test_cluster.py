@@ -1,0 +1,54 @@
+"""How a broker ends that is told to stop, and what of that is a finding."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import chaos.cluster
+from chaos.cluster import Cluster
+from support.waiting import until
+
+pytestmark = pytest.mark.asyncio
+
+STARTED = "open(sys.argv[2] + '.runs', 'w').close()"
+"""The second word is the file with the settings."""
+SLEEPS = "time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        (f"{STARTED}; {SLEEPS}", []),
+        (
+            f"print('opening', file=sys.stderr, flush=True); {STARTED}; {SLEEPS}",
+            ["broker 0 was told to stop and was killed (SIGTERM)"],
+        ),
+        (
+            f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); {STARTED}; {SLEEPS}",
+            [],
+        ),
+        (
+            f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {STARTED}; {SLEEPS}",
+            ["broker 0 was told to stop and ended with code 3"],
+        ),
+    ],
+    ids=["not begun", "begun", "in good order", "with an error"],
+)
+async def test_a_stop_that_does_not_end_in_good_order_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: list[str]
+) -> None:
+    stand_in = [sys.executable, "-c", f"import signal, sys, time; {script}"]
+    monkeypatch.setattr(chaos.cluster, "python_module", lambda *words: [*stand_in, *words[1:]])
+    (tmp_path / "broker-0.log").write_text("of a run before\n")
+    cluster = Cluster(tmp_path, 1, begin=1)
+    try:
+        await cluster.launch(0)
+        await until((tmp_path / "broker-0.yaml.runs").exists, "the process runs")
+        await cluster.stop(0)
+    finally:
+        await cluster.close()
+
+    assert [sentence.partition(": ")[0] for sentence in cluster.ended] == found
