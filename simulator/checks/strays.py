@@ -24,7 +24,7 @@ class StrayChecks(Knowledge):
     def stray(self, broker: int, disk: FakeDisk, folder: str) -> None:
         """From now on a folder belongs to nobody whom the image knows (2d)."""
         known, holds = self._strays.setdefault(broker, {}), _below(disk, folder)
-        if folder not in known and any(data for name, data in holds.items() if name.endswith(".log")):
+        if folder not in known and _has_records(holds):
             known[folder] = holds
             self.mark("2d stray")
 
@@ -43,10 +43,11 @@ class StrayChecks(Knowledge):
         """What of a stray was in the page cache only may be gone; that is nobody's doing."""
         known = self._strays.get(broker.id, {})
         for folder in list(known):
-            if before.exists(folder) and _below(before, folder) == known[folder]:
-                known[folder] = _below(broker.disk, folder)
+            left = _below(broker.disk, folder)
+            if before.exists(folder) and _below(before, folder) == known[folder] and _has_records(left):
+                known[folder] = left
             else:
-                # It was moved aside, which was checked, and is only kept from here on.
+                # Nothing of it was on the disk; or it was moved aside, which was checked.
                 del known[folder]
 
     def found_again(self, replica: Replica) -> None:
@@ -81,6 +82,10 @@ def _below(disk: FakeDisk, folder: str) -> dict[str, bytes]:
     """By name inside the folder."""
     start = f"{folder}/"
     return {path.removeprefix(start): data for path, data in disk.tree().items() if path.startswith(start)}
+
+
+def _has_records(holds: dict[str, bytes]) -> bool:
+    return any(data for name, data in holds.items() if name.endswith(".log"))
 
 
 def _moved_aside(disk: FakeDisk, folder: str) -> list[dict[str, bytes]]:
