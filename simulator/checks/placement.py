@@ -60,13 +60,14 @@ class PlacementChecks(Knowledge):
                     self._sound(image, stream, number, partition)
 
     def _fenced(self, before: ClusterImage, image: ClusterImage) -> None:
-        """M3: nobody is fenced who was there all the time and could be heard."""
+        """M3: no run is fenced that was there all the time and could be heard."""
         for known in image.brokers.values():
             was = before.brokers.get(known.id)
             if known.fenced and was is not None and not was.fenced:
                 self.mark("M3 fenced")
                 require(
-                    not self.is_undisturbed(known.id),
+                    self.brokers[known.id].incarnation != known.incarnation
+                    or not self.is_undisturbed(known.id),
                     "M3",
                     f"broker {known.id} is fenced, though it runs and nothing is between it and the others",
                 )
