@@ -95,6 +95,15 @@ def test_copies_that_are_needed_now_are_not_given_up(isr: Sequence[int]) -> None
         reassignment.cancel(image, S, [0])
 
 
+def test_copies_are_needed_by_the_minimum_that_comes_back_with_the_others() -> None:
+    """With one copy to come the minimum is one; called off, it is two again (seed 3267)."""
+    image = joined(moved(cluster(), 3), 0, 3)
+    assert image.streams[S].config.min_insync_effective == 1
+
+    with pytest.raises(Unavailable, match=r"needs its copies on \[3\] now: without them fewer than 2 would"):
+        reassignment.cancel(image, S, [0])
+
+
 def test_a_target_takes_the_place_of_the_one_before() -> None:
     after = the_partition(moved(moved(cluster(), 3, 1, 2), 4, 1, 2))
 

@@ -166,10 +166,12 @@ def _towards(
     leader: int | UnsetType | None = UNSET
     if partition.leader is not None and partition.leader not in isr:
         leader = _heir(image, partition, isr)
-    if dropped and (is_below_minimum(stream, isr) or leader is None):
+    # The minimum of then: with more copies on its way it may be higher than that of now.
+    minimum = min(stream.config.min_insync_replicas, len(origin), len(target))
+    if dropped and (len(isr) < minimum or leader is None):
         raise Unavailable(
             f"{stream.name}/{number} needs its copies on {sorted(dropped)} now: without them fewer than "
-            f"{stream.config.min_insync_effective} would be in sync; wait until others have caught up",
+            f"{minimum} would be in sync; wait until others have caught up",
             retry_after_ms=1000,
         )
     return PartitionChange(
