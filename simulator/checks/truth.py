@@ -48,12 +48,20 @@ class Truth:
         self.batches: dict[tuple[int, int], Link] = {}
         """By leader epoch and base offset: what was first seen there."""
         self.committed = Mirror()
+        self.committed_in: dict[int, int] = {}
+        """By leader epoch: up to where it was committed."""
         self.acknowledged = 0
         """Behind the last record of which a producer was told that it is committed."""
         self.unclean = 0
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
         self.sent: dict[tuple[int, int], tuple[int, int]] = {}
         """By producer id and first sequence: leader epoch and base offset of the newest append (R8, R9)."""
+
+    def committed_before(self, leader_epoch: int) -> int:
+        """Up to where the leaders of earlier epochs had committed; who leads in it has all of that. It may
+        hear of its leadership late, when others have led and committed after it."""
+        ends = (end for epoch, end in self.committed_in.items() if epoch < leader_epoch)
+        return min(max(ends, default=0), self.committed.end)
 
 
 class Copy:
