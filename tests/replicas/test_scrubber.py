@@ -28,8 +28,9 @@ def filled(folder: Path) -> PartitionLog:
     return log
 
 
-async def test_a_pass_takes_as_long_as_what_it_read_is_worth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("least", [0, 10_000, 1_000_000])
+async def test_a_pass_takes_as_long_as_what_it_read_is_worth_and_no_segment_is_worth_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     log, slept, read = filled(tmp_path), [], []
     sleep = asyncio.sleep
@@ -39,6 +40,7 @@ async def test_a_pass_takes_as_long_as_what_it_read_is_worth(
         await sleep(0 if seconds < 3600 else 3600)
 
     monkeypatch.setattr(scrubber, "PIECE_BYTES", 10_000)
+    monkeypatch.setattr(scrubber, "SEGMENT_BYTES_MIN", least)
     monkeypatch.setattr(scrubber.asyncio, "sleep", sleeping)
     partition: Any = SimpleNamespace(log=log, removed=False)
     with ThreadPoolExecutor(1) as thread:
@@ -56,7 +58,8 @@ async def test_a_pass_takes_as_long_as_what_it_read_is_worth(
     # The first pass begins soon after the start, the next one an interval after its end.
     first, *pauses, last = slept
     assert (first, last, one.passes) == (60.0, 3600.0, 1)
-    assert sum(pauses) == pytest.approx(log.bytes / 50_000, abs=scrubber.PAUSE_SECONDS_MIN)
+    worth = sum(max(least, segment.size) for segment in log.segments)
+    assert sum(pauses) == pytest.approx(worth / 50_000, abs=scrubber.PAUSE_SECONDS_MIN)
 
 
 async def test_a_log_that_cannot_be_read_does_not_keep_the_others_from_their_turn(tmp_path: Path) -> None:

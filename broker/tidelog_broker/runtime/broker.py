@@ -205,6 +205,7 @@ class Broker:
         self._host.peers, self._host.links = peers, links
         self._healer = Healer(
             self.partitions,
+            self._store.files.damaged_folders,
             links,
             self._rounds,
             self._flushes,
@@ -242,6 +243,8 @@ class Broker:
 
     def damaged_replicas(self) -> tuple[ReplicaName, ...]:
         """With a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
+        if not self._store.files.damaged_folders:
+            return ()
         damaged = (ReplicaName(*key) for key, one in self.partitions.items() if one.log.damaged)
         return tuple(itertools.islice(damaged, DAMAGED_TOLD_MAX))
 

@@ -12,7 +12,7 @@ Neighbours: `core.replication.healing` has the rules, `storage.healing` puts bat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, Protocol
 
@@ -75,6 +75,7 @@ class Healer:
     def __init__(
         self,
         partitions: Mapping[Key, Partition],
+        damaged_folders: Sized,
         wires: Wires,
         rounds: WriteRounds,
         flushes: FlushRounds,
@@ -84,9 +85,11 @@ class Healer:
         fail: Fail,
         healed: Callable[[], None],
     ) -> None:
-        """`reads` read what others ask for, `heals` writes; `healed` is told of each range that is whole."""
+        """`damaged_folders` is empty while no log here has damage. `reads` read what others ask for, `heals`
+        writes; `healed` is told of each range that is whole."""
         self._loop = asyncio.get_running_loop()
         self._partitions = partitions
+        self._damaged_folders = damaged_folders
         self._wires = wires
         self._rounds = rounds
         self._flushes = flushes
@@ -136,6 +139,8 @@ class Healer:
             self._attempts.pop(key, None)
         for key in [key for key in self._leading_since if not self._is_damaged(key)]:
             del self._leading_since[key]
+        if not self._damaged_folders:
+            return
         for key, partition in self._partitions.items():
             if len(self._questions) + len(self._mending) >= HEALING_MAX:
                 return

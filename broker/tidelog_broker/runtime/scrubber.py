@@ -27,6 +27,10 @@ PIECE_BYTES: Final = 1 << 20
 FIRST_PASS_SECONDS_MAX: Final = 60.0
 """The first pass begins so long after a start, or sooner if passes are more frequent."""
 
+SEGMENT_BYTES_MIN: Final = 256 << 10
+"""What a segment counts for at least: opening thousands of small ones one after the other would keep a core
+and a disk busy for seconds, and whoever writes meanwhile would wait."""
+
 PAUSE_SECONDS_MIN: Final = 0.05
 """Shorter pauses are saved up."""
 
@@ -79,14 +83,18 @@ class Scrubber:
                 log.warning("a segment could not be checked", segment=segment.path, error=str(error))
 
     async def _check(self, partition: Partition, segment: Segment) -> None:
-        place, done = beginning_of(segment), segment.size == 0
+        if segment.size == 0:
+            return
+        place, done, left = beginning_of(segment), False, SEGMENT_BYTES_MIN
         while not done and not partition.removed and segment in partition.log.segments:
             piece = await self._loop.run_in_executor(self._thread, check_piece, segment, place, PIECE_BYTES)
+            left -= piece.bytes
             await self._wait_for(piece.bytes)
             if not piece.sound:
                 await self._map(partition, segment)
                 return
             place, done = piece.place, piece.done
+        await self._pause(max(0, left))
 
     async def _map(self, partition: Partition, segment: Segment) -> None:
         new = await self._loop.run_in_executor(self._thread, partition.log.map_damage, segment)
@@ -100,6 +108,9 @@ class Scrubber:
 
     async def _wait_for(self, size: int) -> None:
         self._read(size)
+        await self._pause(size)
+
+    async def _pause(self, size: int) -> None:
         self._owed += size / self._rate
         if self._owed >= PAUSE_SECONDS_MIN:
             owed, self._owed = self._owed, 0.0

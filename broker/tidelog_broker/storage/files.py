@@ -284,6 +284,9 @@ class OpenFiles:
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
         self._entries: dict[str, Held] = {}
+        self.damaged_folders: dict[str, None] = {}
+        """Of logs with a range that cannot be read, perhaps of some that are gone: whoever looks for damage
+        among thousands of logs looks here first."""
         self.indexes = LoadedIndexes()
         """What of the files' indexes is in memory."""
         self._idle: OrderedDict[str, Held] = OrderedDict()

@@ -25,7 +25,7 @@ class ReadableLog:
     """See the module. Offsets are of records; sizes are bytes."""
 
     __slots__ = (
-        "_damage_saving", "_files", "_lock", "_tail", "damaged", "folder", "segments", "start_offset",
+        "_damage_saving", "_damaged", "_files", "_lock", "_tail", "folder", "segments", "start_offset",
     )  # fmt: skip
 
     def __init__(
@@ -42,8 +42,20 @@ class ReadableLog:
         """Oldest first; the last is the active one; never empty. Replaced, never changed."""
         self.start_offset = start_offset
         """LSO."""
-        self.damaged: list[DamagedRange] = []
+        self.damaged = []
+
+    @property
+    def damaged(self) -> list[DamagedRange]:
         """What is known to be unreadable. Replaced, never changed."""
+        return self._damaged
+
+    @damaged.setter
+    def damaged(self, ranges: list[DamagedRange]) -> None:
+        self._damaged = ranges
+        if ranges:
+            self._files.damaged_folders[self.folder] = None
+        else:
+            self._files.damaged_folders.pop(self.folder, None)
 
     @property
     def active(self) -> Segment:
