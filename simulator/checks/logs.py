@@ -100,8 +100,13 @@ class LogChecks(StrayChecks):
             return 0
         truth = self.truth(key)
         chain = truth.committed.chain_at(start)
-        if chain is None and start < truth.committed.start_offset:
-            given_up = [link for link in truth.batches.values() if link.next == start]
+        below = start < truth.committed.start_offset
+        if chain is None and (below or truth.unclean):
+            given_up = [
+                link
+                for link in truth.batches.values()
+                if link.next == start and (below or link.epoch < truth.unclean)
+            ]
             chain = max(given_up, key=lambda link: link.epoch).chain if given_up else None
         require(
             chain is not None or not known, "I5", f"a log begins at {start}, where no committed batch ends"
