@@ -25,6 +25,7 @@ from tidelog.model import (
     StreamSettings,
     validate_config,
     validate_labels,
+    validate_owner,
     validate_stream_name,
 )
 from tidelog.model import StreamConfig as _Defaults
@@ -58,6 +59,8 @@ class Admin:
         retention: Retention | None = None,
         settings: StreamSettings | None = None,
         labels: Mapping[str, str] | None = None,
+        owner: str = "",
+        replicas: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> StreamDescription:
         """Creates a stream, or finds it there with the same settings (then that is success).
@@ -65,9 +68,13 @@ class Admin:
         The most used settings have a parameter, all of them are in `settings`; what is not
         said takes its default. Raises `StreamExists` for other settings, `InvalidRequest`
         with the reason. `validate_only` checks everything and changes nothing.
+
+        `owner` claims it: a stream of another owner is another one. `replicas` are the brokers of each
+        partition, the preferred leader first; empty: the cluster chooses.
         """
         validate_stream_name(name)
         validate_labels(labels or {})
+        validate_owner(owner)
         wanted = _merged(
             settings,
             subject=subject,
@@ -82,6 +89,8 @@ class Admin:
             name=name,
             config=wire.settings_to_proto(wanted),
             labels=dict(labels or {}),
+            owner=owner,
+            replicas=_replicas(replicas),
             validate_only=validate_only,
         )
 
@@ -102,10 +111,13 @@ class Admin:
         durability: Durability | str | None = None,
         retention: Retention | None = None,
         settings: StreamSettings | None = None,
+        owner: str | None = None,
+        new_replicas: Sequence[Sequence[int]] = (),
         expected_version: int | None = None,
         stream_id: bytes | None = None,
     ) -> StreamDescription:
-        """Changes what is said and leaves the rest.
+        """Changes what is said and leaves the rest. An empty `owner`: nobody claims it any more.
+        `new_replicas` are the brokers of each partition that it gets besides those that it has.
 
         With `expected_version` it raises `VersionConflict` if the stream changed since;
         with `stream_id` it never touches another stream of the same name.
@@ -119,11 +131,13 @@ class Admin:
             durability=durability,
             retention=retention,
         )
-        if not wanted.given():
+        if not wanted.given() and owner is None:
             raise InvalidRequest(f"nothing to change in stream {name}: give at least one setting")
         request = admin_pb2.AlterStreamRequest(
             name=name,
             config=wire.settings_to_proto(wanted),
+            owner=owner,
+            new_replicas=_replicas(new_replicas),
             expected_version=expected_version,
             stream_id=stream_id,
         )
@@ -267,3 +281,10 @@ def _merged(settings: StreamSettings | None, **given: object) -> StreamSettings:
                 known = ", ".join(member.value for member in kind)
                 raise InvalidRequest(f"{name} is {value!r}; it must be one of {known}", field=name) from None
     return StreamSettings(**said)  # type: ignore[arg-type]
+
+
+def _replicas(given: Sequence[Sequence[int]]) -> list[admin_pb2.Replicas]:
+    try:
+        return [admin_pb2.Replicas(brokers=members) for members in given]
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"replicas are lists of broker ids: {error}", field="replicas") from None

@@ -80,6 +80,7 @@ class Client:
     add_voter = _blocking(client.Client.add_voter)
     remove_voter = _blocking(client.Client.remove_voter)
     elect_preferred = _blocking(client.Client.elect_preferred)
+    throttle = _blocking(client.Client.throttle)
     elect_unclean = _blocking(client.Client.elect_unclean)
     reassign = _blocking(client.Client.reassign)
     spread = _blocking(client.Client.spread)

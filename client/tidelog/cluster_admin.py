@@ -254,6 +254,22 @@ class ClusterAdmin(Admin):
         answer = await self._call(ask, repeat_indefinite=True)
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.cancelled]
 
+    async def throttle(self, bytes_per_second: int) -> None:
+        """How fast replicas that are far behind, such as those that move, are fed by each other broker.
+
+        On average, from one broker to another; 0: as each broker is set (`catch_up_bytes_per_second`).
+        """
+        if not 0 <= bytes_per_second < 1 << 63:
+            raise InvalidRequest(
+                f"bytes_per_second is {bytes_per_second}; it has to be 0 or more", field="bytes_per_second"
+            )
+        request = admin_pb2.ThrottleRequest(bytes_per_second=bytes_per_second)
+
+        async def ask(broker: Broker) -> admin_pb2.ThrottleResponse:
+            return await broker.admin.Throttle(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
+
     # --- how
 
     async def _elect(

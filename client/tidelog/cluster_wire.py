@@ -32,6 +32,7 @@ def cluster_to_proto(cluster: model.ClusterDescription) -> admin_pb2.DescribeClu
         below_minimum_count=cluster.below_minimum_count,
         reassigning_count=cluster.reassigning_count,
         troubled=[partition_standing_to_proto(one) for one in cluster.troubled],
+        throttle_bytes_per_second=cluster.throttle_bytes_per_second,
     )
 
 
@@ -51,6 +52,7 @@ def cluster_from_proto(message: admin_pb2.DescribeClusterResponse) -> model.Clus
         below_minimum_count=message.below_minimum_count,
         reassigning_count=message.reassigning_count,
         troubled=tuple(partition_standing_from_proto(one) for one in message.troubled),
+        throttle_bytes_per_second=message.throttle_bytes_per_second,
     )
 
 

@@ -190,6 +190,7 @@ def stream_to_proto(stream: model.StreamDescription) -> common_pb2.StreamDescrip
         labels=stream.labels,
         created_us=stream.created_us,
         partitions=[partition_to_proto(partition) for partition in stream.partitions],
+        owner=stream.owner,
     )
 
 
@@ -202,6 +203,7 @@ def stream_from_proto(message: common_pb2.StreamDescription) -> model.StreamDesc
         created_us=message.created_us,
         partitions=tuple(partition_from_proto(partition) for partition in message.partitions),
         labels=dict(message.labels),
+        owner=message.owner,
     )
 
 

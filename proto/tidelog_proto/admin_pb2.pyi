@@ -47,13 +47,21 @@ class CreateStreamRequest(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     validate_only: _builtins.bool
     """Check everything, change nothing."""
+    owner: _builtins.str
+    """Who claims it; a stream that is there must be claimed by the same."""
     @_builtins.property
     def config(self) -> _common_pb2.StreamConfig: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replicas]:
+        """Of each partition, in order; empty: the controller chooses."""
+
     def __init__(
         self,
         *,
@@ -61,14 +69,38 @@ class CreateStreamRequest(_message.Message):
         config: _common_pb2.StreamConfig | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         validate_only: _builtins.bool = ...,
+        replicas: _abc.Iterable[Global___Replicas] | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "labels", b"labels", "name", b"name", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "labels", b"labels", "name", b"name", "owner", b"owner", "replicas", b"replicas", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateStreamRequest: _TypeAlias = CreateStreamRequest  # noqa: Y015
+
+@_typing.final
+class Replicas(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Broker ids, the preferred leader first."""
+
+    def __init__(
+        self,
+        *,
+        brokers: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Replicas: _TypeAlias = Replicas  # noqa: Y015
 
 @_typing.final
 class CreateStreamResponse(_message.Message):
@@ -102,14 +134,22 @@ class AlterStreamRequest(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     STREAM_ID_FIELD_NUMBER: _builtins.int
+    NEW_REPLICAS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     expected_version: _builtins.int
     """Present: refused with VERSION_CONFLICT unless the stream has this version."""
     stream_id: _builtins.bytes
     """Present: only this stream, not one created later under the same name."""
+    owner: _builtins.str
+    """Present: who claims it from now on; empty: nobody."""
     @_builtins.property
     def config(self) -> _common_pb2.StreamConfig:
         """Only the fields that are present change."""
+
+    @_builtins.property
+    def new_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replicas]:
+        """Of each partition that the stream gets besides those that it has; empty: the controller chooses."""
 
     def __init__(
         self,
@@ -118,17 +158,23 @@ class AlterStreamRequest(_message.Message):
         config: _common_pb2.StreamConfig | None = ...,
         expected_version: _builtins.int | None = ...,
         stream_id: _builtins.bytes | None = ...,
+        new_replicas: _abc.Iterable[Global___Replicas] | None = ...,
+        owner: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "_stream_id", b"_stream_id", "config", b"config", "expected_version", b"expected_version", "stream_id", b"stream_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "_owner", b"_owner", "_stream_id", b"_stream_id", "config", b"config", "expected_version", b"expected_version", "owner", b"owner", "stream_id", b"stream_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "_stream_id", b"_stream_id", "config", b"config", "expected_version", b"expected_version", "name", b"name", "stream_id", b"stream_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version", "_owner", b"_owner", "_stream_id", b"_stream_id", "config", b"config", "expected_version", b"expected_version", "name", b"name", "new_replicas", b"new_replicas", "owner", b"owner", "stream_id", b"stream_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
     _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    _WhichOneofReturnType__owner: _TypeAlias = _typing.Literal["owner"]  # noqa: Y015
+    _WhichOneofArgType__owner: _TypeAlias = _typing.Literal["_owner", b"_owner"]  # noqa: Y015
     _WhichOneofReturnType__stream_id: _TypeAlias = _typing.Literal["stream_id"]  # noqa: Y015
     _WhichOneofArgType__stream_id: _TypeAlias = _typing.Literal["_stream_id", b"_stream_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__owner) -> _WhichOneofReturnType__owner | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stream_id) -> _WhichOneofReturnType__stream_id | None: ...
 
@@ -328,6 +374,7 @@ class DescribeClusterResponse(_message.Message):
     BELOW_MINIMUM_COUNT_FIELD_NUMBER: _builtins.int
     REASSIGNING_COUNT_FIELD_NUMBER: _builtins.int
     TROUBLED_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.bytes
     metadata_version: _builtins.int
     controller: _builtins.int
@@ -341,6 +388,8 @@ class DescribeClusterResponse(_message.Message):
     below_minimum_count: _builtins.int
     """Fewer in sync than the minimum: acks=all is refused."""
     reassigning_count: _builtins.int
+    throttle_bytes_per_second: _builtins.int
+    """What Throttle said; 0: nothing."""
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -370,10 +419,11 @@ class DescribeClusterResponse(_message.Message):
         below_minimum_count: _builtins.int = ...,
         reassigning_count: _builtins.int = ...,
         troubled: _abc.Iterable[Global___PartitionStanding] | None = ...,
+        throttle_bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "controller", b"controller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "below_minimum_count", b"below_minimum_count", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "leaderless_count", b"leaderless_count", "metadata_version", b"metadata_version", "partition_count", b"partition_count", "reassigning_count", b"reassigning_count", "software_version", b"software_version", "standings", b"standings", "stream_count", b"stream_count", "troubled", b"troubled", "under_replicated_count", b"under_replicated_count", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_controller", b"_controller", "below_minimum_count", b"below_minimum_count", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller", b"controller", "leaderless_count", b"leaderless_count", "metadata_version", b"metadata_version", "partition_count", b"partition_count", "reassigning_count", b"reassigning_count", "software_version", b"software_version", "standings", b"standings", "stream_count", b"stream_count", "throttle_bytes_per_second", b"throttle_bytes_per_second", "troubled", b"troubled", "under_replicated_count", b"under_replicated_count", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__controller: _TypeAlias = _typing.Literal["controller"]  # noqa: Y015
     _WhichOneofArgType__controller: _TypeAlias = _typing.Literal["_controller", b"_controller"]  # noqa: Y015
@@ -1146,6 +1196,43 @@ class CancelReassignmentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelReassignmentResponse: _TypeAlias = CancelReassignmentResponse  # noqa: Y015
+
+@_typing.final
+class ThrottleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    bytes_per_second: _builtins.int
+    """From one broker to another, on average; 0: as each broker is set (catch_up_bytes_per_second)."""
+    def __init__(
+        self,
+        *,
+        bytes_per_second: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "bytes_per_second", b"bytes_per_second"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "bytes_per_second", b"bytes_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes_per_second: _TypeAlias = _typing.Literal["bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__bytes_per_second: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes_per_second) -> _WhichOneofReturnType__bytes_per_second | None: ...
+
+Global___ThrottleRequest: _TypeAlias = ThrottleRequest  # noqa: Y015
+
+@_typing.final
+class ThrottleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ThrottleResponse: _TypeAlias = ThrottleResponse  # noqa: Y015
 
 @_typing.final
 class AddVoterRequest(_message.Message):

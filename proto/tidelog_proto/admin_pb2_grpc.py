@@ -114,6 +114,11 @@ class AdminStub:
                 request_serializer=tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
                 response_deserializer=tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.FromString,
                 _registered_method=True)
+        self.Throttle = channel.unary_unary(
+                '/tidelog.v1.Admin/Throttle',
+                request_serializer=tidelog__proto_dot_admin__pb2.ThrottleRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.ThrottleResponse.FromString,
+                _registered_method=True)
         self.AddVoter = channel.unary_unary(
                 '/tidelog.v1.Admin/AddVoter',
                 request_serializer=tidelog__proto_dot_admin__pb2.AddVoterRequest.SerializeToString,
@@ -237,6 +242,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Throttle(self, request, context):
+        """How fast replicas that are far behind, such as those that move, are fed by each other broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AddVoter(self, request, context):
         """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
         a vote moves: to a broker that was added, from one that was removed.
@@ -333,6 +345,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CancelReassignment,
                     request_deserializer=tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.FromString,
                     response_serializer=tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.SerializeToString,
+            ),
+            'Throttle': grpc.unary_unary_rpc_method_handler(
+                    servicer.Throttle,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.ThrottleRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.ThrottleResponse.SerializeToString,
             ),
             'AddVoter': grpc.unary_unary_rpc_method_handler(
                     servicer.AddVoter,
@@ -777,6 +794,33 @@ class Admin:
             '/tidelog.v1.Admin/CancelReassignment',
             tidelog__proto_dot_admin__pb2.CancelReassignmentRequest.SerializeToString,
             tidelog__proto_dot_admin__pb2.CancelReassignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Throttle(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/Throttle',
+            tidelog__proto_dot_admin__pb2.ThrottleRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.ThrottleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,8 @@ class AdminStub:
     ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
     CancelReassignment: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelReassignmentRequest, _admin_pb2.CancelReassignmentResponse]
     """Back to the replicas from before."""
+    Throttle: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ThrottleRequest, _admin_pb2.ThrottleResponse]
+    """How fast replicas that are far behind, such as those that move, are fed by each other broker."""
     AddVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddVoterRequest, _admin_pb2.AddVoterResponse]
     """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
     a vote moves: to a broker that was added, from one that was removed.
@@ -102,6 +104,8 @@ class AdminAsyncStub(AdminStub):
     ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
     CancelReassignment: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelReassignmentRequest, _admin_pb2.CancelReassignmentResponse]  # type: ignore[assignment]
     """Back to the replicas from before."""
+    Throttle: _aio.UnaryUnaryMultiCallable[_admin_pb2.ThrottleRequest, _admin_pb2.ThrottleResponse]  # type: ignore[assignment]
+    """How fast replicas that are far behind, such as those that move, are fed by each other broker."""
     AddVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddVoterRequest, _admin_pb2.AddVoterResponse]  # type: ignore[assignment]
     """Who is to vote on the metadata. The number of voters is a setting of the brokers, so
     a vote moves: to a broker that was added, from one that was removed.
@@ -235,6 +239,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CancelReassignmentResponse, _abc.Awaitable[_admin_pb2.CancelReassignmentResponse]]:
         """Back to the replicas from before."""
+
+    @_abc_1.abstractmethod
+    def Throttle(
+        self,
+        request: _admin_pb2.ThrottleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ThrottleResponse, _abc.Awaitable[_admin_pb2.ThrottleResponse]]:
+        """How fast replicas that are far behind, such as those that move, are fed by each other broker."""
 
     @_abc_1.abstractmethod
     def AddVoter(

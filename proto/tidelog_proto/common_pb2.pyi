@@ -617,6 +617,7 @@ class StreamDescription(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CREATED_US_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     stream_id: _builtins.bytes
     """UUID, 16 bytes in RFC 9562 order."""
@@ -624,6 +625,8 @@ class StreamDescription(_message.Message):
     """Grows with every change of the stream; the token for expected_version."""
     created_us: _builtins.int
     """Microseconds since the Unix epoch."""
+    owner: _builtins.str
+    """Who has claimed it, such as an object of Kubernetes; empty: nobody."""
     @_builtins.property
     def config(self) -> Global___StreamConfig: ...
     @_builtins.property
@@ -640,10 +643,11 @@ class StreamDescription(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         created_us: _builtins.int = ...,
         partitions: _abc.Iterable[Global___PartitionDescription] | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "created_us", b"created_us", "labels", b"labels", "name", b"name", "partitions", b"partitions", "stream_id", b"stream_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "created_us", b"created_us", "labels", b"labels", "name", b"name", "owner", b"owner", "partitions", b"partitions", "stream_id", b"stream_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

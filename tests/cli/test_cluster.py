@@ -127,6 +127,16 @@ def test_replicas_are_moved_and_leaders_elected(trio: Call) -> None:
     assert trio("cluster", "elect").out.startswith("nothing to do")
 
 
+def test_what_moves_is_throttled(trio: Call) -> None:
+    assert trio("cluster", "throttle", "20MiB").out == (
+        "replicas that are far behind are fed: 20MiB a second from one broker to another\n"
+    )
+    assert "20.0 MiB a second from broker to broker" in trio("cluster", "describe").out
+    assert found(trio, "cluster", "throttle", "0") == {"throttle_bytes_per_second": None}
+    assert "throttle" not in trio("cluster", "describe").out
+    assert trio("cluster", "throttle", "fast").code == Exit.USAGE
+
+
 def test_a_broker_is_drained_and_comes_back(trio: Call) -> None:
     assert trio("stream", "create", "emptied", "--replication-factor", 1, "--partitions", 3).code == 0
 

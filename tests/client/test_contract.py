@@ -68,6 +68,31 @@ async def test_streams_are_made_once_described_altered_and_deleted(log: Client, 
         await log.describe_stream(name)
 
 
+async def test_a_stream_has_one_owner_and_changes_hands_when_it_is_told(log: Client, name: str) -> None:
+    made = await log.create_stream(name, owner="shop/orders")
+    again = await log.create_stream(name, owner="shop/orders")
+    assert (made.owner, again.stream_id) == ("shop/orders", made.stream_id)
+    with pytest.raises(errors.StreamExists, match="shop/orders"):
+        await log.create_stream(name, owner="bank/orders")
+
+    let_go = await log.alter_stream(name, owner="", expected_version=made.version)
+    with pytest.raises(errors.VersionConflict):
+        await log.alter_stream(name, owner="thief", expected_version=made.version)
+    taken = await log.alter_stream(name, owner="bank/orders", expected_version=let_go.version)
+
+    assert (let_go.owner, taken.owner, taken.stream_id) == ("", "bank/orders", made.stream_id)
+    assert (await log.alter_stream(name, partitions=2)).owner == "bank/orders"
+    assert (await log.describe_stream(name)).owner == "bank/orders"
+
+
+async def test_partitions_lie_on_the_brokers_that_are_said(log: Client, name: str) -> None:
+    made = await log.create_stream(name, partitions=2, replication_factor=1, replicas=[[0], [0]])
+    grown = await log.alter_stream(name, partitions=3, new_replicas=[[0]])
+
+    assert [part.replicas for part in made.partitions] == [(0,), (0,)]
+    assert [part.replicas for part in grown.partitions] == [(0,), (0,), (0,)]
+
+
 async def test_what_cannot_be_made_is_refused(log: Client, name: str) -> None:
     planned = await log.create_stream(name, partitions=3, validate_only=True)
     assert planned.config.partitions == 3

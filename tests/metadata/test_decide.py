@@ -17,7 +17,7 @@ from tidelog.errors import (
     VersionConflict,
 )
 from tidelog.model import Durability, Retention, StreamConfig, StreamSettings
-from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata import decide, placing
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, CreateStream, NewPartition
 from tidelog_broker.core.metadata.image import ClusterImage, Share
@@ -170,7 +170,7 @@ def test_without_a_broker_a_stream_must_wait() -> None:
 
 def test_more_replicas_than_the_brokers_should_carry_are_refused() -> None:
     image = solo_cluster()
-    full = replace(image, shares={0: Share(decide.REPLICAS_PER_BROKER_MAX, 0)})
+    full = replace(image, shares={0: Share(placing.REPLICAS_PER_BROKER_MAX, 0)})
 
     with pytest.raises(ResourceExhausted, match="50000 replicas per broker"):
         create(full, "orders")
@@ -278,3 +278,72 @@ def test_producer_ids_end_where_those_of_sinks_begin() -> None:
     assert decide.allocate_producer_ids(last, 0, 10).count == 10
     with pytest.raises(ResourceExhausted):
         decide.allocate_producer_ids(last, 0, 11)
+
+
+def placed(image: ClusterImage, *replicas: tuple[int, ...], factor: int = 2) -> CreateStream | None:
+    settings = StreamSettings(partitions=2, replication_factor=factor)
+    return decide.create_stream(
+        image, "orders", settings, stream_id=identifier(1), created_us=5, replicas=replicas
+    )
+
+
+def test_partitions_begin_on_the_brokers_that_are_said_and_the_first_of_each_leads() -> None:
+    command = placed(quorum_cluster(4), (3, 1), (0, 3))
+
+    assert command is not None
+    assert command.partitions == (NewPartition((3, 1), 3, 1), NewPartition((0, 3), 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "sentence"),
+    [
+        ([(0, 1)], "given for 1 partitions, and 2 are to be made"),
+        ([(0, 1), (2,)], r"\[2\] are not 2 different brokers"),
+        ([(0, 1), (2, 2)], r"\[2, 2\] are not 2 different brokers"),
+        ([(0, 1), (2, 9)], r"broker 9 is not registered; there are \[0, 1, 2, 3\]"),
+        ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose others of \[0, 1, 2\]"),
+    ],
+)
+def test_brokers_that_cannot_hold_a_partition_are_refused(
+    replicas: list[tuple[int, ...]], sentence: str
+) -> None:
+    image = applied(quorum_cluster(4), [ChangeBroker(3, cordoned=True)])
+
+    with pytest.raises(InvalidRequest, match=sentence):
+        placed(image, *replicas)
+
+
+def test_a_broker_that_is_away_is_waited_for() -> None:
+    image = applied(quorum_cluster(4), [ChangeBroker(3, fenced=True)])
+
+    with pytest.raises(Unavailable, match="broker 3 is not there now to get a replica"):
+        placed(image, (0, 1), (2, 3))
+
+
+def test_partitions_that_a_stream_gets_begin_where_it_is_said() -> None:
+    image = with_stream(quorum_cluster(3), "orders", StreamSettings(partitions=1, replication_factor=2))
+
+    command = decide.alter_stream(image, "orders", StreamSettings(partitions=2), new_replicas=[(2, 0)])
+
+    assert command is not None
+    assert command.new_partitions == (NewPartition((2, 0), 2, 1),)
+
+
+def test_a_stream_changes_its_owner_and_nothing_else() -> None:
+    image = with_stream(quorum_cluster(3), "orders")
+
+    claimed = decide.alter_stream(image, "orders", StreamSettings(), owner="shop/orders")
+    assert claimed is not None
+    after = applied(image, [claimed])
+
+    before = image.stream_named("orders")
+    stream = after.stream_named("orders")
+    assert before is not None
+    assert stream is not None
+    assert (stream.owner, stream.config, stream.partitions) == (
+        "shop/orders", before.config, before.partitions,
+    )  # fmt: skip
+    assert stream.version > before.version
+    assert decide.alter_stream(after, "orders", StreamSettings(), owner="shop/orders") is None
+    with pytest.raises(InvalidRequest, match="has 1025 bytes; it has at most 1024"):
+        decide.alter_stream(after, "orders", StreamSettings(), owner="x" * 1025)

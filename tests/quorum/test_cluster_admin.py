@@ -155,6 +155,38 @@ async def test_a_reassignment_is_called_off(client: tidelog.Client) -> None:
     assert await client.cancel_reassignment() == []
 
 
+async def test_what_moves_is_throttled_until_it_is_said_otherwise(
+    brokers: Brokers, client: tidelog.Client
+) -> None:
+    stream = await client.create_stream("slow", replication_factor=1)
+    (home,) = stream.partitions[0].replicas
+    async with client.producer("slow") as producer:
+        for _ in range(40):
+            await producer.send(bytes(900_000))
+
+    # Nine minutes for what is there.
+    await client.throttle(64 << 10)
+    await client.reassign({("slow", 0): ((home + 1) % 4,)})
+    assert (await client.describe_cluster()).throttle_bytes_per_second == 64 << 10
+    (moving,) = await client.list_reassignments()
+    assert moving.partition.isr == (home,)
+
+    async def begun() -> bool:
+        return any(one.log_end_offset for one in await client.describe_replicas("slow") if not one.leader)
+
+    await brokers.eventually(begun)
+    await client.throttle(1 << 30)
+
+    async def arrived() -> bool:
+        return not await client.list_reassignments()
+
+    await brokers.eventually(arrived)
+    await client.throttle(0)
+    assert (await client.describe_cluster()).throttle_bytes_per_second == 0
+    with pytest.raises(InvalidRequest, match="bytes_per_second is 1; it has to be at least 65536"):
+        await client.throttle(1)
+
+
 async def test_a_drained_broker_is_emptied_loses_its_vote_and_comes_back(
     brokers: Brokers, client: tidelog.Client
 ) -> None:

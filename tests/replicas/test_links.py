@@ -130,10 +130,22 @@ async def test_a_leader_whose_machine_refuses_connections_is_known_to_be_gone(cl
 
 
 def test_a_pace_lets_through_so_many_bytes_a_second() -> None:
-    pace = Pace(1000, now=5.0)
+    pace = Pace(lambda: 1000, now=5.0)
     assert pace.pause(5.0) == 0
     pace.took(500, 5.0)
     assert pace.pause(5.0) == pytest.approx(0.5)
     pace.took(500, 5.2)
     assert pace.pause(5.2) == pytest.approx(0.8)
     assert pace.pause(7.0) == 0
+
+
+def test_what_is_owed_is_worth_less_time_at_another_pace() -> None:
+    rates = [1000]
+    pace = Pace(lambda: rates[-1], now=5.0)
+    pace.took(1000, 5.0)
+
+    pace.settle(5.5)
+    rates.append(5000)
+
+    assert pace.pause(5.5) == pytest.approx(0.1)
+    assert pace.pause(5.6) == pytest.approx(0)

@@ -99,6 +99,15 @@ class ReplicaRequests:
 
         return pb.CancelReassignmentResponse(cancelled=_changed(await self._quorum.change(command)))
 
+    async def throttle(self, request: pb.ThrottleRequest) -> pb.ThrottleResponse:
+        if not request.HasField("bytes_per_second"):
+            raise InvalidRequest(
+                "the request says no rate; give bytes_per_second, 0 for what each broker is set to",
+                field="bytes_per_second",
+            )
+        await self._quorum.change(lambda image: reassignment.throttle(image, request.bytes_per_second))
+        return pb.ThrottleResponse()
+
 
 def streams_of(image: ClusterImage, names: Sequence[str]) -> list[StreamImage]:
     """The streams of these names, or all, by name. Raises `StreamNotFound`."""

@@ -63,6 +63,7 @@ class AdminService:
                     pb.CancelReassignmentResponse,
                     replicas.cancel,
                 ),
+                ControllerCall("Throttle", pb.ThrottleRequest, pb.ThrottleResponse, replicas.throttle),
             ],
         )
 
@@ -112,6 +113,9 @@ class AdminService:
 
     async def cancel_reassignment(self, request: pb.CancelReassignmentRequest) -> Message:
         return await self._at_controller("CancelReassignment", request)
+
+    async def throttle(self, request: pb.ThrottleRequest) -> Message:
+        return await self._at_controller("Throttle", request)
 
     async def _at_controller(self, rpc: str, request: Message) -> Message:
         response: Message = await self._forwarding.at_controller(rpc, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import uuid4
 
 from tidelog import wire
@@ -24,7 +25,7 @@ class StreamRequests:
 
     async def create(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
         settings = wire.settings_from_proto(request.config)
-        labels = dict(request.labels)
+        labels, replicas = dict(request.labels), _replicas(request.replicas)
         stream_id, now_us = uuid4().bytes, self._broker.clock()
 
         def command(image: ClusterImage) -> CreateStream | None:
@@ -35,6 +36,8 @@ class StreamRequests:
                 stream_id=stream_id,
                 created_us=now_us,
                 labels=labels,
+                owner=request.owner,
+                replicas=replicas,
             )
 
         if request.validate_only:
@@ -52,8 +55,8 @@ class StreamRequests:
         )
 
     async def alter(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
-        settings = wire.settings_from_proto(request.config)
-        if not settings.given():
+        settings, new_replicas = wire.settings_from_proto(request.config), _replicas(request.new_replicas)
+        if not settings.given() and not request.HasField("owner"):
             raise InvalidRequest("the request changes nothing; give at least one setting")
 
         def command(image: ClusterImage) -> AlterStream | None:
@@ -63,6 +66,8 @@ class StreamRequests:
                 settings,
                 expected_version=_given(request, "expected_version"),
                 stream_id=_given(request, "stream_id"),
+                owner=_given(request, "owner"),
+                new_replicas=new_replicas,
             )
 
         change = await self._quorum.change(command)
@@ -95,6 +100,10 @@ def named(image: ClusterImage, name: str) -> StreamImage:
     if stream is None:
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
     return stream
+
+
+def _replicas(given: Iterable[admin_pb2.Replicas]) -> list[tuple[int, ...]]:
+    return [tuple(one.brokers) for one in given]
 
 
 def _given(request: admin_pb2.AlterStreamRequest | admin_pb2.DeleteStreamRequest, field: str):  # type: ignore[no-untyped-def]

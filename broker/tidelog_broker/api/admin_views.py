@@ -86,6 +86,7 @@ class AdminViews:
             below_minimum_count=found.below_minimum,
             reassigning_count=found.reassigning,
             troubled=found.troubled,
+            throttle_bytes_per_second=image.throttle_bytes_per_second,
         )
         return cluster_wire.cluster_to_proto(description)
 

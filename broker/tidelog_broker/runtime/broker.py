@@ -215,6 +215,8 @@ class Broker:
             healed=self.metrics.healed_ranges.inc,
         )
         links.ranges = self._healer.received
+        self.controller.watch(lambda old, new: links.throttle(new.throttle_bytes_per_second))
+        links.throttle(self.controller.image.throttle_bytes_per_second)
         return links
 
     def _leader_epoch(self, key: tuple[bytes, int]) -> int:

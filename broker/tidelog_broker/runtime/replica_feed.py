@@ -11,6 +11,7 @@ Neighbours: `replica_links` has the connections, `replica` the leaders.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -52,17 +53,26 @@ class _Turn(NamedTuple):
 class Pace:
     """How fast batches may go out over one connection: so many bytes a second, on average."""
 
-    def __init__(self, bytes_per_second: int, now: float) -> None:
+    def __init__(self, bytes_per_second: Callable[[], int], now: float) -> None:
+        """`bytes_per_second` may answer differently from time to time: `settle` before it does."""
         self._rate = bytes_per_second
-        self._free_at = now
-        """When all that was sent will have been worth its time; event loop's clock."""
+        self._owed = 0.0
+        """Bytes that were sent and have not been worth their time yet."""
+        self._settled_at = now
+        """Event loop's clock."""
+
+    def settle(self, now: float) -> None:
+        self._owed = max(0.0, self._owed - (now - self._settled_at) * self._rate())
+        self._settled_at = now
 
     def took(self, size: int, now: float) -> None:
-        self._free_at = max(self._free_at, now) + size / self._rate
+        self.settle(now)
+        self._owed += size
 
     def pause(self, now: float) -> float:
         """Seconds until more may go out."""
-        return max(0.0, self._free_at - now)
+        self.settle(now)
+        return self._owed / self._rate()
 
 
 class ReplicaFeed:
@@ -114,7 +124,7 @@ class ReplicaFeed:
         self._links.asked(self, key, connection.peer, message)
 
     def writable(self, connection: Connection) -> None:
-        self._go_on()
+        self.go_on()
 
     def closed(self, connection: Connection, reason: str) -> None:
         self.connection = None
@@ -146,13 +156,13 @@ class ReplicaFeed:
         if self.connection is None or number is None:
             return
         self._line[replica.key] = _Turn(replica, role, number, wanted.offset, wanted.end)
-        self._go_on()
+        self.go_on()
 
     def forget(self, key: Key) -> None:
         self._line.pop(key, None)
         self._numbers.pop(key, None)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         """Sends as long as somebody waits and the connection takes more."""
         while self._line and not self._reading and self.connection is not None and self.connection.writable:
             if self._paused is not None or self._must_pause():
@@ -175,7 +185,15 @@ class ReplicaFeed:
 
     def _pause_over(self) -> None:
         self._paused = None
-        self._go_on()
+        self.go_on()
+
+    def settle_pace(self) -> None:
+        """What follows is at another pace, a pause on its way included: `go_on` when it is said."""
+        if self._pace is not None:
+            self._pace.settle(self._loop.time())
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
 
     def _stands(self, turn: _Turn) -> bool:
         """Whether it is still the same leader, and the same follower that asks."""
@@ -200,7 +218,7 @@ class ReplicaFeed:
                     log.error("a read for a follower failed", partition=repr(turn.replica), exc_info=error)
                 log.warning("a follower cannot be fed", partition=repr(turn.replica), error=str(error))
                 self.answer(turn.replica.key, Refused(Refusal.DAMAGED, turn.role.leader_epoch))
-        self._go_on()
+        self.go_on()
 
     def _send(self, turn: _Turn, chunk: Chunk) -> None:
         assert self.connection is not None

@@ -67,6 +67,7 @@ class ReplicaLinks:
         self._threads = threads
         self._rng = rng
         self._catch_up_rate = catch_up_bytes_per_second
+        self._throttle = 0
         self._catch_up_min = catch_up_bytes_min
         self._catch_up_done = min(CATCH_UP_BYTES_DONE, catch_up_bytes_min // 2)
         self.uplinks: dict[tuple[int, Lane], Uplink] = {}
@@ -93,6 +94,20 @@ class ReplicaLinks:
         await asyncio.gather(*(up.stop(reason) for up in ups), *(one.end(reason) for one in downs))
         if self._ending:
             await asyncio.wait(self._ending)
+
+    def throttle(self, bytes_per_second: int) -> None:
+        """How fast those who are far behind are fed from now on; 0: as this broker is set."""
+        if bytes_per_second == self._throttle:
+            return
+        feeds = list(self.feeds.values())
+        for feed in feeds:
+            feed.settle_pace()
+        self._throttle = bytes_per_second
+        for feed in feeds:
+            feed.go_on()
+
+    def _pace(self) -> int:
+        return self._throttle or self._catch_up_rate
 
     # --- following
 
@@ -141,7 +156,7 @@ class ReplicaLinks:
         if self._stopped:
             raise WrongPeer(f"broker {self._peers.identity().broker_id} is stopping")
         if hello.lane is Lane.CATCH_UP:
-            return ReplicaFeed(self, self._threads, Pace(self._catch_up_rate, self._loop.time()))
+            return ReplicaFeed(self, self._threads, Pace(self._pace, self._loop.time()))
         return ReplicaFeed(self, self._threads)
 
     def feed_opened(self, feed: ReplicaFeed, connection: Connection) -> None:

@@ -13,7 +13,7 @@ from tidelog.cli._cluster_output import moves_table, partition_json
 from tidelog.cli._connection import SERVER, connected
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._output import OUTPUT, Output, console, example, print_json
-from tidelog.cli._values import duration_ms
+from tidelog.cli._values import duration_ms, size_bytes
 from tidelog.cli._watching import TIMEOUT, WAIT, watched
 from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
 from tidelog.model import PartitionStanding
@@ -22,6 +22,7 @@ EXAMPLES = {
     "elect": "tidelog cluster elect orders",
     "reassign": "tidelog cluster reassign orders --replicas 0=1,2,3 --wait",
     "reassignments": "tidelog cluster reassignments",
+    "throttle": "tidelog cluster throttle 20MiB",
 }
 
 PARTITION_MAX = (1 << 31) - 1
@@ -32,7 +33,7 @@ YES: Any = typer.Option(False, "--yes", "-y", help="Do not ask.")
 
 def add_to(app: typer.Typer) -> None:
     """Adds these commands."""
-    for command in (elect, reassign, reassignments):
+    for command in (elect, reassign, reassignments, throttle):
         app.command(epilog=example(EXAMPLES[command.__name__]))(command)
 
 
@@ -157,6 +158,27 @@ def reassignments(
         return await client.list_reassignments(streams or ())
 
     _show(connected(server, ask), output, "nothing moves")
+
+
+def throttle(
+    rate: str = typer.Argument(
+        help="Bytes a second from one broker to another, like 20MiB; 0: as each broker is set."
+    ),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Say how fast replicas that are far behind are fed, such as those that move.
+
+    Followers that keep up are never slowed. It counts at once, for what is on its way, too, until it is
+    said otherwise.
+    """
+    bytes_per_second = size_bytes(rate, "RATE")
+    connected(server, lambda client: client.throttle(bytes_per_second))
+    if output is Output.JSON:
+        print_json({"throttle_bytes_per_second": bytes_per_second or None})
+        return
+    said = f"{rate} a second from one broker to another" if bytes_per_second else "as each broker is set"
+    sys.stdout.write(f"replicas that are far behind are fed: {said}\n")
 
 
 def _show(partitions: Sequence[PartitionStanding], output: Output, nothing: str) -> None:

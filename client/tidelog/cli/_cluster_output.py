@@ -56,6 +56,16 @@ def cluster_facts(cluster: ClusterDescription) -> Table:
                 )
                 if count
             ),
+            *(
+                [
+                    (
+                        "throttle",
+                        f"{show_bytes(cluster.throttle_bytes_per_second)} a second from broker to broker",
+                    )
+                ]
+                if cluster.throttle_bytes_per_second
+                else []
+            ),
         ]
     )
 
@@ -158,6 +168,7 @@ def cluster_json(cluster: ClusterDescription) -> dict[str, Any]:
         "below_minimum_count": cluster.below_minimum_count,
         "leaderless_count": cluster.leaderless_count,
         "reassigning_count": cluster.reassigning_count,
+        "throttle_bytes_per_second": cluster.throttle_bytes_per_second or None,
         "troubled": [partition_json(one) for one in cluster.troubled],
         "brokers": [_broker_json(broker, standings.get(broker.broker_id)) for broker in cluster.brokers],
     }

@@ -42,6 +42,7 @@ def show(
                 ("NATS answers", config.nats_ack),
                 ("dedupe", f"{show_duration_ms(config.dedupe_window_ms)}, {config.dedupe_count_max} ids"),
                 *((f"label {name}", value) for name, value in stream.labels.items()),
+                *([("owner", stream.owner)] if stream.owner else []),
             ]
         )
     )
@@ -103,6 +104,7 @@ def as_json(
         "version": stream.version,
         "created": show_time_us(stream.created_us),
         "labels": dict(stream.labels),
+        "owner": stream.owner or None,
         "config": settings,
         "partitions": partitions,
     }

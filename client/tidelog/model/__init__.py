@@ -5,7 +5,7 @@ What does not: `wire` turns these values into protobuf messages and back; `place
 decides where replicas go. Import the names from here.
 
 - `configuration` what a stream is asked to be and what it is, with the bounds
-- `names`         names of streams, the subjects they record, their labels
+- `names`         names of streams, the subjects they record, their labels and owners
 - `identifiers`   the 16 bytes that stand for a stream, a cluster, a broker's run
 - `descriptions`  what a cluster says of itself
 - `record`        what applications write and read
@@ -35,7 +35,12 @@ from tidelog.model.descriptions import (
     StreamDescription,
 )
 from tidelog.model.identifiers import id_bytes, id_text
-from tidelog.model.names import validate_labels, validate_stream_name, validate_subject_pattern
+from tidelog.model.names import (
+    validate_labels,
+    validate_owner,
+    validate_stream_name,
+    validate_subject_pattern,
+)
 from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
 
 __all__ = [
@@ -66,6 +71,7 @@ __all__ = [
     "id_text",
     "validate_config",
     "validate_labels",
+    "validate_owner",
     "validate_stream_name",
     "validate_subject_pattern",
 ]

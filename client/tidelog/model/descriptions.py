@@ -84,6 +84,8 @@ class StreamDescription:
     partitions: tuple[PartitionDescription, ...]
     """In order: `partitions[n].partition == n`."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    """Who has claimed it, such as an object of Kubernetes; empty: nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,8 @@ class ClusterDescription:
     reassigning_count: int = 0
     troubled: tuple[PartitionStanding, ...] = ()
     """Under-replicated or without a leader, by name; the first 1,000."""
+    throttle_bytes_per_second: int = 0
+    """How fast replicas that are far behind are fed, from one broker to another; 0: as each broker is set."""
 
 
 @dataclass(frozen=True, slots=True)

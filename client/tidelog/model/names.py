@@ -1,4 +1,4 @@
-"""Names that people choose: of streams, of the subjects they record, of their labels.
+"""Names that people choose: of streams, of the subjects they record, of their labels and owners.
 
 A mistake in one is answered with one sentence that says what would be right, by the
 client before it asks and by the broker again.
@@ -24,6 +24,8 @@ RESERVED_SUBJECTS = ("$", "_INBOX.")
 LABELS_MAX = 64
 LABEL_BYTES_MAX = 512
 """Of a label's name and value together."""
+
+OWNER_BYTES_MAX = 1024
 
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,199}")
 _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
@@ -87,3 +89,12 @@ def validate_labels(labels: Mapping[str, str]) -> None:
                 f"the label {name[:40]!r} has more than {LABEL_BYTES_MAX} bytes with its value",
                 field="labels",
             )
+
+
+def validate_owner(owner: str) -> None:
+    """Raises `InvalidRequest` if an owner's name is too long."""
+    if len(owner.encode()) > OWNER_BYTES_MAX:
+        raise InvalidRequest(
+            f"an owner's name has {len(owner.encode())} bytes; it has at most {OWNER_BYTES_MAX}",
+            field="owner",
+        )

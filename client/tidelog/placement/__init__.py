@@ -11,10 +11,12 @@ What does not belong here: which brokers may get replicas, and how replicas get 
 - `loads` a broker and what it carries
 - `new`   replicas of new partitions
 - `moves` replicas that have to move, or should
+- `resizing` more copies, or fewer
 """
 
 from tidelog.placement.loads import BrokerLoad
 from tidelog.placement.moves import drain, reassign
 from tidelog.placement.new import place
+from tidelog.placement.resizing import resize
 
-__all__ = ["BrokerLoad", "drain", "place", "reassign"]
+__all__ = ["BrokerLoad", "drain", "place", "reassign", "resize"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -51,6 +51,11 @@ class Administration:
                     f"stream {request.name!r} is there, with other settings: {', '.join(differing)}",
                     name=request.name,
                 )
+            if request.owner and request.owner != existing.owner:
+                raise StreamExists(
+                    f"stream {request.name!r} is there, of another owner: {existing.owner or 'nobody'}",
+                    name=request.name,
+                )
             return admin_pb2.CreateStreamResponse(stream=wire.stream_to_proto(existing), created=False)
         if config.replication_factor > len(self._state.alive):
             raise InvalidRequest(
@@ -59,9 +64,13 @@ class Administration:
                 field="replication_factor",
             )
         if request.validate_only:
-            planned = StreamDescription(request.name, bytes(16), config, 0, 0, (), dict(request.labels))
+            planned = StreamDescription(
+                request.name, bytes(16), config, 0, 0, (), dict(request.labels), request.owner
+            )
             return admin_pb2.CreateStreamResponse(stream=wire.stream_to_proto(planned), created=False)
-        stream = self._state.create(request.name, config, dict(request.labels))
+        stream = self._state.create(
+            request.name, config, dict(request.labels), request.owner, _replicas(request.replicas)
+        )
         return admin_pb2.CreateStreamResponse(stream=wire.stream_to_proto(stream), created=True)
 
     def _alter(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
@@ -73,8 +82,10 @@ class Administration:
                 "were asked for; partitions only grow, because records never move between them",
                 field="partitions",
             )
-        if config != stream.config:
-            stream = self._state.grow(replace(stream, version=stream.version + 1), config)
+        owner = request.owner if request.HasField("owner") else stream.owner
+        if (config, owner) != (stream.config, stream.owner):
+            changed = replace(stream, version=stream.version + 1, owner=owner)
+            stream = self._state.grow(changed, config, _replicas(request.new_replicas))
         return admin_pb2.AlterStreamResponse(stream=wire.stream_to_proto(stream))
 
     def _delete(self, request: admin_pb2.DeleteStreamRequest) -> admin_pb2.DeleteStreamResponse:
@@ -165,3 +176,7 @@ def _replica(
         bytes=sum(len(stored.data) for stored in log.batches),
         segments=1,
     )
+
+
+def _replicas(given: Iterable[admin_pb2.Replicas]) -> list[tuple[int, ...]]:
+    return [tuple(one.brokers) for one in given]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tidelog.errors import InvalidRequest, StreamNotFound
@@ -60,7 +60,14 @@ class State:
     def log(self, stream_id: bytes, partition: int) -> MemoryLog:
         return self._logs[stream_id][partition]
 
-    def create(self, name: str, config: StreamConfig, labels: Mapping[str, str]) -> StreamDescription:
+    def create(
+        self,
+        name: str,
+        config: StreamConfig,
+        labels: Mapping[str, str],
+        owner: str = "",
+        replicas: Sequence[tuple[int, ...]] = (),
+    ) -> StreamDescription:
         stream = StreamDescription(
             name=name,
             stream_id=uuid.uuid4().bytes,
@@ -69,12 +76,15 @@ class State:
             created_us=time.time_ns() // 1000,
             partitions=(),
             labels=dict(labels),
+            owner=owner,
         )
         self._logs[stream.stream_id] = []
-        return self.grow(stream, config)
+        return self.grow(stream, config, replicas)
 
-    def grow(self, stream: StreamDescription, config: StreamConfig) -> StreamDescription:
-        """Gives the stream a configuration, and the partitions that it lacks."""
+    def grow(
+        self, stream: StreamDescription, config: StreamConfig, replicas: Sequence[tuple[int, ...]] = ()
+    ) -> StreamDescription:
+        """Gives the stream a configuration, and the partitions that it lacks, on these brokers."""
         first = len(stream.partitions)
         parts = [part for one in self.streams.values() for part in one.partitions]
         loads = [
@@ -85,12 +95,12 @@ class State:
             )
             for broker_id in self.alive
         ]
-        placed = place(loads, config.partitions - first, config.replication_factor)
+        placed = list(replicas) or place(loads, config.partitions - first, config.replication_factor)
         logs = self._logs[stream.stream_id]
         made = []
-        for number, replicas in enumerate(placed, first):
+        for number, members in enumerate(placed, first):
             logs.append(MemoryLog(stream.stream_id, number))
-            made.append(PartitionDescription(number, None, 0, 0, replicas, replicas))
+            made.append(PartitionDescription(number, None, 0, 0, members, members))
         self.put(replace(stream, config=config, partitions=(*stream.partitions, *made)))
         for number in range(first, config.partitions):
             self.elect(stream.name, number)

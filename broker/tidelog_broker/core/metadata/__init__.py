@@ -17,7 +17,7 @@ From an entry to the next image; nothing is refused:
 
 From a request, or from nothing, to an entry; everything that is wrong is refused here:
 
-- `decide`       streams and producer ids
+- `decide`       streams and producer ids; `placing` where new partitions go
 - `registration` a broker says who it is, loses logs, or is gone for good (R10)
 - `elections`    who leads (R6)
 - `isr_changes`  who is in sync, as its leader proposes (R4)

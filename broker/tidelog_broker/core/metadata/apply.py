@@ -27,6 +27,7 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     RegisterBroker,
     ReplicasLost,
+    SetThrottle,
     UnregisterBroker,
 )
 from tidelog_broker.core.metadata.image import (
@@ -60,6 +61,8 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
             after = _delete_stream(image, command)
         case AllocateProducerIds():
             after = replace(image, next_producer_id=image.next_producer_id + command.count)
+        case SetThrottle():
+            after = replace(image, throttle_bytes_per_second=command.bytes_per_second)
         case ChangePartitions():
             after = _change_partitions(image, command.changes)
         case _:
@@ -128,7 +131,8 @@ def _alter_stream(image: ClusterImage, command: AlterStream, index: int) -> Clus
     stream = image.streams.find(command.stream_id)
     if stream is None:
         return image
-    after = replace(stream, config=command.config, version=index)
+    owner = stream.owner if command.owner is UNSET else command.owner
+    after = replace(stream, config=command.config, version=index, owner=owner)
     partitions = tuple(eligibility.reconfigured(after, partition) for partition in stream.partitions)
     return _put(image, replace(after, partitions=(*partitions, *_begin(command.new_partitions))))
 

@@ -147,6 +147,7 @@ class AlterStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="alter"):
     """As a whole, so that replay never depends on the defaults of a software version."""
     new_partitions: tuple[NewPartition, ...] = ()
     """Behind those that are there; `config.partitions` counts them already."""
+    owner: str | UnsetType = UNSET
 
 
 class DeleteStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="delete"):
@@ -158,6 +159,13 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, omit_defaults=True, tag="
 
     broker_id: int
     count: int
+
+
+class SetThrottle(msgspec.Struct, frozen=True, omit_defaults=True, tag="throttle"):
+    """How fast replicas that are far behind are fed."""
+
+    bytes_per_second: int
+    """From one broker to another; 0: as each broker is set."""
 
 
 class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
@@ -176,6 +184,7 @@ Command: TypeAlias = (
     | AlterStream
     | DeleteStream
     | AllocateProducerIds
+    | SetThrottle
     | ChangePartitions
 )
 

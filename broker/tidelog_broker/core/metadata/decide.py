@@ -9,7 +9,9 @@ requests at once cannot both be right about a name or a version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+
+from msgspec import UNSET
 
 from tidelog.errors import (
     FeatureNotImplemented,
@@ -17,22 +19,17 @@ from tidelog.errors import (
     ResourceExhausted,
     StreamExists,
     StreamNotFound,
-    Unavailable,
     VersionConflict,
 )
-from tidelog.model import StreamSettings, validate_labels, validate_stream_name
-from tidelog.placement import BrokerLoad, place
+from tidelog.model import StreamSettings, validate_labels, validate_owner, validate_stream_name
 from tidelog_broker.core.metadata.commands import (
     AllocateProducerIds,
     AlterStream,
     CreateStream,
     DeleteStream,
-    NewPartition,
 )
-from tidelog_broker.core.metadata.image import ClusterImage, Share, StreamImage
-
-REPLICAS_PER_BROKER_MAX = 50_000
-"""On average over the cluster; more partitions are refused."""
+from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.core.metadata.placing import Replicas, new_partitions
 
 PRODUCER_IDS_END = 1 << 63
 """The ids from here on are those of sinks (S1)."""
@@ -47,28 +44,31 @@ def create_stream(
     created_us: int,
     labels: Mapping[str, str] | None = None,
     owner: str = "",
+    replicas: Replicas = (),
     internal: bool = False,
 ) -> CreateStream | None:
-    """Creates a stream with a new id; None: it is there, with the same given settings.
+    """Creates a stream with a new id; None: it is there, with the same given settings and owner.
+
+    `replicas`: of each partition; empty: placement chooses.
 
     Raises `InvalidRequest`, `StreamExists` (and says what differs), `ResourceExhausted`,
     `Unavailable`.
     """
     validate_stream_name(name, internal=internal)
     validate_labels(labels or {})
+    validate_owner(owner)
     existing = image.stream_named(name)
     if existing is not None:
         settings.for_new_stream(len(image.brokers))
-        _same_or_refuse(existing, settings, labels or {})
+        _same_or_refuse(existing, settings, labels or {}, owner)
         return None
-    brokers = _loads(image)
     # A broker that is away for a moment must not make streams with fewer copies.
     config = settings.for_new_stream(sum(not broker.cordoned for broker in image.brokers.values()))
     return CreateStream(
         stream_id=stream_id,
         name=name,
         config=config,
-        partitions=_place(image, brokers, config.partitions, config.replication_factor),
+        partitions=new_partitions(image, config.partitions, config.replication_factor, replicas),
         created_us=created_us,
         labels=dict(sorted((labels or {}).items())),
         owner=owner,
@@ -82,14 +82,20 @@ def alter_stream(
     *,
     expected_version: int | None = None,
     stream_id: bytes | None = None,
+    owner: str | None = None,
+    new_replicas: Replicas = (),
 ) -> AlterStream | None:
-    """Changes the given settings of a stream; None: they are so already.
+    """Changes the given settings of a stream, and its owner (None: it stays); None: they are so already.
+
+    `new_replicas`: of each partition that it gets besides; empty: placement chooses.
 
     Raises `StreamNotFound`, `VersionConflict`, `InvalidRequest`, `ResourceExhausted`.
     """
     stream = _existing(image, name, expected_version, stream_id)
     old, new = stream.config, settings.on(stream.config)
-    if new == old:
+    validate_owner(owner or "")
+    claimed = owner is not None and owner != stream.owner
+    if new == old and not claimed:
         return None
     if new.partitions < old.partitions:
         raise InvalidRequest(
@@ -117,7 +123,8 @@ def alter_stream(
     return AlterStream(
         stream_id=stream.id,
         config=new,
-        new_partitions=_place(image, _loads(image), grown, new.replication_factor) if grown else (),
+        new_partitions=new_partitions(image, grown, new.replication_factor, new_replicas) if grown else (),
+        owner=owner if owner is not None and claimed else UNSET,
     )
 
 
@@ -163,7 +170,9 @@ def _existing(
     return stream
 
 
-def _same_or_refuse(stream: StreamImage, settings: StreamSettings, labels: Mapping[str, str]) -> None:
+def _same_or_refuse(
+    stream: StreamImage, settings: StreamSettings, labels: Mapping[str, str], owner: str
+) -> None:
     """Creation is idempotent: the given settings must be the stream's, the rest does not matter."""
     differing = [
         f"{field} is {_show(have)}, not {_show(asked)}"
@@ -171,6 +180,8 @@ def _same_or_refuse(stream: StreamImage, settings: StreamSettings, labels: Mappi
     ]
     if labels and dict(labels) != stream.labels:
         differing.append(f"labels are {stream.labels}, not {dict(labels)}")
+    if owner and owner != stream.owner:
+        differing.append(f"owner is {stream.owner or 'nobody'}, not {owner}")
     if differing:
         raise StreamExists(
             f"stream {stream.name!r} exists with other settings: {'; '.join(differing)}", name=stream.name
@@ -184,42 +195,3 @@ def _show(value: object) -> str:
         return repr(str(value)) if isinstance(value, str) else str(value)
     pairs = ((name, getattr(value, name)) for name in bounds)
     return ", ".join(f"{name} {bound}" for name, bound in pairs if bound is not None) or "no bound"
-
-
-def _loads(image: ClusterImage) -> list[BrokerLoad]:
-    """The brokers that may get new replicas."""
-    loads = []
-    for broker in image.brokers.values():
-        if broker.welcome:
-            share = image.shares.get(broker.id, Share())
-            loads.append(BrokerLoad(broker.id, broker.rack, share.replicas, share.leaders))
-    if not loads:
-        raise Unavailable("no broker is there that could hold a new partition; try again", retry_after_ms=500)
-    return loads
-
-
-def _place(
-    image: ClusterImage, brokers: Sequence[BrokerLoad], partitions: int, replication_factor: int
-) -> tuple[NewPartition, ...]:
-    away = [broker.id for broker in image.brokers.values() if not broker.cordoned and not broker.welcome]
-    if len(brokers) < replication_factor <= len(brokers) + len(away):
-        raise Unavailable(
-            f"{replication_factor} copies need as many brokers, and {away} of those that could hold one "
-            "are not there now; try again, or ask for fewer copies",
-            retry_after_ms=1000,
-        )
-    placed = place(brokers, partitions, replication_factor)
-    carried = sum(broker.replicas for broker in brokers)
-    if carried + partitions * replication_factor > REPLICAS_PER_BROKER_MAX * len(brokers):
-        raise ResourceExhausted(
-            f"{partitions} more partitions with {replication_factor} replicas each would exceed "
-            f"{REPLICAS_PER_BROKER_MAX} replicas per broker; add brokers or delete streams"
-        )
-    return tuple(
-        NewPartition(
-            replicas=replicas,
-            leader=replicas[0],
-            leader_epoch=max(1, image.brokers[replicas[0]].solo_epoch),
-        )
-        for replicas in placed
-    )

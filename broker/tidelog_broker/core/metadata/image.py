@@ -182,6 +182,7 @@ class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
             created_us=self.created_us,
             partitions=tuple(self.describe_partition(number) for number in range(len(self.partitions))),
             labels=self.labels,
+            owner=self.owner,
         )
 
 
@@ -200,6 +201,8 @@ class ClusterImage(msgspec.Struct, frozen=True):
     feature_level: int = 0
     """What every broker of the cluster understands; grows by command only."""
     next_producer_id: int = 1
+    throttle_bytes_per_second: int = 0
+    """For replicas that are far behind, from one broker to another; 0: as each broker is set."""
     brokers: dict[int, BrokerImage] = {}
     streams: PersistentMap[bytes, StreamImage] = msgspec.field(default_factory=PersistentMap)
     """By stream id."""

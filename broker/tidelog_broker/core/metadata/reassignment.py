@@ -22,13 +22,16 @@ from tidelog.errors import InvalidRequest, Unavailable
 from tidelog.model import REPLICATION_FACTOR_MAX
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
-from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange
+from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange, SetThrottle
 from tidelog_broker.core.metadata.elections import PartitionKey, candidates, existing_partition
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
 
 MOVES_MAX = 10_000
 """Partitions that one entry begins to move; a drain of more is asked for again."""
+
+THROTTLE_BYTES_MIN = 64 << 10
+"""A second; slower than that nothing that is written to ever arrives."""
 
 
 def reassign(
@@ -58,6 +61,17 @@ def reassign_all(
         if change is not None:
             changes.append(change)
     return ChangePartitions(tuple(changes)) if changes else None
+
+
+def throttle(image: ClusterImage, bytes_per_second: int) -> SetThrottle | None:
+    """How fast what moves is fed; None: it is so already. Raises `InvalidRequest`."""
+    if bytes_per_second and bytes_per_second < THROTTLE_BYTES_MIN:
+        raise InvalidRequest(
+            f"bytes_per_second is {bytes_per_second}; it has to be at least {THROTTLE_BYTES_MIN}, or 0 for "
+            "what each broker is set to",
+            field="bytes_per_second",
+        )
+    return None if image.throttle_bytes_per_second == bytes_per_second else SetThrottle(bytes_per_second)
 
 
 def cancel(image: ClusterImage, stream_id: bytes, partitions: Iterable[int]) -> ChangePartitions | None:

@@ -22,6 +22,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     next_producer_id: int
     brokers: list[BrokerImage] = []
     streams: list[StreamImage] = []
+    throttle_bytes_per_second: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -37,6 +38,7 @@ def encode_image(image: ClusterImage) -> bytes:
             next_producer_id=image.next_producer_id,
             brokers=list(image.brokers.values()),
             streams=sorted(image.streams.values(), key=lambda stream: stream.id),
+            throttle_bytes_per_second=image.throttle_bytes_per_second,
         )
     )
 
@@ -55,6 +57,7 @@ def decode_image(data: bytes) -> ClusterImage:
         version=found.version,
         feature_level=found.feature_level,
         next_producer_id=found.next_producer_id,
+        throttle_bytes_per_second=found.throttle_bytes_per_second,
         brokers={broker.id: broker for broker in found.brokers},
         streams=PersistentMap.of({stream.id: stream for stream in found.streams}),
         names=PersistentMap.of({stream.name: stream.id for stream in found.streams}),
