@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCE_ROOTS = ["proto", "client", "broker", "spark-jobs"]
+SOURCE_ROOTS = ["proto", "client", "broker", "operator", "spark-jobs"]
 
 
 class Plant(NamedTuple):
@@ -20,14 +20,24 @@ class Plant(NamedTuple):
 
 
 PLANTS = [
-    Plant("Broker and Spark stand on the library", "proto/tidelog_proto/planted.py", "tidelog.errors"),
-    Plant("Broker and Spark stand on the library", "client/tidelog/planted.py", "tidelog_broker.errors"),
+    Plant("Broker, operator and Spark", "proto/tidelog_proto/planted.py", "tidelog.errors"),
     Plant(
-        "Broker and Spark stand on the library",
+        "Broker, operator and Spark",
+        "client/tidelog/planted.py",
+        "tidelog_broker.errors",
+    ),
+    Plant(
+        "Broker, operator and Spark",
         "spark-jobs/tidelog_spark/planted.py",
         "tidelog_broker.errors",
     ),
-    Plant("Broker and Spark stand on the library", "broker/tidelog_broker/planted.py", "tidelog_spark"),
+    Plant("Broker, operator and Spark", "broker/tidelog_broker/planted.py", "tidelog_spark"),
+    Plant(
+        "Broker, operator and Spark",
+        "operator/tidelog_operator/planted.py",
+        "tidelog_broker.errors",
+    ),
+    Plant("The operator's plans do no I/O", "operator/tidelog_operator/plan/planted.py", "asyncio"),
     Plant("The broker uses only the parts", "broker/tidelog_broker/runtime/planted.py", "tidelog.producer"),
     Plant("Inside the broker", "broker/tidelog_broker/storage/planted.py", "tidelog_broker.runtime"),
     Plant("Inside the broker", "broker/tidelog_broker/peers/planted.py", "tidelog_broker.runtime"),

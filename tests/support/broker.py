@@ -23,20 +23,28 @@ class BrokerProcess:
     """`python -m tidelog_broker run` on a data directory of its own; a context manager."""
 
     def __init__(
-        self, folder: Path, *, nats: str = "", flags: tuple[str, ...] = (), env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        nats: str = "",
+        flags: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        host: str = "127.0.0.1",
+        ports: tuple[int, int] = (0, 0),
     ) -> None:
+        """`ports`: for clients and for HTTP; 0: any that is free, the same again after a restart."""
         self.data = folder / "data"
         self.log_path = folder / "broker.log"
         self._nats = nats
         self._flags = flags
         self._env = {**os.environ, **(env or {})}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
-        self._http_port = 0
+        self._host = host
+        self._port, self._http_port = ports
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
     @property
     def http_port(self) -> int:
@@ -78,7 +86,7 @@ class BrokerProcess:
         """Starts the process and does not wait."""
         arguments = [
             sys.executable, "-m", "tidelog_broker", "run", "--data-dir", str(self.data),
-            "--listener", f"internal=127.0.0.1:{self._port}", "--http", f"127.0.0.1:{self._http_port}",
+            "--listener", f"internal={self._host}:{self._port}", "--http", f"{self._host}:{self._http_port}",
             *(("--nats", self._nats) if self._nats else ()), *self._flags,
         ]  # fmt: skip
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
@@ -90,8 +98,9 @@ class BrokerProcess:
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             text = self.log()
-            found = re.search(r"listening\s+address=127\.0\.0\.1:(\d+)", _plain(text))
-            http = re.search(r"serving HTTP\s+address=127\.0\.0\.1:(\d+)", _plain(text))
+            host = re.escape(self._host)
+            found = re.search(rf"listening\s+address={host}:(\d+)", _plain(text))
+            http = re.search(rf"serving HTTP\s+address={host}:(\d+)", _plain(text))
             if found and http:
                 self._port, self._http_port = int(found[1]), int(http[1])
                 return
@@ -132,7 +141,7 @@ class BrokerProcess:
 
     def get(self, path: str) -> str:
         """An HTTP page of the broker."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self._host}:{self._http_port}{path}", timeout=10) as answer:
             return str(answer.read().decode())
 
     def state(self) -> Any:

@@ -1,0 +1,119 @@
+"""What can be done, as values: `plan` says it, `apply` does it.
+
+Every action names what it rests on (a version, an id), so that it does nothing when that is not so any
+more: what another operator, or a person, did meanwhile is looked at again, never overwritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tidelog.model import StreamSettings
+from tidelog_operator.model import ObjectKey
+
+NOTHING: Final = StreamSettings()
+
+Replicas: TypeAlias = tuple[tuple[int, ...], ...]
+"""Of each partition, the preferred leader first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    object: ObjectKey
+    name: str
+    settings: StreamSettings
+    owner: str
+    replicas: Replicas
+
+
+@dataclass(frozen=True, slots=True)
+class AlterStream:
+    """Settings, owner, or both; what is None stays."""
+
+    object: ObjectKey
+    name: str
+    stream_id: bytes
+    expected_version: int
+    settings: StreamSettings = NOTHING
+    owner: str | None = None
+    new_replicas: Replicas = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream:
+    object: ObjectKey
+    name: str
+    stream_id: bytes
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """One partition gets other replicas."""
+
+    name: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign:
+    """Together, or none of them."""
+
+    moves: tuple[MovePartition, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddFinalizer:
+    kind: str
+    object: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer:
+    kind: str
+    object: ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class CordonBroker:
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncordonBroker:
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    broker: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetBrokerCount:
+    """The StatefulSet has `count` pods, if it had `expected`, and the brokers `emptying` are to go."""
+
+    expected: int
+    count: int
+    emptying: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectPreferred:
+    """Leadership of these streams goes back to the preferred leaders."""
+
+    names: tuple[str, ...]
+
+
+BrokerAction: TypeAlias = (
+    CordonBroker | UncordonBroker | UnregisterBroker | SetBrokerCount | Reassign | ElectPreferred
+)
+"""For a Cluster."""
+
+StreamAction: TypeAlias = (
+    CreateStream | AlterStream | DeleteStream | Reassign | AddFinalizer | RemoveFinalizer
+)
+"""For a Stream."""

@@ -1,0 +1,83 @@
+"""The brokers of one Cluster, asked and told: a client of theirs, and what they answered last.
+
+They are reached by the addresses of their pods. What they say of themselves is asked for anew only when
+their metadata has another version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+import tidelog
+from tidelog.errors import TidelogError, Unavailable
+from tidelog.model import ClusterDescription, StreamDescription
+from tidelog_operator.plan.brokers import BrokersView
+
+log = structlog.get_logger(__name__)
+
+PORT: Final = 9210
+REQUEST_SECONDS_MAX: Final = 5.0
+CONNECT_SECONDS_MAX: Final = 5.0
+INTERNAL_PREFIX: Final = "__"
+"""Streams that are the brokers' own."""
+
+
+class Brokers:
+    """See the module. Every method raises `TidelogError`."""
+
+    def __init__(self) -> None:
+        self._client: tidelog.Client | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._cluster: ClusterDescription | None = None
+        self._streams: dict[str, StreamDescription] = {}
+
+    def __repr__(self) -> str:
+        return f"<Brokers {','.join(self._addresses)} streams={len(self._streams)}>"
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def client(self, ips: Sequence[str]) -> tidelog.Client:
+        """Through one of these pods."""
+        addresses = tuple(sorted(f"{ip}:{PORT}" for ip in ips))
+        if not addresses:
+            raise Unavailable("no pod of a broker has an address yet", retry_after_ms=1000)
+        if self._client is not None and addresses != self._addresses:
+            await self.close()
+        if self._client is None:
+            self._client = await tidelog.connect(
+                list(addresses),
+                request_timeout_s=REQUEST_SECONDS_MAX,
+                retry_timeout_s=REQUEST_SECONDS_MAX,
+                connect_timeout_s=CONNECT_SECONDS_MAX,
+            )
+            self._addresses = addresses
+        return self._client
+
+    async def look(self, ips: Sequence[str], zones: dict[int, str]) -> BrokersView:
+        try:
+            client = await self.client(ips)
+            cluster = await client.describe_cluster()
+            if self._cluster is None or not _same(self._cluster, cluster):
+                streams = await client.list_streams()
+                self._streams = {one.name: one for one in streams if not one.name.startswith(INTERNAL_PREFIX)}
+                self._cluster = cluster
+        except TidelogError:
+            # Perhaps all the brokers that it knew have new addresses.
+            self._cluster = None
+            await self.close()
+            raise
+        return BrokersView(self._cluster, self._streams, zones=zones)
+
+    def changed(self) -> None:
+        """What was heard last is not so any more."""
+        self._cluster = None
+
+
+def _same(old: ClusterDescription, new: ClusterDescription) -> bool:
+    return (old.cluster_id, old.metadata_version) == (new.cluster_id, new.metadata_version)

@@ -1,0 +1,95 @@
+"""Whose turn it is: one task for each Cluster that is there or is named, woken by changes and by time.
+
+Changes come in bursts and can be missed; so what is looked at is all of a Cluster, at once after a change,
+and every few seconds without one. What failed is tried again, after pauses that grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from tidelog_operator.kube import Kube
+from tidelog_operator.model import ObjectKey
+from tidelog_operator.objects import Objects
+from tidelog_operator.reconcile import Reconciler
+
+log = structlog.get_logger(__name__)
+
+GATHER_SECONDS: Final = 0.05
+"""After a change others of the same burst are waited for."""
+
+PERIOD_SECONDS: Final = 2.0
+"""Without a change."""
+
+RETRY_SECONDS_MAX: Final = 30.0
+
+
+class Loop:
+    """See the module. Of one event loop; an async context manager that ends its tasks."""
+
+    def __init__(self, kube: Kube, leads: Callable[[], bool]) -> None:
+        """`leads`: only then is anything looked at or written."""
+        self.objects = Objects(self.wake)
+        self._kube = kube
+        self._leads = leads
+        self._tasks: dict[ObjectKey, asyncio.Task[None]] = {}
+        self._awake: dict[ObjectKey, asyncio.Event] = {}
+
+    def __repr__(self) -> str:
+        return f"<Loop clusters={len(self._tasks)}>"
+
+    async def __aenter__(self) -> Loop:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def wake(self, cluster: ObjectKey) -> None:
+        """It has something new to look at."""
+        if cluster not in self._tasks:
+            self._awake[cluster] = asyncio.Event()
+            self._tasks[cluster] = asyncio.create_task(self._run(cluster), name=f"cluster {cluster}")
+        self._awake[cluster].set()
+
+    def wake_all(self) -> None:
+        for awake in self._awake.values():
+            awake.set()
+
+    async def _run(self, cluster: ObjectKey) -> None:
+        reconciler, awake, failures = Reconciler(cluster, self.objects, self._kube), self._awake[cluster], 0
+        try:
+            while self._concerns(cluster):
+                pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2**failures)
+                try:
+                    async with asyncio.timeout(pause):
+                        await awake.wait()
+                    await asyncio.sleep(GATHER_SECONDS)
+                except TimeoutError:
+                    pass
+                awake.clear()
+                if not self._leads():
+                    continue
+                try:
+                    await reconciler.once()
+                    failures = 0
+                except Exception:
+                    failures += 1
+                    log.exception("it is tried again", cluster=str(cluster), failures=failures)
+        finally:
+            # Who wakes it from here on wakes another task.
+            if self._tasks.get(cluster) is asyncio.current_task():
+                del self._tasks[cluster], self._awake[cluster]
+            await reconciler.close()
+
+    def _concerns(self, cluster: ObjectKey) -> bool:
+        """It is there, or some Stream names it; else there is nothing to do until it is woken again."""
+        objects = self.objects
+        return cluster in objects.clusters or any(
+            one.cluster == cluster.name for one in objects.streams_of(cluster.namespace)
+        )

@@ -1,0 +1,127 @@
+"""How many brokers there are: more at once; fewer only when those that go hold nothing any more.
+
+Those with the highest ids go, because a StatefulSet takes away its last pods. They are cordoned, emptied a
+few partitions at a time, lose their votes (the brokers see to that), are unregistered, and only then has the
+StatefulSet one pod fewer, and another one. Whatever is asked for meanwhile counts: who is to stay after all
+is uncordoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.model import PartitionDescription
+from tidelog.placement import BrokerLoad, drain
+from tidelog_operator.actions import (
+    BrokerAction,
+    CordonBroker,
+    MovePartition,
+    Reassign,
+    SetBrokerCount,
+    UncordonBroker,
+    UnregisterBroker,
+)
+from tidelog_operator.plan.brokers import BrokersView, Placing
+
+EMPTYING: Final = "brokers are emptied that are to go"
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The StatefulSet, as far as its number of pods is concerned."""
+
+    count: int
+    """As many as it is to have."""
+    emptying: tuple[int, ...] = ()
+    """Brokers that the operator cordoned, so that they can go; kept with the StatefulSet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    actions: tuple[BrokerAction, ...] = ()
+    problem: str = ""
+    """Why there cannot be as few brokers as are asked for."""
+
+
+def plan_scaling(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
+    """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together."""
+    cordoned = {one.broker_id for one in view.cluster.standings if one.cordoned}
+    back: list[BrokerAction] = [
+        UncordonBroker(broker) for broker in pods.emptying if broker < wanted and broker in cordoned
+    ]
+    if wanted >= pods.count:
+        if wanted > pods.count or pods.emptying:
+            back.append(SetBrokerCount(pods.count, wanted, ()))
+        return Scaling(tuple(back))
+    leaving = tuple(range(wanted, pods.count))
+    problem = _why_not(wanted, cordoned, view)
+    if problem:
+        return Scaling(tuple(back), problem)
+    if pods.emptying != leaving:
+        # Written before anybody is cordoned, so that whoever comes next knows whom to uncordon.
+        return Scaling((*back, SetBrokerCount(pods.count, pods.count, leaving)))
+    actions = [*back, *(CordonBroker(one) for one in _registered(leaving, view) if one not in cordoned)]
+    actions += _emptied(leaving, view, moves_at_once)
+    actions += _last_one(leaving[-1], pods, view)
+    return Scaling(tuple(actions))
+
+
+def _why_not(wanted: int, cordoned: set[int], view: BrokersView) -> str:
+    staying = [one.broker_id for one in view.cluster.brokers if one.broker_id < wanted]
+    usable = [broker for broker in staying if broker not in cordoned]
+    for name in sorted(view.streams):
+        factor = max((len(one.target) for one in view.streams[name].partitions), default=1)
+        if factor > len(usable):
+            return (
+                f"the stream {name!r} has {factor} copies of its partitions, and {len(usable)} brokers would "
+                "be left to hold them; lower its replicationFactor first"
+            )
+    return ""
+
+
+def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
+    known = {one.broker_id for one in view.cluster.brokers}
+    return [broker for broker in brokers if broker in known]
+
+
+def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[BrokerAction]:
+    """The next partitions that move away, as many as there is room for beside those that move now."""
+    parts = [
+        (stream, one)
+        for _, stream in sorted(view.streams.items())
+        for one in stream.partitions
+        if any(broker in leaving for broker in one.target)
+    ]
+    moving = sum(_moves(one) for stream in view.streams.values() for one in stream.partitions)
+    room = max(0, moves_at_once - moving)
+    begin = [pair for pair in parts if not _moves(pair[1])][:room]
+    targets = _away([one.target for _, one in begin], leaving, view)
+    moves = tuple(
+        MovePartition(stream.name, one.partition, target)
+        for (stream, one), target in zip(begin, targets, strict=True)
+    )
+    return [Reassign(moves, EMPTYING)] if moves else []
+
+
+def _away(targets: list[tuple[int, ...]], leaving: Sequence[int], view: BrokersView) -> list[tuple[int, ...]]:
+    staying: list[BrokerLoad] = [one for one in Placing(view).loads if one.broker_id not in leaving]
+    for broker in leaving:
+        targets = drain(staying, targets, broker, racks=view.zones)
+    return targets
+
+
+def _moves(one: PartitionDescription) -> bool:
+    return bool(one.adding or one.removing)
+
+
+def _last_one(last: int, pods: Pods, view: BrokersView) -> list[BrokerAction]:
+    """The last pod goes when its broker holds nothing and does not vote."""
+    fewer = SetBrokerCount(pods.count, pods.count - 1, pods.emptying[:-1])
+    standing = next((one for one in view.cluster.standings if one.broker_id == last), None)
+    if standing is None:
+        return [fewer]
+    if standing.replicas or last in view.cluster.voters or not standing.cordoned:
+        return []
+    return [UnregisterBroker(last), fewer]

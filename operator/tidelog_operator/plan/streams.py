@@ -1,0 +1,244 @@
+"""Streams as objects say against streams as the brokers have them: made, adopted, changed, let go, deleted.
+
+A stream belongs to one object at a time: its owner among the brokers is the claim of that object. Who finds
+another claim on it says so and does nothing. A claim of an object that is no more counts for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from tidelog.errors import InvalidRequest
+from tidelog.model import PartitionDescription, StreamConfig, StreamDescription, StreamSettings
+from tidelog_operator.actions import (
+    AddFinalizer,
+    AlterStream,
+    CreateStream,
+    DeleteStream,
+    MovePartition,
+    Reassign,
+    RemoveFinalizer,
+    StreamAction,
+)
+from tidelog_operator.model import CLAIM_PREFIX, DeletionPolicy, StreamObject
+from tidelog_operator.plan.brokers import BrokersView, Placing
+
+STREAM: Final = "Stream"
+
+RETAINED_PREFIX: Final = "retained:"
+"""How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""
+
+
+class Reason(StrEnum):
+    """Why a Stream is not what it is to be; for `status`, in the words of its conditions."""
+
+    CONFLICT = "Conflict"
+    """Another object, or somebody else, has the stream."""
+    INVALID = "Invalid"
+    """It can never be so."""
+    WAITING = "WaitingForBrokers"
+    """It will be so when more brokers are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """For one object: what to do, in this order, and what keeps it from being done."""
+
+    object: StreamObject
+    actions: tuple[StreamAction, ...] = ()
+    finding: Finding | None = None
+
+
+def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersView) -> list[Decision]:
+    """For every object of the namespace that names `cluster`. The others count: their claims are alive."""
+    alive = {one.uid for one in objects}
+    mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
+    placing, first = Placing(view), _first_of(mine)
+    decisions = []
+    for one in mine:
+        existing = view.streams.get(one.stream_name)
+        if one.deleting:
+            decisions.append(_deleted(one, existing))
+        elif first[one.stream_name] is not one:
+            decisions.append(_in_the_way(one, first[one.stream_name]))
+        else:
+            decisions.append(_wanted(one, existing, alive, view, placing))
+    return decisions
+
+
+def let_go(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
+    """There is no such Cluster, and no brokers that anybody could tell: its objects go when they like."""
+    return [
+        Decision(one, (RemoveFinalizer(STREAM, one.key),))
+        for one in objects
+        if one.cluster == cluster and one.deleting and one.finalized
+    ]
+
+
+def _first_of(objects: Sequence[StreamObject]) -> Mapping[str, StreamObject]:
+    """Who has each name: the oldest that is not on its way out, else the oldest."""
+    first: dict[str, StreamObject] = {}
+    for one in objects:
+        holder = first.get(one.stream_name)
+        if holder is None or (holder.deleting and not one.deleting):
+            first[one.stream_name] = one
+    return first
+
+
+def _deleted(one: StreamObject, existing: StreamDescription | None) -> Decision:
+    if not one.finalized:
+        return Decision(one)
+    done = RemoveFinalizer(STREAM, one.key)
+    if existing is None or existing.owner != one.claim:
+        return Decision(one, (done,))
+    if one.deletion_policy is DeletionPolicy.DELETE:
+        delete = DeleteStream(one.key, existing.name, existing.stream_id, existing.version)
+        return Decision(one, (delete, done))
+    retain = AlterStream(
+        one.key,
+        existing.name,
+        existing.stream_id,
+        existing.version,
+        owner=f"{RETAINED_PREFIX}{one.key}",
+    )
+    return Decision(one, (retain, done))
+
+
+def _in_the_way(one: StreamObject, first: StreamObject) -> Decision:
+    return Decision(
+        one,
+        finding=Finding(
+            Reason.CONFLICT,
+            f"the stream {one.stream_name!r} belongs to the Stream {first.key.name!r}, which was there "
+            "before; delete one of the two, or make this one anew with another streamName",
+        ),
+    )
+
+
+def _wanted(
+    one: StreamObject,
+    existing: StreamDescription | None,
+    alive: set[str],
+    view: BrokersView,
+    placing: Placing,
+) -> Decision:
+    try:
+        one.settings.on(StreamConfig())
+        if existing is None:
+            actions: list[StreamAction] = [_create(one, view, placing)]
+        elif _is_taken(existing.owner, one.claim, alive):
+            return Decision(one, finding=_taken(existing))
+        else:
+            _check_adoptable(one, existing)
+            actions = _changes(one, existing, placing)
+    except InvalidRequest as error:
+        return Decision(one, finding=Finding(Reason.INVALID, str(error)))
+    except _TooFew as error:
+        return Decision(one, finding=Finding(Reason.WAITING, str(error)))
+    if not one.finalized:
+        actions.insert(0, AddFinalizer(STREAM, one.key))
+    return Decision(one, tuple(actions))
+
+
+class _TooFew(Exception):
+    """Brokers."""
+
+
+def _create(one: StreamObject, view: BrokersView, placing: Placing) -> CreateStream:
+    config = one.settings.for_new_stream(len(view.expected))
+    _check_enough(config.replication_factor, placing)
+    return CreateStream(
+        one.key,
+        one.stream_name,
+        replace(one.settings, replication_factor=config.replication_factor),
+        one.claim,
+        placing.new(config.partitions, config.replication_factor),
+    )
+
+
+def _is_taken(owner: str, claim: str, alive: set[str]) -> bool:
+    if owner in ("", claim) or owner.startswith(RETAINED_PREFIX):
+        return False
+    return not owner.startswith(CLAIM_PREFIX) or owner.rpartition("/")[2] in alive
+
+
+def _taken(existing: StreamDescription) -> Finding:
+    return Finding(
+        Reason.CONFLICT,
+        f"the brokers' stream {existing.name!r} belongs to {existing.owner!r}; it is left alone until "
+        "its owner lets it go",
+    )
+
+
+def _check_adoptable(one: StreamObject, existing: StreamDescription) -> None:
+    partitions = one.settings.partitions
+    if partitions is not None and partitions < len(existing.partitions):
+        raise InvalidRequest(
+            f"the stream {existing.name!r} has {len(existing.partitions)} partitions, and the object asks "
+            f"for {partitions}; partitions never become fewer, so give it as many",
+            field="partitions",
+        )
+
+
+def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -> list[StreamAction]:
+    actions: list[StreamAction] = []
+    differing = {
+        name: asked
+        for name, (_, asked) in one.settings.differing(existing.config).items()
+        if name != "replication_factor"
+    }
+    owner = None if existing.owner == one.claim else one.claim
+    if differing or owner is not None:
+        settings = StreamSettings(**differing)  # type: ignore[arg-type]
+        more = max(0, (settings.partitions or 0) - len(existing.partitions))
+        factor = existing.config.replication_factor
+        if more:
+            _check_enough(factor, placing)
+        actions.append(
+            AlterStream(
+                one.key,
+                existing.name,
+                existing.stream_id,
+                existing.version,
+                settings,
+                owner,
+                placing.new(more, factor) if more else (),
+            )
+        )
+    wanted = one.settings.replication_factor
+    moves = [] if wanted is None else _resized(existing, wanted, placing)
+    if moves:
+        actions.append(Reassign(tuple(moves), f"{wanted} copies of each partition of {existing.name}"))
+    return actions
+
+
+def _resized(existing: StreamDescription, factor: int, placing: Placing) -> list[MovePartition]:
+    """Every partition that is not on its way to so many copies."""
+    other: list[PartitionDescription] = [one for one in existing.partitions if len(one.target) != factor]
+    if not other:
+        return []
+    if any(len(one.target) < factor for one in other):
+        _check_enough(factor, placing)
+    targets = placing.resized([one.target for one in other], factor, [one.isr for one in other])
+    return [
+        MovePartition(existing.name, one.partition, target)
+        for one, target in zip(other, targets, strict=True)
+    ]
+
+
+def _check_enough(factor: int, placing: Placing) -> None:
+    there = len(placing.loads)
+    if there < factor:
+        raise _TooFew(
+            f"{factor} copies of each partition need as many brokers, and {there} can take one now; "
+            "it goes on when more are there"
+        )

@@ -1,0 +1,31 @@
+"""A control plane for the tests of a module, where its programs are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.kube.control_plane import ControlPlane, assets
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    folder, why_not = assets()
+    if folder is None:
+        # Continuous integration builds them first; a missing one is an error there, not a reason to pass.
+        assert not os.environ.get("TIDELOG_KUBE_TESTS"), why_not
+        pytest.skip(f"NOT TESTED ON KUBERNETES: {why_not}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
+        made.apply(*sorted(CRDS.glob("*.yaml")))
+        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        yield made

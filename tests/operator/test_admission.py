@@ -1,0 +1,277 @@
+"""What the API server refuses of a Stream or a Cluster, and with which sentence; what it fills in."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+
+from support.kube.control_plane import ControlPlane
+
+NAMES = (f"one-{number}" for number in itertools.count())
+Spec = dict[str, Any]
+
+
+def stream(**spec: Any) -> Spec:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": next(NAMES), "namespace": "default"},
+        "spec": {"cluster": "main", **spec},
+    }
+
+
+def cluster(**spec: Any) -> Spec:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": next(NAMES), "namespace": "default"},
+        "spec": {"image": "tidelog:1", "storage": {"size": "10Gi"}, **spec},
+    }
+
+
+def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
+    """`before` as it is there, with the spec of `after`: what `kubectl replace` is given."""
+    plane.kubectl("create", "-f", "-", given=before)
+    now = copy.deepcopy(before)
+    now["spec"] = after["spec"]
+    return now
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"cluster": None}, 'missing required field "cluster"'),
+        ({"cluster": "x" * 41}, "spec.cluster: Too long: may not be more than 40"),
+        ({"streamName": "-a"}, "streamName holds letters, digits, '.', '_' and '-'"),
+        ({"streamName": "a b"}, "streamName holds letters, digits, '.', '_' and '-'"),
+        ({"streamName": "__ours"}, "names that begin with '__' belong to the brokers"),
+        ({"streamName": "x" * 201}, "spec.streamName: Too long"),
+        ({"subject": ""}, "spec.subject: Invalid value"),
+        ({"subject": "a b"}, "subject holds a space or a control character"),
+        ({"subject": "a..b"}, "subject has an empty token"),
+        ({"subject": ".a"}, "subject has an empty token"),
+        ({"subject": "a."}, "subject has an empty token"),
+        ({"subject": "a.b*"}, "in subject '*' and '>' must stand alone between dots"),
+        ({"subject": "a.>b"}, "in subject '*' and '>' must stand alone between dots"),
+        ({"subject": "a.>.b"}, "'>' may only be the last token of subject"),
+        ({"subject": "$JS.>"}, "wildcards never record what begins with '$' or '_INBOX.'"),
+        ({"subject": "_INBOX.*"}, "wildcards never record what begins with '$' or '_INBOX.'"),
+        ({"partitions": 0}, "spec.partitions in body should be greater than or equal to 1"),
+        ({"partitions": 10_001}, "spec.partitions in body should be less than or equal to 10000"),
+        ({"partitions": "three"}, 'got "string", expected "integer"'),
+        ({"replicationFactor": 0}, "spec.replicationFactor in body should be greater than or equal to 1"),
+        ({"replicationFactor": 16}, "spec.replicationFactor in body should be less than or equal to 15"),
+        (
+            {"replicationFactor": 3, "minInsyncReplicas": 4},
+            "minInsyncReplicas is more than replicationFactor: no write could ever be acknowledged",
+        ),
+        ({"durability": "sometimes"}, 'spec.durability: Unsupported value: "sometimes"'),
+        ({"retention": {"age": "a week"}}, "spec.retention.age: Invalid value"),
+        ({"retention": {"bytes": "lots"}}, "spec.retention.bytes: Invalid value"),
+        (
+            {"retention": {"messages": 0}},
+            "spec.retention.messages in body should be greater than or equal to 1",
+        ),
+        ({"segments": {"bytes": "1 GB"}}, "spec.segments.bytes: Invalid value"),
+        ({"limits": {"timestampAhead": "-1h"}}, "spec.limits.timestampAhead: Invalid value"),
+        ({"dedupe": {"count": -1}}, "spec.dedupe.count in body should be greater than or equal to 0"),
+        ({"nats": {"ack": "Perhaps"}}, 'spec.nats.ack: Unsupported value: "Perhaps"'),
+        ({"deletionPolicy": "Ask"}, 'spec.deletionPolicy: Unsupported value: "Ask"'),
+        ({"partition": 3}, 'unknown field "partition"'),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sentence: str) -> None:
+    manifest = stream(**spec)
+    if spec.get("cluster", "") is None:
+        del manifest["spec"]["cluster"]
+
+    assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ({}, {"cluster": "other"}, "cluster cannot change: records do not move between clusters"),
+        ({"streamName": "a"}, {"streamName": "b"}, "streamName cannot change: a stream keeps its name"),
+        ({}, {"streamName": "b"}, "streamName cannot be added or taken away"),
+        ({"streamName": "a"}, {}, "streamName cannot be added or taken away"),
+        ({"partitions": 3}, {"partitions": 2}, "partitions cannot become fewer: records never move"),
+        (
+            {"partitions": 3, "subject": "a.>"},
+            {"partitions": 4, "subject": "a.>"},
+            "a stream that records a subject cannot get more partitions",
+        ),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(
+    plane: ControlPlane, before: Spec, after: Spec, sentence: str
+) -> None:
+    manifest = changed(plane, stream(**before), stream(**after))
+
+    assert sentence in plane.kubectl("replace", "-f", "-", given=manifest, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"partitions": 3}, {"partitions": 9}),
+        ({"subject": "a.>"}, {"subject": "b.*.c"}),
+        ({"partitions": 3, "subject": "a.>"}, {"partitions": 3}),
+        ({"partitions": 3}, {"partitions": 4, "subject": "a.>"}),
+        ({"replicationFactor": 3}, {"replicationFactor": 2}),
+        ({"replicationFactor": 3}, {}),
+        ({}, {"replicationFactor": 1}),
+        ({}, {"durability": "page-cache", "minInsyncReplicas": 1, "deletionPolicy": "Delete"}),
+        ({"retention": {}}, {"retention": {"age": "1h30m", "bytes": "50Gi", "messages": 10}}),
+        ({"retention": {"bytes": 1048576}}, {"retention": {"bytes": "1.5Gi"}}),
+        (
+            {},
+            {
+                "nats": {"ack": "Never"},
+                "dedupe": {"window": "0s", "count": 0},
+                "limits": {"batchBytes": "4Mi"},
+            },
+        ),
+    ],
+)
+def test_a_change_that_can_be_made_is_taken(plane: ControlPlane, before: Spec, after: Spec) -> None:
+    manifest = changed(plane, stream(**before), stream(**after))
+
+    plane.kubectl("replace", "-f", "-", given=manifest)
+
+    kept = plane.object("stream", manifest["metadata"]["name"])["spec"]
+    for name, value in after.items():
+        assert value.items() <= kept[name].items() if isinstance(value, dict) else value == kept[name]
+
+
+def test_what_a_stream_does_not_say_has_the_default_of_the_brokers(plane: ControlPlane) -> None:
+    manifest = stream()
+
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    assert plane.object("stream", manifest["metadata"]["name"])["spec"] == {
+        "cluster": "main",
+        "partitions": 1,
+        "minInsyncReplicas": 2,
+        "durability": "fsync",
+        "retention": {"age": "7d"},
+        "segments": {"bytes": "1Gi", "age": "7d"},
+        "limits": {"batchBytes": "1Mi", "timestampAhead": "1h"},
+        "dedupe": {"window": "2m", "count": 100_000},
+        "nats": {"ack": "Always"},
+        "deletionPolicy": "Retain",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"image": None}, 'missing required field "image"'),
+        ({"storage": {}}, 'missing required field "size"'),
+        ({"storage": {"size": "big"}}, "spec.storage.size: Invalid value"),
+        ({"brokers": 0}, "spec.brokers in body should be greater than or equal to 1"),
+        ({"brokers": 100}, "spec.brokers in body should be less than or equal to 99"),
+        ({"voters": 2}, 'spec.voters: Unsupported value: 2: supported values: "1", "3", "5"'),
+        ({"nats": {"url": "nats"}}, "spec.nats.url: Invalid value"),
+        ({"nats": {}}, 'missing required field "url"'),
+        ({"imagePullPolicy": "Maybe"}, 'spec.imagePullPolicy: Unsupported value: "Maybe"'),
+        ({"settings": {"logLevel": "loud"}}, 'spec.settings.logLevel: Unsupported value: "loud"'),
+        (
+            {"settings": {"catchUpBytesPerSecond": "fast"}},
+            "spec.settings.catchUpBytesPerSecond: Invalid value",
+        ),
+        ({"replaceAfter": "soon"}, "spec.replaceAfter: Invalid value"),
+        ({"moves": {"atOnce": 0}}, "spec.moves.atOnce in body should be greater than or equal to 1"),
+        ({"replicas": 3}, 'unknown field "replicas"'),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sentence: str) -> None:
+    manifest = cluster(**spec)
+    if spec.get("image", "") is None:
+        del manifest["spec"]["image"]
+
+    assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+
+
+@pytest.mark.parametrize("name", ["x" * 41, "1a"])
+def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPlane, name: str) -> None:
+    manifest = cluster()
+    manifest["metadata"]["name"] = name
+
+    assert "the name of a Cluster" in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            {"storage": {"size": "10Gi"}},
+            {"storage": {"size": "20Gi"}},
+            "storage.size cannot change: the volumes of a StatefulSet keep their size",
+        ),
+        (
+            {"storage": {"size": "10Gi", "storageClassName": "a"}},
+            {"storage": {"size": "10Gi", "storageClassName": "b"}},
+            "storage.storageClassName cannot change",
+        ),
+        (
+            {"storage": {"size": "10Gi"}},
+            {"storage": {"size": "10Gi", "storageClassName": "b"}},
+            "storage.storageClassName cannot be added or taken away",
+        ),
+    ],
+)
+def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
+    plane: ControlPlane, before: Spec, after: Spec, sentence: str
+) -> None:
+    manifest = changed(plane, cluster(**before), cluster(**after))
+
+    assert sentence in plane.kubectl("replace", "-f", "-", given=manifest, fails=True)
+
+
+def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
+    manifest = cluster()
+
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    assert plane.object("cluster.tidelog.io", manifest["metadata"]["name"])["spec"] == {
+        "brokers": 3,
+        "image": "tidelog:1",
+        "voters": 3,
+        "storage": {"size": "10Gi"},
+        "rackLabel": "topology.kubernetes.io/zone",
+        "replaceAfter": "5m",
+        "moves": {"atOnce": 20, "balance": True},
+    }
+
+
+@pytest.mark.parametrize("path", ["stream.spec", "stream.status", "cluster.spec", "cluster.status"])
+def test_every_field_is_explained(plane: ControlPlane, path: str) -> None:
+    """`kubectl explain` is the documentation."""
+    kind, _, half = path.partition(".")
+    plural = f"{kind}s.tidelog.io"
+    (version,) = plane.object("crd", plural)["spec"]["versions"]
+
+    bare = [
+        name
+        for name, schema in _fields(version["schema"]["openAPIV3Schema"]["properties"][half], half)
+        if not schema.get("description")
+    ]
+
+    assert bare == []
+    explained = plane.kubectl("explain", f"{kind}s.{half}", "--api-version=tidelog.io/v1alpha1")
+    assert "DESCRIPTION" in explained
+
+
+def _fields(schema: Spec, path: str) -> list[tuple[str, Spec]]:
+    found = [(path, schema)]
+    if "items" in schema:
+        found += _fields(schema["items"], f"{path}[]")[1:]
+    for name, below in schema.get("properties", {}).items():
+        if path.endswith("conditions[]"):
+            continue
+        found += _fields(below, f"{path}.{name}")
+    return found

@@ -1,0 +1,190 @@
+"""How many brokers there are: what is done in each situation, and the same end wherever it is killed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.kube.situations import Brokers, stream
+from tidelog_operator import actions as do
+from tidelog_operator.plan.scaling import Pods, plan_scaling
+
+AT_ONCE = 2
+
+
+class Cluster:
+    """Brokers and their StatefulSet, as actions change them."""
+
+    def __init__(self, brokers: Brokers, pods: Pods, voters: tuple[int, ...] = (0, 1, 2)) -> None:
+        self.brokers, self.pods, self.voters = brokers, pods, voters
+        self.told: list[do.BrokerAction] = []
+
+    def plan(self, wanted: int) -> tuple[do.BrokerAction, ...]:
+        view = self.brokers.view()
+        view = replace(view, cluster=replace(view.cluster, voters=self.voters))
+        found = plan_scaling(wanted, self.pods, view, AT_ONCE)
+        self.problem = found.problem
+        return found.actions
+
+    def do(self, action: do.BrokerAction) -> None:
+        self.told.append(action)
+        match action:
+            case do.CordonBroker(broker):
+                self.brokers.states[broker] = "cordoned"
+            case do.UncordonBroker(broker):
+                self.brokers.states[broker] = "active"
+            case do.UnregisterBroker(broker):
+                assert not any(broker in one.replicas for one in self._partitions()), "it holds something"
+                assert broker not in self.voters
+                del self.brokers.states[broker]
+            case do.SetBrokerCount(expected, count, emptying):
+                assert expected == self.pods.count
+                if count < expected:
+                    assert count not in self.brokers.states, "its broker is there"
+                for new in range(expected, count):
+                    self.brokers.states[new] = "active"
+                self.pods = Pods(count, emptying)
+            case do.Reassign():
+                assert len(action.moves) <= AT_ONCE
+                self.brokers.do(action)
+
+    def _partitions(self):  # type: ignore[no-untyped-def]
+        return [one for each in self.brokers.streams.values() for one in each.partitions]
+
+    def vote(self) -> None:
+        """The brokers see to it that those that are emptied do not vote."""
+        holders = {broker for one in self._partitions() for broker in one.replicas}
+        for broker, state in self.brokers.states.items():
+            if state == "cordoned" and broker not in holders and broker in self.voters:
+                (other, *_) = [
+                    one
+                    for one, how in self.brokers.states.items()
+                    if how == "active" and one not in self.voters
+                ]
+                self.voters = tuple(sorted({*self.voters, other} - {broker}))
+
+    def settle(self, wanted: int, *, crash_at: int | None = None) -> None:
+        done = 0
+        for _ in range(60):
+            self.vote()
+            actions = self.plan(wanted)
+            if not actions:
+                return
+            for action in actions:
+                if done == crash_at:
+                    crash_at = None
+                    break
+                self.do(action)
+                done += 1
+        raise AssertionError(f"it goes on for ever: {actions}")
+
+
+def five(*, replicas: tuple[tuple[int, ...], ...] = ((0, 3, 4), (4, 1, 2), (3, 2, 0), (2, 4, 1))) -> Cluster:
+    return Cluster(Brokers(5, stream("orders", replicas)), Pods(5), voters=(0, 3, 4))
+
+
+def test_as_many_brokers_as_there_are_to_be_need_nothing() -> None:
+    assert five().plan(5) == ()
+
+
+def test_more_brokers_come_at_once() -> None:
+    cluster = Cluster(Brokers(3), Pods(3))
+
+    assert cluster.plan(5) == (do.SetBrokerCount(3, 5, ()),)
+
+
+def test_brokers_go_when_they_are_empty_the_last_one_first() -> None:
+    cluster = five()
+
+    cluster.settle(3)
+
+    kinds = [type(one) for one in cluster.told]
+    assert kinds[0] is do.SetBrokerCount
+    assert cluster.told[0] == do.SetBrokerCount(5, 5, (3, 4))
+    assert cluster.told[-4:] == [
+        do.UnregisterBroker(4),
+        do.SetBrokerCount(5, 4, (3,)),
+        do.UnregisterBroker(3),
+        do.SetBrokerCount(4, 3, ()),
+    ]
+    assert list(cluster.brokers.states) == [0, 1, 2]
+    for one in cluster.brokers.streams["orders"].partitions:
+        assert set(one.replicas) == {0, 1, 2}
+    assert not set(cluster.voters) & {3, 4}
+
+
+def test_who_is_to_go_is_written_down_before_anybody_is_cordoned() -> None:
+    assert five().plan(4) == (do.SetBrokerCount(5, 5, (4,)),)
+
+
+def test_a_broker_that_votes_waits_until_another_one_does() -> None:
+    cluster = Cluster(Brokers(4), Pods(4, (3,)), voters=(0, 1, 3))
+    cluster.brokers.states[3] = "cordoned"
+
+    assert cluster.plan(3) == ()
+    cluster.vote()
+    assert cluster.plan(3) == (do.UnregisterBroker(3), do.SetBrokerCount(4, 3, ()))
+
+
+def test_copies_that_move_are_not_asked_to_move_again_and_leave_less_room() -> None:
+    cluster = five()
+    cluster.pods = Pods(5, (3, 4))
+    orders = cluster.brokers.streams["orders"]
+    parts = list(orders.partitions)
+    parts[0] = replace(parts[0], replicas=(0, 1, 2, 3, 4), adding=(1, 2), removing=(3, 4))
+    cluster.brokers.streams["orders"] = replace(orders, partitions=tuple(parts))
+
+    (reassign,) = (one for one in cluster.plan(3) if isinstance(one, do.Reassign))
+
+    assert [(one.name, one.partition) for one in reassign.moves] == [("orders", 1)]
+
+
+def test_more_copies_than_brokers_would_be_left_are_in_the_way() -> None:
+    cluster = five()
+
+    assert cluster.plan(2) == ()
+
+    assert (
+        "the stream 'orders' has 3 copies of its partitions, and 2 brokers would be left" in cluster.problem
+    )
+
+
+def test_who_is_to_stay_after_all_is_uncordoned() -> None:
+    cluster = five()
+    for action in (*cluster.plan(3), *cluster.plan(3)):
+        cluster.do(action)
+    cluster.do(cluster.plan(3)[0])
+
+    cluster.settle(5)
+
+    assert set(cluster.brokers.states.values()) == {"active"}
+    assert cluster.pods == Pods(5, ())
+
+
+def test_a_broker_that_somebody_else_cordoned_stays_so() -> None:
+    cluster = five()
+    cluster.brokers.states[1] = "cordoned"
+
+    cluster.settle(5)
+
+    assert cluster.brokers.states[1] == "cordoned"
+
+
+def test_a_pod_whose_broker_never_registered_goes() -> None:
+    cluster = Cluster(Brokers(3), Pods(4))
+
+    cluster.settle(3)
+
+    assert cluster.pods == Pods(3, ())
+
+
+@pytest.mark.parametrize(("begin", "wanted"), [(five, 3), (five, 4), (five, 7)])
+def test_wherever_the_operator_is_killed_the_end_is_the_same(begin, wanted: int) -> None:  # type: ignore[no-untyped-def]
+    whole = begin()
+    whole.settle(wanted)
+
+    for crash_at in range(len(whole.told) + 2):
+        cluster = begin()
+        cluster.settle(wanted, crash_at=crash_at)
+        assert (cluster.pods, cluster.brokers.states) == (whole.pods, whole.brokers.states), crash_at

@@ -1,0 +1,378 @@
+"""What is decided about Streams: a table of situations, and the same end wherever the operator is killed."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from support.kube.situations import CLUSTER, Brokers, settle, stream, stream_object, with_finalizers
+from tidelog.model import Durability, Retention, StreamSettings
+from tidelog_operator import actions as do
+from tidelog_operator.model import ObjectKey, StreamObject
+from tidelog_operator.plan.streams import Decision, Reason, let_go, plan_streams
+
+KEY = ObjectKey("shop", "orders")
+CLAIM = "kubernetes:shop/orders/uid-of-orders"
+
+
+def decided(one: StreamObject, brokers: Brokers, *others: StreamObject) -> Decision:
+    found = {each.object.key: each for each in plan_streams([one, *others], CLUSTER, brokers.view())}
+    return found[one.key]
+
+
+def kinds(decision: Decision) -> list[type]:
+    return [type(action) for action in decision.actions]
+
+
+# --- made
+
+
+def test_a_stream_that_is_not_there_is_made_on_the_brokers_that_the_operator_chooses() -> None:
+    decision = decided(stream_object(partitions=3, replicationFactor=3, finalized=False), Brokers(3))
+
+    finalizer, create = decision.actions
+    assert finalizer == do.AddFinalizer("Stream", KEY)
+    assert isinstance(create, do.CreateStream)
+    assert (create.object, create.name, create.owner) == (KEY, "orders", CLAIM)
+    assert {members[0] for members in create.replicas} == {0, 1, 2}
+    assert all(set(members) == {0, 1, 2} for members in create.replicas)
+
+
+def test_its_settings_are_those_of_the_manifest() -> None:
+    spec = {
+        "subject": "orders.>",
+        "partitions": 2,
+        "replicationFactor": 1,
+        "durability": "page-cache",
+        "retention": {"age": "1h30m", "bytes": "1.5Gi"},
+        "segments": {"bytes": "64Mi", "age": "12h"},
+        "limits": {"batchBytes": 65536, "timestampAhead": "500ms"},
+        "dedupe": {"window": "0s", "count": 0},
+        "nats": {"ack": "Never"},
+    }
+
+    (create,) = decided(stream_object(**spec), Brokers(3)).actions
+
+    assert isinstance(create, do.CreateStream)
+    assert create.settings == StreamSettings(
+        subject="orders.>",
+        partitions=2,
+        replication_factor=1,
+        min_insync_replicas=1,
+        durability=Durability.PAGE_CACHE,
+        retention=Retention(age_ms=5_400_000, bytes=3 << 29),
+        segment_bytes=64 << 20,
+        segment_age_ms=12 * 3_600_000,
+        batch_bytes_max=65536,
+        timestamp_ahead_ms_max=500,
+        nats_ack="never",  # type: ignore[arg-type]
+        dedupe_window_ms=0,
+        dedupe_count_max=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor"), [(Brokers(1), 1), (Brokers(2), 2), (Brokers(3), 3), (Brokers(9), 3)]
+)
+def test_without_a_replication_factor_there_are_three_copies_or_as_many_as_brokers(
+    brokers: Brokers, factor: int
+) -> None:
+    (create,) = decided(stream_object(), brokers).actions
+
+    assert isinstance(create, do.CreateStream)
+    assert (len(create.replicas[0]), create.settings.replication_factor) == (factor, factor)
+
+
+def test_many_streams_at_once_are_spread_as_if_they_came_one_by_one() -> None:
+    objects = [stream_object(f"s{number}", partitions=2, replicationFactor=2) for number in range(30)]
+
+    decisions = plan_streams(objects, CLUSTER, Brokers(5).view())
+
+    creates = [action for one in decisions for action in one.actions if isinstance(action, do.CreateStream)]
+    replicas = Counter(broker for one in creates for members in one.replicas for broker in members)
+    leaders = Counter(members[0] for one in creates for members in one.replicas)
+    assert set(replicas.values()) == {24}
+    assert set(leaders.values()) == {12}
+
+
+def test_copies_lie_in_as_many_zones_as_there_are() -> None:
+    brokers = Brokers(6, zones={0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"})
+
+    (create,) = decided(stream_object(partitions=12, replicationFactor=3), brokers).actions
+
+    assert isinstance(create, do.CreateStream)
+    for members in create.replicas:
+        assert len({brokers.zones[member] for member in members}) == 3
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor", "sentence"),
+    [
+        (Brokers(2), 3, "3 copies of each partition need as many brokers, and 2 can take one now"),
+        (Brokers(3, states={1: "fenced"}), 3, "and 2 can take one now"),
+        (Brokers(3, states={1: "fenced"}), None, "and 2 can take one now"),
+        (Brokers(4, states={1: "cordoned", 2: "stopping"}), 3, "and 2 can take one now"),
+    ],
+)
+def test_a_stream_waits_for_the_brokers_that_it_needs(
+    brokers: Brokers, factor: int | None, sentence: str
+) -> None:
+    decision = decided(stream_object(**({"replicationFactor": factor} if factor else {})), brokers)
+
+    assert decision.actions == ()
+    assert decision.finding is not None
+    assert decision.finding.reason is Reason.WAITING
+    assert sentence in decision.finding.message
+
+
+def test_what_brokers_would_never_take_is_said_and_not_tried() -> None:
+    decision = decided(stream_object(segments={"bytes": "1Ki", "age": "7d"}), Brokers(3))
+
+    assert decision.actions == ()
+    assert decision.finding is not None
+    assert decision.finding.reason is Reason.INVALID
+    assert "segment_bytes is 1024; it must lie in" in decision.finding.message
+
+
+# --- as it is to be
+
+
+@pytest.mark.parametrize("owner", [CLAIM])
+def test_a_stream_that_is_as_it_is_to_be_is_left_alone(owner: str) -> None:
+    decision = decided(stream_object(replicationFactor=3), Brokers(3, stream(owner=owner)))
+
+    assert (decision.actions, decision.finding) == ((), None)
+
+
+# --- adopted
+
+
+@pytest.mark.parametrize(
+    "owner", ["", "retained:shop/former", "kubernetes:shop/orders/uid-of-one-that-is-no-more"]
+)
+def test_a_stream_that_nobody_has_is_adopted_as_it_is(owner: str) -> None:
+    brokers = Brokers(3, stream(owner=owner))
+
+    decision = decided(stream_object(finalized=False), brokers)
+
+    assert decision.actions == (
+        do.AddFinalizer("Stream", KEY),
+        do.AlterStream(KEY, "orders", b"orders----------", 7, owner=CLAIM),
+    )
+
+
+def test_an_adopted_stream_becomes_what_the_object_says() -> None:
+    before = stream(owner="retained:shop/orders", replicas=((2, 0), (0, 1)), subject="old")
+
+    (alter,) = decided(stream_object(partitions=2, subject="new.>"), Brokers(3, before)).actions
+
+    assert isinstance(alter, do.AlterStream)
+    assert (alter.owner, alter.settings) == (CLAIM, StreamSettings(subject="new.>"))
+
+
+def test_a_stream_with_more_partitions_than_the_object_says_is_not_adopted() -> None:
+    decision = decided(stream_object(partitions=1), Brokers(3, stream(replicas=((0,), (1,)))))
+
+    assert decision.actions == ()
+    assert decision.finding is not None
+    assert decision.finding.reason is Reason.INVALID
+    assert "has 2 partitions, and the object asks for 1" in decision.finding.message
+
+
+@pytest.mark.parametrize("owner", ["kubernetes:shop/other/uid-of-other", "terraform"])
+def test_a_stream_that_somebody_has_is_left_alone(owner: str) -> None:
+    other = stream_object("other", streamName="something-else")
+
+    decision = decided(stream_object(), Brokers(3, stream(owner=owner)), other)
+
+    assert decision.actions == ()
+    assert decision.finding is not None
+    assert decision.finding.reason is Reason.CONFLICT
+    assert owner in decision.finding.message
+
+
+def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says_so() -> None:
+    older = stream_object("older", streamName="orders", created=1)
+    younger = stream_object("younger", streamName="orders", created=2, finalized=False)
+
+    first, second = decided(older, Brokers(3), younger), decided(younger, Brokers(3), older)
+
+    assert kinds(first) == [do.CreateStream]
+    assert second.actions == ()
+    assert second.finding is not None
+    assert second.finding.reason is Reason.CONFLICT
+    assert "belongs to the Stream 'older'" in second.finding.message
+
+
+def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:
+    older = stream_object("older", streamName="orders", created=1, deleting=True)
+    younger = stream_object("younger", streamName="orders", created=2)
+    brokers = Brokers(3, stream(owner=older.claim))
+    assert decided(younger, brokers, older).finding is not None
+
+    left = settle([older, younger], brokers)
+
+    assert [one.key.name for one in left] == ["younger"]
+    assert brokers.streams["orders"].owner == younger.claim
+    assert brokers.streams["orders"].stream_id == b"orders----------"
+
+
+# --- changed
+
+
+def test_settings_change_by_the_version_that_was_seen() -> None:
+    before = stream(owner=CLAIM, subject="a")
+
+    (alter,) = decided(stream_object(subject="b", retention={}), Brokers(3, before)).actions
+
+    assert alter == do.AlterStream(
+        KEY, "orders", before.stream_id, 7, StreamSettings(subject="b", retention=Retention())
+    )
+
+
+def test_new_partitions_lie_where_the_least_is() -> None:
+    before = stream(owner=CLAIM, replicas=((0, 1), (1, 0)), min_insync_replicas=2)
+
+    (alter,) = decided(stream_object(partitions=4), Brokers(4, before)).actions
+
+    assert isinstance(alter, do.AlterStream)
+    assert alter.settings == StreamSettings(partitions=4)
+    assert [set(members) for members in alter.new_replicas] == [{2, 3}, {2, 3}]
+    assert {members[0] for members in alter.new_replicas} == {2, 3}
+
+
+def test_more_copies_are_added_and_the_preferred_leaders_stay() -> None:
+    before = stream(owner=CLAIM, replicas=((0, 1), (2, 3)))
+
+    (reassign,) = decided(stream_object(partitions=2, replicationFactor=3), Brokers(5, before)).actions
+
+    assert isinstance(reassign, do.Reassign)
+    assert [(move.partition, move.replicas[:2]) for move in reassign.moves] == [(0, (0, 1)), (1, (2, 3))]
+    assert all(len(set(move.replicas)) == 3 for move in reassign.moves)
+
+
+def test_of_fewer_copies_those_go_that_are_behind() -> None:
+    before = stream(owner=CLAIM, replicas=((0, 1, 2),))
+    (partition,) = before.partitions
+    lagging = replace(before, partitions=(replace(partition, isr=(0, 2)),))
+
+    (reassign,) = decided(stream_object(replicationFactor=2), Brokers(3, lagging)).actions
+
+    assert isinstance(reassign, do.Reassign)
+    assert reassign.moves == (do.MovePartition("orders", 0, (0, 2)),)
+
+
+def test_copies_that_are_on_their_way_are_not_asked_for_again() -> None:
+    before = stream(owner=CLAIM, replicas=((0, 1),))
+    (partition,) = before.partitions
+    on_its_way = replace(before, partitions=(replace(partition, replicas=(0, 1, 2), adding=(2,)),))
+
+    assert decided(stream_object(replicationFactor=3), Brokers(3, on_its_way)).actions == ()
+
+
+# --- let go and deleted
+
+
+def test_a_stream_whose_object_goes_stays_and_says_whose_it_was() -> None:
+    before = stream(owner=CLAIM)
+
+    decision = decided(stream_object(deleting=True), Brokers(3, before))
+
+    assert decision.actions == (
+        do.AlterStream(KEY, "orders", before.stream_id, 7, owner="retained:shop/orders"),
+        do.RemoveFinalizer("Stream", KEY),
+    )
+
+
+def test_a_stream_whose_object_says_so_is_deleted_with_it() -> None:
+    before = stream(owner=CLAIM)
+
+    decision = decided(stream_object(deleting=True, deletionPolicy="Delete"), Brokers(3, before))
+
+    assert decision.actions == (
+        do.DeleteStream(KEY, "orders", before.stream_id, 7),
+        do.RemoveFinalizer("Stream", KEY),
+    )
+
+
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+@pytest.mark.parametrize("owner", [None, "", "retained:shop/orders", "kubernetes:shop/other/1", "terraform"])
+def test_an_object_that_has_no_stream_goes_and_touches_nothing(owner: str | None, policy: str) -> None:
+    brokers = Brokers(3) if owner is None else Brokers(3, stream(owner=owner))
+
+    decision = decided(stream_object(deleting=True, deletionPolicy=policy), brokers)
+
+    assert decision.actions == (do.RemoveFinalizer("Stream", KEY),)
+
+
+def test_objects_of_a_cluster_that_is_no_more_go() -> None:
+    objects = [
+        stream_object("a", deleting=True),
+        stream_object("b"),
+        stream_object("c", deleting=True, cluster="other"),
+        stream_object("d", deleting=True, finalized=False),
+    ]
+
+    (decision,) = let_go(objects, CLUSTER)
+
+    assert decision.actions == (do.RemoveFinalizer("Stream", ObjectKey("shop", "a")),)
+
+
+# --- killed anywhere
+
+
+LIVES = {
+    "made": ([stream_object(partitions=3, finalized=False)], []),
+    "made twice": (
+        [
+            stream_object(partitions=3, finalized=False),
+            stream_object("again", streamName="orders", created=1, finalized=False),
+        ],
+        [],
+    ),
+    "adopted and changed": (
+        [stream_object(partitions=3, replicationFactor=3, subject="a.>", finalized=False)],
+        [stream(owner="retained:shop/orders", replicas=((0, 1), (1, 2)))],
+    ),
+    "fewer copies": ([stream_object(replicationFactor=1)], [stream(owner=CLAIM)]),
+    "let go": ([stream_object(deleting=True)], [stream(owner=CLAIM)]),
+    "deleted": ([stream_object(deleting=True, deletionPolicy="Delete")], [stream(owner=CLAIM)]),
+    "handed on": (
+        [
+            stream_object("older", streamName="orders", deleting=True),
+            stream_object("younger", streamName="orders", created=1, finalized=False),
+        ],
+        [stream(owner="kubernetes:shop/older/uid-of-older")],
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_wherever_the_operator_is_killed_the_end_is_the_same(life: str) -> None:
+    objects, streams = LIVES[life]
+    whole = Brokers(3, *streams)
+    end = settle(objects, whole)
+    assert whole.streams or life == "deleted"
+
+    for crash_at in range(10):
+        brokers = Brokers(3, *streams)
+        assert settle(objects, brokers, crash_at=crash_at) == end, crash_at
+        assert brokers.streams == whole.streams, crash_at
+
+
+def test_two_operators_at_once_do_no_harm() -> None:
+    """Both decide on the same view; what the slower one does is refused by the version."""
+    objects = [stream_object(subject="a.>", finalized=False)]
+    brokers = Brokers(3, stream(owner="retained:shop/orders"))
+    view = copy.deepcopy(brokers.view())
+    (decision,) = plan_streams(objects, CLUSTER, view)
+    for action in decision.actions:
+        brokers.do(action)
+
+    with pytest.raises(AssertionError):
+        brokers.do(decision.actions[-1])
+
+    assert plan_streams(with_finalizers(objects, brokers), CLUSTER, brokers.view())[0].actions == ()

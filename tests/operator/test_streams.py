@@ -1,0 +1,185 @@
+"""Streams on a real control plane, with real brokers behind hand-made pods, and the operator as a process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tidelog.blocking
+from support.kube.broker_pods import BrokerPods
+from support.kube.control_plane import ControlPlane
+from support.kube.operator_process import OperatorProcess
+from support.waiting import wait_until
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def pods(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPods]:
+    plane.kubectl("apply", "--server-side", "-f", "-", given={
+        "apiVersion": "tidelog.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "main", "namespace": "default"},
+        "spec": {"image": "tidelog:1", "storage": {"size": "10Gi"}},
+    })  # fmt: skip
+    with BrokerPods(plane, tmp_path_factory.mktemp("brokers"), "main", 3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operator(
+    plane: ControlPlane, pods: BrokerPods, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    with OperatorProcess(tmp_path_factory.mktemp("operator"), plane.kubeconfig) as made:
+        yield made
+
+
+@pytest.fixture
+def brokers(pods: BrokerPods) -> Iterator[tidelog.blocking.Client]:
+    with tidelog.blocking.connect(pods.brokers[0].address) as client:
+        yield client
+
+
+def stream(name: str, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"cluster": "main", **spec},
+    }
+
+
+def condition(plane: ControlPlane, name: str, kind: str = "Ready") -> Manifest:
+    found = plane.object("stream", name).get("status", {}).get("conditions", [])
+    return next(
+        (one for one in found if one["type"] == kind), {"status": "none", "reason": "", "message": ""}
+    )
+
+
+def until_ready(plane: ControlPlane, name: str) -> Manifest:
+    def is_ready() -> bool:
+        found = plane.object("stream", name)
+        generation = found.get("status", {}).get("observedGeneration")
+        return generation == found["metadata"]["generation"] and condition(plane, name)["status"] == "True"
+
+    wait_until(is_ready, f"{name} is ready")
+    status: Manifest = plane.object("stream", name)["status"]
+    return status
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
+    plane: ControlPlane, brokers: tidelog.blocking.Client
+) -> None:
+    plane.apply(stream("orders", subject="orders.>", partitions=3, replicationFactor=3))
+
+    status = until_ready(plane, "orders")
+
+    made = brokers.describe_stream("orders")
+    assert status["phase"] == "Ready"
+    assert status["partitions"] == [
+        {"id": one.partition, "leader": one.leader, "replicas": list(one.replicas), "isr": list(one.isr)}
+        for one in made.partitions
+    ]
+    assert {one.leader for one in made.partitions} == {0, 1, 2}
+    assert made.owner.startswith("kubernetes:default/orders/")
+    assert made.config.subject == "orders.>"
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_stream_keeps_its_records_when_its_object_goes_and_comes_back(
+    plane: ControlPlane, brokers: tidelog.blocking.Client
+) -> None:
+    plane.apply(stream("kept"))
+    first = until_ready(plane, "kept")
+    with brokers.producer("kept") as producer:
+        producer.send(b"one")
+    plane.kubectl("delete", "stream", "kept", "--timeout=20s")
+    assert brokers.describe_stream("kept").owner == "retained:default/kept"
+
+    plane.apply(stream("kept"))
+
+    assert until_ready(plane, "kept")["streamId"] == first["streamId"]
+    assert brokers.offsets("kept") == {0: (0, 1)}
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_stream_that_is_deleted_with_its_object_is_another_one_when_it_comes_back(
+    plane: ControlPlane, brokers: tidelog.blocking.Client
+) -> None:
+    plane.apply(stream("deleted", deletionPolicy="Delete"))
+    first = until_ready(plane, "deleted")
+    plane.kubectl("delete", "stream", "deleted", "--timeout=20s")
+    with pytest.raises(tidelog.errors.StreamNotFound):
+        brokers.describe_stream("deleted")
+
+    plane.apply(stream("deleted"))
+
+    assert until_ready(plane, "deleted")["streamId"] != first["streamId"]
+
+
+@pytest.mark.usefixtures("operator")
+def test_of_two_streams_that_claim_one_the_second_says_so(plane: ControlPlane) -> None:
+    plane.apply(stream("mine", streamName="claimed"))
+    until_ready(plane, "mine")
+
+    plane.apply(stream("yours", streamName="claimed"))
+
+    wait_until(lambda: condition(plane, "yours")["reason"] == "Conflict", "the second one says so")
+    assert "belongs to the Stream 'mine'" in condition(plane, "yours")["message"]
+    plane.kubectl("delete", "stream", "mine", "--timeout=20s")
+    until_ready(plane, "yours")
+
+
+@pytest.mark.usefixtures("operator")
+def test_settings_and_copies_follow_the_manifest(
+    plane: ControlPlane, brokers: tidelog.blocking.Client
+) -> None:
+    plane.apply(stream("changed", partitions=1, replicationFactor=1))
+    until_ready(plane, "changed")
+
+    plane.apply(stream("changed", partitions=4, replicationFactor=3, retention={"messages": 100}))
+
+    def is_so() -> bool:
+        found = brokers.describe_stream("changed")
+        full = all(len(one.isr) == 3 and not one.adding for one in found.partitions)
+        return full and len(found.partitions) == 4 and found.config.retention.messages == 100
+
+    wait_until(is_so, "the stream is as it is to be")
+    assert until_ready(plane, "changed")["replicationFactor"] == 3
+
+
+@pytest.mark.usefixtures("operator")
+def test_what_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
+    plane.apply(stream("wide", replicationFactor=5))
+
+    wait_until(lambda: condition(plane, "wide")["reason"] == "WaitingForBrokers", "it says that it waits")
+
+    assert "5 copies of each partition need as many brokers, and 3" in condition(plane, "wide")["message"]
+    plane.kubectl("delete", "stream", "wide", "--timeout=20s")
+
+
+def test_an_operator_that_is_killed_goes_on_where_it_was(
+    plane: ControlPlane, operator: OperatorProcess
+) -> None:
+    operator.kill()
+    plane.apply(*(stream(f"late-{number}") for number in range(5)))
+
+    operator.start()
+
+    for number in range(5):
+        until_ready(plane, f"late-{number}")
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_table_shows_what_people_look_for(plane: ControlPlane) -> None:
+    plane.apply(stream("shown", subject="shown.*", partitions=2))
+    until_ready(plane, "shown")
+
+    header, row = plane.kubectl("get", "tls", "shown").splitlines()
+
+    assert header.split() == ["NAME", "CLUSTER", "SUBJECT", "PARTITIONS", "REPLICAS", "READY", "PHASE", "AGE"]
+    assert row.split()[:7] == ["shown", "main", "shown.*", "2", "3", "True", "Ready"]
+    assert json.loads(plane.kubectl("get", "tidelog", "-o", "json"))["items"]

@@ -1,0 +1,213 @@
+"""A real Kubernetes API: etcd and kube-apiserver as processes, for as long as tests need it.
+
+Where the programs come from: `tools/kube/binaries.sh`. Nobody runs pods here; with `controllers` the
+controller manager and the scheduler run, too, and `nodes` plays the kubelets.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from support.kube.certificates import write_certificates
+from support.waiting import wait_until
+
+SCRIPT = Path(__file__).parents[3] / "tools" / "kube" / "binaries.sh"
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 10.0
+ADMINISTRATOR = "administrator"
+
+
+def assets() -> tuple[Path | None, str]:
+    """The folder of the programs; None, and why not."""
+    found = subprocess.run([SCRIPT, "where"], capture_output=True, text=True, check=False)
+    return (Path(found.stdout.strip()), "") if found.returncode == 0 else (None, found.stderr.strip())
+
+
+class ControlPlane:
+    """See the module; a context manager. Its folder is gone afterwards."""
+
+    def __init__(self, programs: Path, folder: Path, *, controllers: bool = False) -> None:
+        self._programs = programs
+        self.folder = folder
+        self._controllers = controllers
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._token = secrets.token_hex(16)
+        self._commands: dict[str, list[str]] = {}
+        self.url = ""
+
+    # --- life
+
+    def __enter__(self) -> ControlPlane:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_certificates(self.folder)
+        groups = '"system:masters"'
+        (self.folder / "tokens.csv").write_text(f"{self._token},{ADMINISTRATOR},1,{groups}\n")
+        port, etcd, peer = _free_ports(3)
+        self.url = f"https://127.0.0.1:{port}"
+        self.kubeconfig.write_text(json.dumps(self.kubeconfig_of(self._token)))
+        self._commands["etcd"] = [
+            str(self._programs / "etcd"), "--data-dir", str(self.folder / "etcd"), "--log-level", "warn",
+            "--unsafe-no-fsync",
+            "--listen-client-urls", f"http://127.0.0.1:{etcd}",
+            "--advertise-client-urls", f"http://127.0.0.1:{etcd}",
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+            "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
+            "--initial-cluster", f"default=http://127.0.0.1:{peer}",
+        ]  # fmt: skip
+        # Nobody mounts tokens into pods here, and without a controller manager no namespace has its default
+        # service account: the admission that asks for it is off.
+        self._commands["kube-apiserver"] = [
+            str(self._programs / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}",
+            "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", str(port),
+            "--tls-cert-file", str(self.folder / "server.crt"),
+            "--tls-private-key-file", str(self.folder / "server.key"),
+            "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
+            "--service-account-issuer", self.url,
+            "--service-account-key-file", str(self.folder / "accounts.pub"),
+            "--service-account-signing-key-file", str(self.folder / "accounts.key"),
+            "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount",
+            "--endpoint-reconciler-type", "none", "--allow-privileged=true",
+        ]  # fmt: skip
+        try:
+            self._start("etcd")
+            self.start_api()
+            if self._controllers:
+                self._start_controllers()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in reversed(list(self._processes)):
+            self._stop(name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_api(self) -> None:
+        self._start("kube-apiserver")
+        wait_until(self._is_ready, "kube-apiserver is ready", START_SECONDS_MAX)
+
+    def stop_api(self) -> None:
+        """The API is not to be reached until `start_api`; what it knows stays."""
+        self._stop("kube-apiserver")
+
+    def _start_controllers(self) -> None:
+        common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--bind-address", "127.0.0.1"]
+        manager, scheduler = _free_ports(2)
+        # Made-up nodes have no heartbeats, by which the node controllers would judge them.
+        self._commands["kube-controller-manager"] = [
+            str(self._programs / "kube-controller-manager"), *common, "--secure-port", str(manager),
+            "--service-account-private-key-file", str(self.folder / "accounts.key"),
+            "--root-ca-file", str(self.folder / "ca.crt"), "--enable-hostpath-provisioner",
+            "--controllers", "*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
+            "--kube-api-qps", "200", "--kube-api-burst", "400",
+        ]  # fmt: skip
+        self._commands["kube-scheduler"] = [
+            str(self._programs / "kube-scheduler"), *common, "--secure-port", str(scheduler),
+        ]  # fmt: skip
+        self._start("kube-controller-manager")
+        self._start("kube-scheduler")
+
+    def _start(self, name: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                self._commands[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            )
+
+    def _stop(self, name: str) -> None:
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _is_ready(self) -> bool:
+        for name, process in self._processes.items():
+            assert process.poll() is None, f"{name} ended: {self._last_words(name)}"
+        with contextlib.suppress(OSError, urllib.error.URLError):
+            return self.get("/readyz") == b"ok"
+        return False
+
+    def _last_words(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text("utf-8", "replace")[-2000:]
+
+    # --- asking it
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.folder / "administrator.kubeconfig"
+
+    def kubeconfig_of(self, token: str) -> dict[str, Any]:
+        authority = base64.b64encode((self.folder / "ca.crt").read_bytes()).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "tests",
+                    "cluster": {"server": self.url, "certificate-authority-data": authority},
+                }
+            ],
+            "users": [{"name": "one", "user": {"token": token}}],
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "one"}}],
+            "current-context": "tests",
+        }
+
+    def get(self, path: str) -> bytes:
+        request = urllib.request.Request(
+            f"{self.url}{path}", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        tls = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        with urllib.request.urlopen(request, timeout=5, context=tls) as answer:
+            body: bytes = answer.read()
+            return body
+
+    def kubectl(self, *words: str, given: object = None, fails: bool = False) -> str:
+        """What `kubectl` says, on stderr if it `fails`. `given`: a manifest, or several, for `-f -`."""
+        text = None if given is None else _manifests(given)
+        done = subprocess.run(
+            [self._programs / "kubectl", "--kubeconfig", self.kubeconfig, *words],
+            input=text, capture_output=True, text=True, check=False,
+            env={**os.environ, "HOME": str(self.folder)},
+        )  # fmt: skip
+        assert (done.returncode != 0) == fails, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stderr if fails else done.stdout
+
+    def apply(self, *manifests: dict[str, Any] | Path) -> None:
+        for manifest in manifests:
+            if isinstance(manifest, Path):
+                self.kubectl("apply", "--server-side", "-f", str(manifest))
+            else:
+                self.kubectl("apply", "--server-side", "-f", "-", given=manifest)
+
+    def object(self, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
+        return found
+
+
+def _manifests(given: object) -> str:
+    items = given if isinstance(given, list) else [given]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,68 @@
+"""The operator as its own process, as it runs in its pod: killed or stopped at will."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from support.waiting import wait_until
+
+STOP_SECONDS_MAX = 20.0
+
+
+class OperatorProcess:
+    """`python -m tidelog_operator run`; a context manager."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, *flags: str) -> None:
+        self.log_path = folder / "operator.log"
+        self._kubeconfig = kubeconfig
+        self._flags = flags
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> OperatorProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.running:
+            self.stop()
+
+    def start(self) -> None:
+        """Returns when it leads."""
+        began = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tidelog_operator", "run", "--kubeconfig", str(self._kubeconfig),
+                 "--lease-namespace", "default", *self._flags],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+        def leads() -> bool:
+            assert self.running, f"the operator ended: {self.log()}"
+            return b"this operator leads" in self.log_path.read_bytes()[began:]
+
+        wait_until(leads, "the operator leads")
+
+    def log(self) -> str:
+        return self.log_path.read_text("utf-8", "replace")[-4000:]
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_SECONDS_MAX)

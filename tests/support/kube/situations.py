@@ -1,0 +1,218 @@
+"""Objects and brokers for the tests of plans: made in a line, and changed by the actions that plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidelog.model import (
+    BrokerDescription,
+    BrokerStanding,
+    ClusterDescription,
+    PartitionDescription,
+    StreamConfig,
+    StreamDescription,
+)
+from tidelog_operator import actions as do
+from tidelog_operator.model import FINALIZER, ObjectKey, StreamObject, read_stream
+from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.streams import plan_streams
+
+NAMESPACE = "shop"
+CLUSTER = "main"
+
+
+def stream_object(
+    name: str = "orders",
+    *,
+    uid: str = "",
+    created: int = 0,
+    deleting: bool = False,
+    finalized: bool = True,
+    cluster: str = CLUSTER,
+    **spec: Any,
+) -> StreamObject:
+    """As the API server gives it, defaults filled in. `created`: seconds, the older the smaller."""
+    meta: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "name": name,
+        "uid": uid or f"uid-of-{name}",
+        "generation": 1,
+        "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
+        "finalizers": [FINALIZER] if finalized else [],
+        "resourceVersion": "1",
+    }
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    defaults: dict[str, Any] = {
+        "cluster": cluster,
+        "partitions": 1,
+        "minInsyncReplicas": 2,
+        "durability": "fsync",
+        "retention": {"age": "7d"},
+        "segments": {"bytes": "1Gi", "age": "7d"},
+        "limits": {"batchBytes": "1Mi", "timestampAhead": "1h"},
+        "dedupe": {"window": "2m", "count": 100_000},
+        "nats": {"ack": "Always"},
+        "deletionPolicy": "Retain",
+    }
+    return read_stream({"metadata": meta, "spec": {**defaults, **spec}})
+
+
+def stream(
+    name: str = "orders", replicas: Sequence[tuple[int, ...]] = ((0, 1, 2),), owner: str = "", **config: Any
+) -> StreamDescription:
+    """As the brokers have it, everybody in sync."""
+    return StreamDescription(
+        name=name,
+        stream_id=name.encode().ljust(16, b"-")[:16],
+        config=StreamConfig(
+            **{
+                "partitions": len(replicas),
+                "replication_factor": min(map(len, replicas)),
+                "min_insync_replicas": 2,
+                **config,
+            }
+        ),
+        version=7,
+        created_us=0,
+        partitions=tuple(
+            PartitionDescription(number, members[0], 1, 0, members, members)
+            for number, members in enumerate(replicas)
+        ),
+        owner=owner,
+    )
+
+
+class Brokers:
+    """The brokers' side: what they have, and what actions make of it. `version_of` counts as theirs does."""
+
+    def __init__(
+        self,
+        count: int = 3,
+        *streams: StreamDescription,
+        states: Mapping[int, str] | None = None,
+        zones: Mapping[int, str] | None = None,
+    ) -> None:
+        self.states = {number: (states or {}).get(number, "active") for number in range(count)}
+        self.zones = zones or {}
+        self.streams = {one.name: one for one in streams}
+        self.finalizers: dict[ObjectKey, bool] = {}
+        self.made = 0
+
+    def view(self) -> BrokersView:
+        parts = [part for one in self.streams.values() for part in one.partitions]
+        return BrokersView(
+            ClusterDescription(
+                cluster_id=bytes(16),
+                metadata_version=1,
+                controller=0,
+                voters=tuple(self.states)[:3],
+                brokers=tuple(
+                    BrokerDescription(number, bytes(16), bytes(16), state=state)
+                    for number, state in self.states.items()
+                ),
+                software_version="1",
+                stream_count=len(self.streams),
+                partition_count=len(parts),
+                standings=tuple(
+                    BrokerStanding(
+                        number,
+                        state,
+                        cordoned=state == "cordoned",
+                        replicas=sum(number in part.replicas for part in parts),
+                        leaders=sum(part.leader == number for part in parts),
+                    )
+                    for number, state in self.states.items()
+                ),
+            ),
+            self.streams,
+            zones=self.zones,
+        )
+
+    def do(self, action: do.StreamAction) -> None:
+        match action:
+            case do.CreateStream():
+                assert action.name not in self.streams
+                self.made += 1
+                made = stream(action.name, action.replicas, action.owner)
+                config = action.settings.on(made.config)
+                identifier = f"{self.made:016}".encode()
+                self.streams[action.name] = replace(made, config=config, stream_id=identifier)
+            case do.AlterStream():
+                self._alter(action)
+            case do.DeleteStream():
+                gone = self.streams.pop(action.name)
+                assert (gone.stream_id, gone.version) == (action.stream_id, action.expected_version)
+            case do.Reassign():
+                for move in action.moves:
+                    self._move(move)
+            case do.AddFinalizer():
+                self.finalizers[action.object] = True
+            case do.RemoveFinalizer():
+                self.finalizers[action.object] = False
+
+    def _alter(self, action: do.AlterStream) -> None:
+        old = self.streams[action.name]
+        assert (old.stream_id, old.version) == (action.stream_id, action.expected_version)
+        first = len(old.partitions)
+        new = tuple(
+            PartitionDescription(number, members[0], 1, 0, members, members)
+            for number, members in enumerate(action.new_replicas, first)
+        )
+        config = action.settings.on(old.config)
+        assert config.partitions == first + len(new)
+        self.streams[action.name] = replace(
+            old,
+            config=config,
+            owner=old.owner if action.owner is None else action.owner,
+            partitions=(*old.partitions, *new),
+            version=old.version + 1,
+        )
+
+    def _move(self, move: do.MovePartition) -> None:
+        """At once: everybody has caught up."""
+        old = self.streams[move.name]
+        parts = list(old.partitions)
+        leader = parts[move.partition].leader
+        parts[move.partition] = replace(
+            parts[move.partition],
+            replicas=move.replicas,
+            isr=move.replicas,
+            leader=leader if leader in move.replicas else move.replicas[0],
+        )
+        factor = min(len(part.replicas) for part in parts)
+        self.streams[move.name] = replace(
+            old, partitions=tuple(parts), config=replace(old.config, replication_factor=factor)
+        )
+
+
+def with_finalizers(objects: Sequence[StreamObject], brokers: Brokers) -> list[StreamObject]:
+    """As they are after what was done; those that were let go are gone."""
+    found = []
+    for one in objects:
+        finalized = brokers.finalizers.get(one.key, one.finalized)
+        if finalized or not one.deleting:
+            found.append(replace(one, finalizers=(FINALIZER,) if finalized else ()))
+    return found
+
+
+def settle(
+    objects: Sequence[StreamObject], brokers: Brokers, *, crash_at: int | None = None
+) -> list[StreamObject]:
+    """Plans and does until nothing is to be done. With `crash_at` the operator ends before the action of
+    that number, and another one begins anew."""
+    done = 0
+    for _ in range(20):
+        now = with_finalizers(objects, brokers)
+        actions = [one for each in plan_streams(now, CLUSTER, brokers.view()) for one in each.actions]
+        if not actions:
+            return now
+        for action in actions:
+            if done == crash_at:
+                crash_at = None
+                break
+            brokers.do(action)
+            done += 1
+    raise AssertionError(f"it goes on for ever: {actions}")
