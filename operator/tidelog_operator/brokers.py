@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
-
 import tidelog
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import ClusterDescription, StreamDescription
 from tidelog_operator.plan.brokers import BrokersView
-
-log = structlog.get_logger(__name__)
 
 PORT: Final = 9210
 REQUEST_SECONDS_MAX: Final = 5.0

@@ -6,24 +6,31 @@ owns (server-side apply): who was faster wins, and the operator looks again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
-import structlog
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from tidelog_operator.model import FINALIZER, GROUP, VERSION, ClusterObject, ObjectKey, StreamObject
-
-log = structlog.get_logger(__name__)
+from tidelog_operator.model import (
+    CLUSTER,
+    FINALIZER,
+    GROUP,
+    STREAM,
+    VERSION,
+    ClusterObject,
+    Manifest,
+    ObjectKey,
+    StreamObject,
+)
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 REQUEST_SECONDS_MAX: Final = 10.0
 HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 
-PLURALS: Final = {"Stream": "streams", "Cluster": "clusters"}
+PLURALS: Final = {STREAM: "streams", CLUSTER: "clusters"}
 
 
 KUBE_FAILURES: Final[tuple[type[Exception], ...]] = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
@@ -61,6 +68,14 @@ class Kube:
         if self._client is not None:
             await self._client.close()
 
+    async def list(self, kind: str, namespace: str) -> Sequence[Manifest]:
+        """All of a namespace, as the API server has them now."""
+        found: Any = await self._objects.list_namespaced_custom_object(
+            GROUP, VERSION, namespace, PLURALS[kind], _request_timeout=REQUEST_SECONDS_MAX
+        )
+        items: Sequence[Manifest] = found["items"]
+        return items
+
     async def write_status(
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]
     ) -> None:
@@ -84,9 +99,9 @@ class Kube:
         await self._set_finalizers(kind, one, [each for each in one.finalizers if each != FINALIZER])
 
     async def _set_finalizers(
-        self, kind: str, one: StreamObject | ClusterObject, finalizers: list[str]
+        self, kind: str, one: StreamObject | ClusterObject, finalizers: Sequence[str]
     ) -> str:
-        metadata = {"resourceVersion": one.version, "finalizers": finalizers}
+        metadata = {"resourceVersion": one.version, "finalizers": list(finalizers)}
         try:
             changed: Any = await self._objects.patch_namespaced_custom_object(
                 GROUP, VERSION, one.key.namespace, PLURALS[kind], one.key.name, {"metadata": metadata},

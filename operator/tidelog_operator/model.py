@@ -12,6 +12,9 @@ from tidelog_operator.durations import duration_ms, size_bytes
 
 GROUP: Final = "tidelog.io"
 VERSION: Final = "v1alpha1"
+STREAM: Final = "Stream"
+CLUSTER: Final = "Cluster"
+
 FINALIZER: Final = "tidelog.io/operator"
 """An object goes only after the operator has seen to what it stands for."""
 
@@ -86,24 +89,6 @@ class ClusterObject:
     @property
     def finalized(self) -> bool:
         return FINALIZER in self.finalizers
-
-    @property
-    def brokers(self) -> int:
-        count: int = self.spec["brokers"]
-        return count
-
-    @property
-    def moves_at_once(self) -> int:
-        count: int = self.spec["moves"]["atOnce"]
-        return count
-
-    @property
-    def balances(self) -> bool:
-        return bool(self.spec["moves"]["balance"])
-
-    @property
-    def replace_after_ms(self) -> int:
-        return duration_ms(self.spec["replaceAfter"])
 
 
 def read_stream(manifest: Manifest) -> StreamObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,18 +13,16 @@ from tidelog.errors import TidelogError
 from tidelog_operator.apply import AT_ONCE_MAX, Applying
 from tidelog_operator.brokers import Brokers
 from tidelog_operator.kube import KUBE_FAILURES, Kube
-from tidelog_operator.model import ObjectKey, StreamObject
+from tidelog_operator.model import CLUSTER, STREAM, ObjectKey, StreamObject
 from tidelog_operator.objects import Objects
 from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.plan.streams import STREAM, Decision, let_go, plan_streams
+from tidelog_operator.plan.streams import Decision, let_go, plan_streams
 from tidelog_operator.status import Status, stream_status
 
 log = structlog.get_logger(__name__)
 
 PASSES_MAX: Final = 5
 """In a row, as long as something is done: what a change makes possible is done at once."""
-
-Clock = Callable[[], datetime]
 
 
 class Reconciler:
@@ -35,6 +33,9 @@ class Reconciler:
         self._objects = objects
         self._kube = kube
         self._brokers = Brokers()
+        self._complete = False
+        """Every object of the namespace is known. Watches bring them one by one, and a claim looks dead, or
+        a Cluster gone, as long as its object has not come."""
         self._written: dict[ObjectKey, tuple[str, Status]] = {}
         """By object: its uid and the status that was written last, which may not have come back yet."""
 
@@ -43,6 +44,8 @@ class Reconciler:
 
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
+        if not self._complete:
+            await self._list()
         errors: dict[ObjectKey, str] = {}
         for _ in range(PASSES_MAX):
             view, unreachable = await self._look()
@@ -54,6 +57,15 @@ class Reconciler:
                 break
             self._brokers.changed()
         await self._tell(view, unreachable, decisions, errors)
+
+    async def _list(self) -> None:
+        """Raises `KUBE_FAILURES`; then nothing is done."""
+        namespace = self.key.namespace
+        for manifest in await self._kube.list(CLUSTER, namespace):
+            self._objects.cluster(manifest, gone=False)
+        for manifest in await self._kube.list(STREAM, namespace):
+            self._objects.stream(manifest, gone=False)
+        self._complete = True
 
     async def _look(self) -> tuple[BrokersView | None, str]:
         """The brokers; None, and why they cannot be asked."""

@@ -27,10 +27,7 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
     if room <= 0 or not parts:
         return ()
     held = Counter(broker for _, one in parts for broker in one.target)
-    loads = [
-        BrokerLoad(broker, view.zones.get(broker, ""), held[broker], bytes=view.bytes.get(broker, 0))
-        for broker in view.welcome
-    ]
+    loads = [BrokerLoad(broker, view.zones.get(broker, ""), held[broker]) for broker in view.welcome]
     if len(loads) < max(len(one.target) for _, one in parts):
         return ()
     calm = [(stream, one) for stream, one in parts if not _moves(one)]

@@ -16,8 +16,6 @@ class BrokersView:
     cluster: ClusterDescription
     streams: Mapping[str, StreamDescription]
     """By name; without the brokers' own."""
-    bytes: Mapping[int, int] = field(default_factory=dict)
-    """On disk, by broker; of those that answered."""
     zones: Mapping[int, str] = field(default_factory=dict)
     """By broker, as the nodes of their pods say."""
 
@@ -45,7 +43,6 @@ class Placing:
                 rack=view.zones.get(broker, ""),
                 replicas=standings[broker].replicas if broker in standings else 0,
                 leaders=standings[broker].leaders if broker in standings else 0,
-                bytes=view.bytes.get(broker, 0),
             )
             for broker in view.welcome
         }

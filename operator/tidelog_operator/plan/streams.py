@@ -23,10 +23,8 @@ from tidelog_operator.actions import (
     RemoveFinalizer,
     StreamAction,
 )
-from tidelog_operator.model import CLAIM_PREFIX, DeletionPolicy, StreamObject
+from tidelog_operator.model import CLAIM_PREFIX, STREAM, DeletionPolicy, StreamObject
 from tidelog_operator.plan.brokers import BrokersView, Placing
-
-STREAM: Final = "Stream"
 
 RETAINED_PREFIX: Final = "retained:"
 """How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""

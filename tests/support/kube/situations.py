@@ -22,6 +22,19 @@ from tidelog_operator.plan.streams import plan_streams
 NAMESPACE = "shop"
 CLUSTER = "main"
 
+STREAM_DEFAULTS: dict[str, Any] = {
+    "partitions": 1,
+    "minInsyncReplicas": 2,
+    "durability": "fsync",
+    "retention": {"age": "7d"},
+    "segments": {"bytes": "1Gi", "age": "7d"},
+    "limits": {"batchBytes": "1Mi", "timestampAhead": "1h"},
+    "dedupe": {"window": "2m", "count": 100_000},
+    "nats": {"ack": "Always"},
+    "deletionPolicy": "Retain",
+}
+"""What the API server fills in; `test_admission` compares it with a real one."""
+
 
 def stream_object(
     name: str = "orders",
@@ -45,19 +58,7 @@ def stream_object(
     }
     if deleting:
         meta["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-    defaults: dict[str, Any] = {
-        "cluster": cluster,
-        "partitions": 1,
-        "minInsyncReplicas": 2,
-        "durability": "fsync",
-        "retention": {"age": "7d"},
-        "segments": {"bytes": "1Gi", "age": "7d"},
-        "limits": {"batchBytes": "1Mi", "timestampAhead": "1h"},
-        "dedupe": {"window": "2m", "count": 100_000},
-        "nats": {"ack": "Always"},
-        "deletionPolicy": "Retain",
-    }
-    return read_stream({"metadata": meta, "spec": {**defaults, **spec}})
+    return read_stream({"metadata": meta, "spec": {"cluster": cluster, **STREAM_DEFAULTS, **spec}})
 
 
 def stream(

@@ -1,0 +1,103 @@
+"""A pass of the operator that has just begun: it acts on nothing before it knows every object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, stream
+from tidelog_operator.model import ObjectKey
+from tidelog_operator.objects import Objects
+from tidelog_operator.reconcile import Reconciler
+
+KEY = ObjectKey(NAMESPACE, CLUSTER)
+
+
+def manifest(name: str, second: int, **meta: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": NAMESPACE, "name": name, "uid": f"uid-of-{name}", "generation": 1,
+            "resourceVersion": "1", "creationTimestamp": f"2026-01-01T00:00:0{second}Z",
+            "finalizers": ["tidelog.io/operator"], **meta,
+        },
+        "spec": {"cluster": CLUSTER, "streamName": "claimed", **STREAM_DEFAULTS},
+    }  # fmt: skip
+
+
+class Kube:
+    """What the API server has, and what is written to it."""
+
+    def __init__(self, **kept: list[dict[str, Any]]) -> None:
+        self._kept = kept
+        self.fails = False
+        self.statuses: dict[str, dict[str, Any]] = {}
+        self.finalizers: list[str] = []
+
+    async def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+        if self.fails:
+            raise ConnectionRefusedError("no API server")
+        return self._kept.get(kind, [])
+
+    async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> None:
+        self.statuses[key.name] = status
+
+    async def remove_finalizer(self, kind: str, one: Any) -> None:
+        self.finalizers.append(one.key.name)
+
+
+def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Reconciler:
+    objects = Objects(lambda cluster: None)
+    for one in came:
+        objects.stream(one, gone=False)
+    made = Reconciler(KEY, objects, kube)  # type: ignore[arg-type]
+
+    class Answering:
+        async def look(self, ips: Any, zones: Any) -> Any:
+            assert brokers is not None
+            return brokers.view()
+
+        async def client(self, ips: Any) -> None:
+            return None
+
+        def changed(self) -> None: ...
+
+    made._brokers = Answering()  # type: ignore[assignment]
+    return made
+
+
+MAIN = {
+    "metadata": {
+        "namespace": NAMESPACE,
+        "name": CLUSTER,
+        "uid": "c",
+        "generation": 1,
+        "resourceVersion": "1",
+    },
+    "spec": {"rackLabel": "zone"},
+}  # fmt: skip
+
+
+async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None:
+    mine, yours = manifest("mine", 1), manifest("yours", 2)
+    brokers = Brokers(3, stream("claimed", owner="kubernetes:shop/mine/uid-of-mine"))
+    kube = Kube(Stream=[mine, yours], Cluster=[MAIN])
+
+    await reconciler(kube, brokers, yours).once()
+
+    assert kube.statuses["yours"]["phase"] == "Conflict"
+    assert brokers.streams["claimed"].owner == "kubernetes:shop/mine/uid-of-mine"
+
+
+async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
+    leaving = manifest("leaving", 1, deletionTimestamp="2026-01-02T00:00:00Z")
+    kube = Kube(Stream=[leaving], Cluster=[])
+
+    await reconciler(kube, None, leaving).once()
+    assert set(kube.finalizers) == {"leaving"}
+
+    kube = Kube(Stream=[leaving], Cluster=[MAIN])
+    kube.fails = True
+    with pytest.raises(ConnectionRefusedError):
+        await reconciler(kube, None, leaving).once()
+    assert kube.finalizers == []
