@@ -83,7 +83,8 @@ def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
         {"id": one.partition, "leader": one.leader, "replicas": list(one.replicas), "isr": list(one.isr)}
         for one in made.partitions
     ]
-    assert {one.leader for one in made.partitions} == {0, 1, 2}
+    # Who is preferred is the operator's decision; who leads just now is also that of a busy machine.
+    assert {one.replicas[0] for one in made.partitions} == {0, 1, 2}
     assert made.owner.startswith("kubernetes:default/orders/")
     assert made.config.subject == "orders.>"
 
