@@ -207,6 +207,17 @@ def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says
     assert "belongs to the Stream 'older'" in second.finding.message
 
 
+def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None:
+    mine = stream_object("mine", uid="z", streamName="orders")
+    yours = stream_object("yours", uid="a", streamName="orders")
+    brokers = Brokers(3, stream(owner=mine.claim, replicas=((0, 1, 2),)))
+
+    assert decided(mine, brokers, yours).finding is None
+    finding = decided(yours, brokers, mine).finding
+    assert finding is not None
+    assert "belongs to the Stream 'mine'" in finding.message
+
+
 def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:
     older = stream_object("older", streamName="orders", created=1, deleting=True)
     younger = stream_object("younger", streamName="orders", created=2)

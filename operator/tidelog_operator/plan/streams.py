@@ -60,7 +60,7 @@ def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersVie
     """For every object of the namespace that names `cluster`. The others count: their claims are alive."""
     alive = {one.uid for one in objects}
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
-    placing, first = Placing(view), _first_of(mine)
+    placing, first = Placing(view), _first_of(mine, view)
     decisions = []
     for one in mine:
         existing = view.streams.get(one.stream_name)
@@ -82,13 +82,20 @@ def let_go(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
     ]
 
 
-def _first_of(objects: Sequence[StreamObject]) -> Mapping[str, StreamObject]:
-    """Who has each name: the oldest that is not on its way out, else the oldest."""
+def _first_of(objects: Sequence[StreamObject], view: BrokersView) -> Mapping[str, StreamObject]:
+    """Who has each name: of those that are not on their way out whoever owns the stream, else the oldest.
+
+    Ages are in seconds, so an owner may look as old as who came after it.
+    """
+
+    def rank(one: StreamObject) -> tuple[bool, bool, tuple[str, str]]:
+        existing = view.streams.get(one.stream_name)
+        owns = existing is not None and existing.owner == one.claim
+        return (one.deleting, not owns, one.age_rank)
+
     first: dict[str, StreamObject] = {}
-    for one in objects:
-        holder = first.get(one.stream_name)
-        if holder is None or (holder.deleting and not one.deleting):
-            first[one.stream_name] = one
+    for one in sorted(objects, key=rank):
+        first.setdefault(one.stream_name, one)
     return first
 
 
