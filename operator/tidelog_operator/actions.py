@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidelog.model import StreamSettings
-from tidelog_operator.model import ObjectKey
+from tidelog_operator.model import Manifest, ObjectKey
 
 NOTHING: Final = StreamSettings()
 
@@ -108,10 +108,53 @@ class ElectPreferred:
     names: tuple[str, ...]
 
 
-BrokerAction: TypeAlias = (
-    CordonBroker | UncordonBroker | UnregisterBroker | SetBrokerCount | Reassign | ElectPreferred
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Copies that are far behind are fed so fast."""
+
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateObject:
+    """In Kubernetes, if it is not there."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyObject:
+    """In Kubernetes: everything that the operator owns of it."""
+
+    manifest: Manifest
+    version: str = ""
+    """The object's resourceVersion on which it rests; empty: whatever is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """In Kubernetes, if it is still the one with this uid; empty: whichever has the name."""
+
+    kind: str
+    object: ObjectKey
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetLowestCount:
+    """Nobody but the operator may take pods of the Cluster below `count` (K1); None: there is no Cluster."""
+
+    cluster: ObjectKey
+    count: int | None
+
+
+BrokerAction: TypeAlias = CordonBroker | UncordonBroker | UnregisterBroker | Reassign | ElectPreferred
+"""About the brokers and what each of them holds."""
+
+ClusterAction: TypeAlias = (
+    BrokerAction | Throttle | CreateObject | ApplyObject | DeleteObject | SetLowestCount
 )
-"""For a Cluster."""
+"""For a Cluster, as it is carried out."""
 
 StreamAction: TypeAlias = (
     CreateStream | AlterStream | DeleteStream | Reassign | AddFinalizer | RemoveFinalizer

@@ -18,14 +18,18 @@ import tidelog
 from tidelog.errors import StreamNotFound, TidelogError
 from tidelog_operator import actions as do
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
-from tidelog_operator.model import ObjectKey
+from tidelog_operator.model import ObjectKey, StreamObject
 from tidelog_operator.objects import Objects
 from tidelog_operator.plan.streams import Decision
+from tidelog_operator.resources.counts import counts_manager, counts_map
 
 log = structlog.get_logger(__name__)
 
 AT_ONCE_MAX: Final = 16
 """Objects whose actions are done at the same time."""
+
+SHOWN_CHARACTERS_MAX: Final = 300
+"""Of an action, in a log line."""
 
 
 class Applying:
@@ -38,9 +42,18 @@ class Applying:
         self._client = client
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
         self.errors: dict[ObjectKey, str] = {}
-        """What went wrong, by object."""
+        """What went wrong, by Stream."""
+        self.cluster_error = ""
+        """What went wrong with the Cluster; empty: nothing."""
         self.done = 0
         """Actions that changed something."""
+
+    async def cluster(self, actions: Sequence[do.ClusterAction]) -> None:
+        for action in actions:
+            failed = await self._tried(action)
+            if failed is not None:
+                self.cluster_error = failed
+                return
 
     async def decisions(self, decisions: Sequence[Decision]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -51,30 +64,38 @@ class Applying:
     async def _decision(self, decision: Decision) -> None:
         async with self._free:
             for action in decision.actions:
-                try:
-                    await self._do(decision, action)
-                except Outdated:
-                    # Its change is on its way here.
+                failed = await self._tried(action, decision.object)
+                if failed is not None:
+                    if failed:
+                        self.errors[decision.object.key] = failed
                     return
-                except TidelogError as error:
-                    self.errors[decision.object.key] = str(error)
-                    return
-                except KUBE_FAILURES as error:
-                    log.warning(
-                        "the API server did not take a write", action=repr(action)[:200], error=str(error)
-                    )
-                    self.errors[decision.object.key] = f"the Kubernetes API does not take it: {_said(error)}"
-                    return
-                self.done += 1
-                log.info("done", action=repr(action)[:300])
 
-    async def _do(self, decision: Decision, action: do.StreamAction) -> None:
+    async def _tried(
+        self, action: do.StreamAction | do.ClusterAction, stream: StreamObject | None = None
+    ) -> str | None:
+        """None: it is done; else why not. Empty: what it rests on is over, and its change is on its way."""
+        try:
+            await self._do(action, stream)
+        except Outdated:
+            return ""
+        except TidelogError as error:
+            return str(error)
+        except KUBE_FAILURES as error:
+            log.warning("the API server did not take a write", action=_shown(action), error=str(error))
+            return f"the Kubernetes API does not take it: {_said(error)}"
+        self.done += 1
+        log.info("done", action=_shown(action))
+        return None
+
+    async def _do(self, action: do.StreamAction | do.ClusterAction, stream: StreamObject | None) -> None:
         match action:
             case do.AddFinalizer(kind):
-                version = await self._kube.add_finalizer(kind, decision.object)
-                self._objects.finalized(decision.object, version)
+                assert stream is not None
+                version = await self._kube.add_finalizer(kind, stream)
+                self._objects.finalized(stream, version)
             case do.RemoveFinalizer(kind):
-                await self._kube.remove_finalizer(kind, decision.object)
+                assert stream is not None
+                await self._kube.remove_finalizer(kind, stream)
             case do.CreateStream(_, name, settings, owner, replicas):
                 await self._brokers.create_stream(name, settings=settings, owner=owner, replicas=replicas)
             case do.AlterStream(_, name, stream_id, version, settings, owner, new_replicas):
@@ -94,6 +115,26 @@ class Applying:
                     return
             case do.Reassign(moves):
                 await self._brokers.reassign({(one.name, one.partition): one.replicas for one in moves})
+            case do.CordonBroker(broker):
+                await self._brokers.cordon(broker)
+            case do.UncordonBroker(broker):
+                await self._brokers.uncordon(broker)
+            case do.UnregisterBroker(broker):
+                await self._brokers.unregister_broker(broker)
+            case do.ElectPreferred(names):
+                await self._brokers.elect_preferred(names)
+            case do.Throttle(speed):
+                await self._brokers.throttle(speed)
+            case do.CreateObject(manifest):
+                self._objects.owned(await self._kube.create(manifest), gone=False)
+            case do.ApplyObject(manifest, version):
+                self._objects.owned(await self._kube.apply(manifest, version), gone=False)
+            case do.DeleteObject(kind, key, uid):
+                await self._kube.delete(kind, key, uid)
+            case do.SetLowestCount(cluster, count):
+                counts = counts_map(cluster, count)
+                found = await self._kube.apply(counts, manager=counts_manager(cluster))
+                self._objects.owned(found, gone=False)
             case _:
                 assert_never(action)
 
@@ -101,6 +142,10 @@ class Applying:
     def _brokers(self) -> tidelog.Client:
         assert self._client is not None, "what is told to brokers is planned only when there are any"
         return self._client
+
+
+def _shown(action: object) -> str:
+    return repr(action)[:SHOWN_CHARACTERS_MAX]
 
 
 def _said(error: BaseException) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import kopf
 
 from tidelog_operator.model import GROUP, VERSION, Manifest
-from tidelog_operator.objects import BROKER_LABEL, CLUSTER_LABEL, Objects
+from tidelog_operator.objects import Objects
+from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 
 BATCH_SECONDS: Final = 0.02
 """Events of one object that come within that time are one."""
@@ -61,9 +62,19 @@ async def watch(
 
     kopf.on.event(GROUP, VERSION, "clusters", registry=registry, id="cluster")(route(objects.cluster))
     kopf.on.event(GROUP, VERSION, "streams", registry=registry, id="stream")(route(objects.stream))
-    ours = {CLUSTER_LABEL: kopf.PRESENT, BROKER_LABEL: kopf.PRESENT}
-    kopf.on.event("", "v1", "pods", registry=registry, id="pod", labels=ours)(route(objects.pod))
     kopf.on.event("", "v1", "nodes", registry=registry, id="node")(route(objects.node))
+    watched = {
+        ("", "v1", "pods"): (objects.pod, CLUSTER_LABEL),
+        ("", "v1", "persistentvolumeclaims"): (objects.claim, CLUSTER_LABEL),
+        ("", "v1", "services"): (objects.owned, CLUSTER_LABEL),
+        ("", "v1", "configmaps"): (objects.owned, f"{MANAGED_LABEL}={MANAGED_BY}"),
+        ("apps", "v1", "statefulsets"): (objects.owned, CLUSTER_LABEL),
+        ("policy", "v1", "poddisruptionbudgets"): (objects.owned, CLUSTER_LABEL),
+    }
+    for resource, (take, label) in watched.items():
+        # The API server sends these and no others.
+        settings.watching.label_selectors[resource] = label
+        kopf.on.event(*resource, registry=registry, id=resource[2])(route(take))
 
     await kopf.operator(
         registry=registry,

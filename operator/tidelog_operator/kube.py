@@ -1,40 +1,60 @@
-"""What the operator writes to the Kubernetes API. What it reads comes by watches (`handlers`).
+"""The Kubernetes API: what the operator writes to it, and the lists with which it begins.
 
-Every write rests on the version of the object that was seen, or says the whole of what the operator
-owns (server-side apply): who was faster wins, and the operator looks again.
+What changes afterwards comes by watches (`handlers`). Every write rests on the version of the object that
+was seen, or says the whole of what the operator owns (server-side apply): who was faster wins, and the
+operator looks again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from tidelog_operator.model import (
-    CLUSTER,
-    FINALIZER,
-    GROUP,
-    STREAM,
-    VERSION,
-    ClusterObject,
-    Manifest,
-    ObjectKey,
-    StreamObject,
-)
+from tidelog_operator.model import CLUSTER, FINALIZER, STREAM, Manifest, ObjectKey, StreamObject
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+MANAGER: Final = "tidelog-operator"
+"""By that name the API server knows which fields are the operator's."""
+
 REQUEST_SECONDS_MAX: Final = 10.0
 HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 
-PLURALS: Final = {STREAM: "streams", CLUSTER: "clusters"}
-
-
 KUBE_FAILURES: Final[tuple[type[Exception], ...]] = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
 """What the API server, or the way to it, answers with; tried again later."""
+
+
+class Kind(NamedTuple):
+    """Of objects in namespaces."""
+
+    version: str
+    """As in manifests: with its group, if it has one."""
+    plural: str
+
+    def path(self, key: ObjectKey) -> str:
+        """Without a name: of all in the namespace."""
+        root = "apis" if "/" in self.version else "api"
+        path = f"/{root}/{self.version}/namespaces/{key.namespace}/{self.plural}"
+        return f"{path}/{key.name}" if key.name else path
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    STREAM: Kind("tidelog.io/v1alpha1", "streams"),
+    CLUSTER: Kind("tidelog.io/v1alpha1", "clusters"),
+    "StatefulSet": Kind("apps/v1", "statefulsets"),
+    "PodDisruptionBudget": Kind("policy/v1", "poddisruptionbudgets"),
+    "Service": Kind("v1", "services"),
+    "ConfigMap": Kind("v1", "configmaps"),
+    "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
+    "Pod": Kind("v1", "pods"),
+}
 
 
 class Outdated(Exception):
@@ -61,55 +81,100 @@ class Kube:
         else:
             config.load_incluster_config(client_configuration=settings)
         self._client = client.ApiClient(settings)
-        self._objects = client.CustomObjectsApi(self._client)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
             await self._client.close()
 
-    async def list(self, kind: str, namespace: str) -> Sequence[Manifest]:
-        """All of a namespace, as the API server has them now."""
-        found: Any = await self._objects.list_namespaced_custom_object(
-            GROUP, VERSION, namespace, PLURALS[kind], _request_timeout=REQUEST_SECONDS_MAX
-        )
-        items: Sequence[Manifest] = found["items"]
-        return items
+    async def list(self, kind: str, namespace: str, label: str = "") -> Sequence[Manifest]:
+        """All of a namespace, as the API server has them now; only those with `label`, if there is one."""
+        path = KINDS[kind].path(ObjectKey(namespace, ""))
+        found = await self._request("GET", path, query={"labelSelector": label} if label else {})
+        # A list says once what its items are.
+        return [{**one, "kind": kind, "apiVersion": KINDS[kind].version} for one in found["items"]]
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """As it is then. Raises `Outdated` if it is there."""
+        key = ObjectKey(manifest["metadata"]["namespace"], "")
+        query = {"fieldManager": MANAGER}
+        return await self._changed("POST", KINDS[manifest["kind"]].path(key), manifest, query=query)
+
+    async def apply(self, manifest: Manifest, version: str = "", manager: str = MANAGER) -> Manifest:
+        """As it is then; fields that `manager` said before and does not say now are gone.
+
+        `version`: raises `Outdated` if the object has another one.
+        """
+        meta = manifest["metadata"]
+        if version:
+            manifest = {**manifest, "metadata": {**meta, "resourceVersion": version}}
+        path = KINDS[manifest["kind"]].path(ObjectKey(meta["namespace"], meta["name"]))
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._changed("PATCH", path, manifest, content=APPLY_PATCH, query=query)
+
+    async def delete(self, kind: str, key: ObjectKey, uid: str) -> None:
+        """Nothing if it is gone, or is another one of that name."""
+        conditions = {"preconditions": {"uid": uid}}
+        try:
+            await self._request("DELETE", KINDS[kind].path(key), conditions)
+        except ApiException as error:
+            if error.status not in (HTTP_NOT_FOUND, HTTP_CONFLICT):
+                raise
 
     async def write_status(
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]
     ) -> None:
         """Makes the status that was `before` this one; nothing if the object is gone."""
         gone = {name: None for name in before if name not in status}
+        path = f"{KINDS[kind].path(key)}/status"
         try:
-            await self._objects.patch_namespaced_custom_object_status(
-                GROUP, VERSION, key.namespace, PLURALS[kind], key.name, {"status": {**status, **gone}},
-                _content_type=MERGE_PATCH, _request_timeout=REQUEST_SECONDS_MAX,
-            )  # fmt: skip
+            await self._request("PATCH", path, {"status": {**status, **gone}}, content=MERGE_PATCH)
         except ApiException as error:
             if error.status != HTTP_NOT_FOUND:
                 raise
 
-    async def add_finalizer(self, kind: str, one: StreamObject | ClusterObject) -> str:
+    async def add_finalizer(self, kind: str, one: StreamObject) -> str:
         """The object's version after that. Raises `Outdated`."""
         return await self._set_finalizers(kind, one, [*one.finalizers, FINALIZER])
 
-    async def remove_finalizer(self, kind: str, one: StreamObject | ClusterObject) -> None:
+    async def remove_finalizer(self, kind: str, one: StreamObject) -> None:
         """Raises `Outdated`."""
         await self._set_finalizers(kind, one, [each for each in one.finalizers if each != FINALIZER])
 
-    async def _set_finalizers(
-        self, kind: str, one: StreamObject | ClusterObject, finalizers: Sequence[str]
-    ) -> str:
+    async def _set_finalizers(self, kind: str, one: StreamObject, finalizers: Sequence[str]) -> str:
         metadata = {"resourceVersion": one.version, "finalizers": list(finalizers)}
-        try:
-            changed: Any = await self._objects.patch_namespaced_custom_object(
-                GROUP, VERSION, one.key.namespace, PLURALS[kind], one.key.name, {"metadata": metadata},
-                _content_type=MERGE_PATCH, _request_timeout=REQUEST_SECONDS_MAX,
-            )  # fmt: skip
-        except ApiException as error:
-            if error.status in (HTTP_CONFLICT, HTTP_NOT_FOUND):
-                raise Outdated(str(one.key)) from error
-            raise
+        path = KINDS[kind].path(one.key)
+        changed = await self._changed("PATCH", path, {"metadata": metadata}, content=MERGE_PATCH)
         version: str = changed["metadata"]["resourceVersion"]
         return version
+
+    async def _changed(self, method: str, path: str, body: Manifest, **how: Any) -> Manifest:
+        try:
+            return await self._request(method, path, body, **how)
+        except ApiException as error:
+            if error.status in (HTTP_CONFLICT, HTTP_NOT_FOUND):
+                raise Outdated(path) from error
+            raise
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Manifest | None = None,
+        *,
+        content: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        headers = {"Accept": "application/json", "Content-Type": content}
+        url = f"{path}?{urlencode(query)}" if query else path
+        prepared = await self.client.param_serialize(
+            method, url, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        answer = await self.client.call_api(*prepared, _request_timeout=REQUEST_SECONDS_MAX)
+        data = await answer.read()
+        if not 200 <= answer.status <= 299:
+            raise ApiException.from_response(
+                http_resp=answer, body=data.decode("utf-8", "replace"), data=None
+            )
+        found: Manifest = json.loads(data)
+        return found

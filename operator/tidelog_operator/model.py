@@ -74,21 +74,63 @@ class StreamObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """What the brokers are to be."""
+
+    brokers: int
+    image: str
+    image_pull_policy: str
+    """Empty: Kubernetes' own."""
+    image_pull_secrets: tuple[str, ...]
+    storage_size: str
+    storage_class: str
+    """Empty: the default one."""
+    resources: Manifest
+    rack_label: str
+    broker_settings: Mapping[str, int | str]
+    """By their names in the brokers' settings file; what the manifest leaves out is left out."""
+    throttle_bytes_per_second: int | None
+    """None: nothing is said."""
+    replace_after_ms: int
+    moves_at_once: int
+    balance: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterObject:
     """A Cluster."""
 
     key: ObjectKey
     uid: str
+    """A UUID; it is also that of the cluster that its brokers form."""
     generation: int
     deleting: bool
-    finalizers: tuple[str, ...]
-    version: str
-    spec: Manifest
+    spec: ClusterSpec
     status: Manifest
 
-    @property
-    def finalized(self) -> bool:
-        return FINALIZER in self.finalizers
+
+@dataclass(frozen=True, slots=True)
+class BrokerPod:
+    """The pod of a broker."""
+
+    name: str
+    broker_id: int
+    ip: str
+    """Empty: it has none yet."""
+    node: str
+    ready: bool
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The PersistentVolumeClaim of a broker."""
+
+    name: str
+    uid: str
+    broker_id: int
+    phase: str
+    deleting: bool
 
 
 def read_stream(manifest: Manifest) -> StreamObject:
@@ -111,17 +153,51 @@ def read_stream(manifest: Manifest) -> StreamObject:
 
 
 def read_cluster(manifest: Manifest) -> ClusterObject:
+    """Raises `ValueError` for a value that the schema lets pass and nobody can read."""
     meta = manifest["metadata"]
     return ClusterObject(
         key=ObjectKey(meta["namespace"], meta["name"]),
         uid=meta["uid"],
         generation=meta["generation"],
         deleting="deletionTimestamp" in meta,
-        finalizers=tuple(meta.get("finalizers", ())),
-        version=meta["resourceVersion"],
-        spec=manifest["spec"],
+        spec=_cluster_spec(manifest["spec"]),
         status=manifest.get("status") or {},
     )
+
+
+def _cluster_spec(spec: Manifest) -> ClusterSpec:
+    storage, settings, moves = spec["storage"], spec.get("settings") or {}, spec["moves"]
+    throttle = settings.get("catchUpBytesPerSecond")
+    return ClusterSpec(
+        brokers=spec["brokers"],
+        image=spec["image"],
+        image_pull_policy=spec.get("imagePullPolicy", ""),
+        image_pull_secrets=tuple(one["name"] for one in spec.get("imagePullSecrets", ())),
+        storage_size=str(storage["size"]),
+        storage_class=storage.get("storageClassName", ""),
+        resources=spec.get("resources") or {},
+        rack_label=spec["rackLabel"],
+        broker_settings=_broker_settings(spec, settings),
+        throttle_bytes_per_second=None if throttle is None else size_bytes(throttle),
+        replace_after_ms=duration_ms(spec["replaceAfter"]),
+        moves_at_once=moves["atOnce"],
+        balance=moves["balance"],
+    )
+
+
+def _broker_settings(spec: Manifest, settings: Manifest) -> dict[str, int | str]:
+    found: dict[str, int | str] = {"voters": spec["voters"]}
+    if "nats" in spec:
+        found["nats"] = spec["nats"]["url"]
+    if "scrubBytesPerSecond" in settings:
+        found["scrub_bytes_per_second"] = size_bytes(settings["scrubBytesPerSecond"])
+    if "produceTimeout" in settings:
+        found["produce_timeout_ms"] = duration_ms(settings["produceTimeout"])
+    if "connectionsMax" in settings:
+        found["connections_max"] = settings["connectionsMax"]
+    if "logLevel" in settings:
+        found["log_level"] = settings["logLevel"]
+    return found
 
 
 def _settings(spec: Manifest) -> StreamSettings:

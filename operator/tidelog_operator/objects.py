@@ -6,13 +6,15 @@ Nobody asks the API server for what stands here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import structlog
 
 from tidelog_operator.model import (
     FINALIZER,
+    BrokerPod,
+    Claim,
     ClusterObject,
     Manifest,
     ObjectKey,
@@ -20,27 +22,13 @@ from tidelog_operator.model import (
     read_cluster,
     read_stream,
 )
+from tidelog_operator.resources.counts import COUNTS_NAME
+from tidelog_operator.resources.naming import BROKER_LABEL, CLUSTER_LABEL
 
 log = structlog.get_logger(__name__)
 
-CLUSTER_LABEL: Final = "tidelog.io/cluster"
-"""On every object that the operator makes for a Cluster: its name."""
-
-BROKER_LABEL: Final = "apps.kubernetes.io/pod-index"
-"""On the pods of a StatefulSet: the broker's id."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerPod:
-    """The pod of a broker."""
-
-    name: str
-    broker_id: int
-    ip: str
-    """Empty: it has none yet."""
-    node: str
-    ready: bool
-    deleting: bool
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Objects:
@@ -53,8 +41,15 @@ class Objects:
         self.streams: dict[ObjectKey, StreamObject] = {}
         self.unreadable: dict[ObjectKey, str] = {}
         """Streams that passed the schema and cannot be read, and why."""
+        self.unreadable_clusters: dict[ObjectKey, str] = {}
         self._pods: dict[ObjectKey, dict[str, BrokerPod]] = {}
         """By Cluster and name."""
+        self._claims: dict[ObjectKey, dict[str, Claim]] = {}
+        """By Cluster and name."""
+        self._owned: dict[ObjectKey, dict[tuple[str, str], Manifest]] = {}
+        """By Cluster, kind and name."""
+        self._counts: dict[str, Mapping[str, str]] = {}
+        """By namespace: below how many pods nobody may take a StatefulSet (K1)."""
         self._zones: dict[str, Mapping[str, str]] = {}
         """Labels by node."""
 
@@ -66,6 +61,16 @@ class Objects:
 
     def pods_of(self, cluster: ObjectKey) -> list[BrokerPod]:
         return list(self._pods.get(cluster, {}).values())
+
+    def claims_of(self, cluster: ObjectKey) -> list[Claim]:
+        return sorted(self._claims.get(cluster, {}).values(), key=lambda one: one.broker_id)
+
+    def owned_by(self, cluster: ObjectKey) -> Mapping[tuple[str, str], Manifest]:
+        """What the operator made for it, by kind and name."""
+        return self._owned.get(cluster, {})
+
+    def lowest_count_of(self, cluster: ObjectKey) -> str | None:
+        return self._counts.get(cluster.namespace, {}).get(cluster.name)
 
     def zones_of(self, cluster: ObjectKey, label: str) -> dict[int, str]:
         """By broker; of those that have been put on a node."""
@@ -99,26 +104,52 @@ class Objects:
 
     def cluster(self, manifest: Manifest, *, gone: bool) -> None:
         key = _key_of(manifest)
-        if gone:
-            self.clusters.pop(key, None)
-        else:
-            self.clusters[key] = read_cluster(manifest)
+        self.clusters.pop(key, None)
+        self.unreadable_clusters.pop(key, None)
+        if not gone:
+            try:
+                self.clusters[key] = read_cluster(manifest)
+            except (ValueError, KeyError) as error:
+                self.unreadable_clusters[key] = str(error)
+                log.warning("a Cluster cannot be read", cluster=str(key), reason=str(error))
         self._changed(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
+        number = (manifest["metadata"].get("labels") or {}).get(BROKER_LABEL)
+        if number is not None:
+            pod = None if gone else _read_pod(manifest, int(number))
+            self._keep(self._pods, manifest, manifest["metadata"]["name"], pod)
+
+    def claim(self, manifest: Manifest, *, gone: bool) -> None:
+        name = manifest["metadata"]["name"]
+        number = name.rpartition("-")[2]
+        if number.isdecimal():
+            claim = None if gone else _read_claim(manifest, int(number))
+            self._keep(self._claims, manifest, name, claim)
+
+    def owned(self, manifest: Manifest, *, gone: bool) -> None:
+        """What the operator makes: StatefulSets, Services, ConfigMaps, budgets."""
         key = _key_of(manifest)
-        labels = manifest["metadata"].get("labels") or {}
-        cluster, number = labels.get(CLUSTER_LABEL), labels.get(BROKER_LABEL)
-        if cluster is None or number is None:
+        if key.name == COUNTS_NAME:
+            self._counts[key.namespace] = {} if gone else dict(manifest.get("data") or {})
+            for one in [one for one in self.clusters if one.namespace == key.namespace]:
+                self._changed(one)
             return
-        owner = ObjectKey(key.namespace, cluster)
-        pods = self._pods.setdefault(owner, {})
-        pods.pop(key.name, None)
-        if not gone:
-            pods[key.name] = _read_pod(manifest, int(number))
-        if not pods:
-            del self._pods[owner]
-        self._changed(owner)
+        self._keep(self._owned, manifest, (manifest["kind"], key.name), None if gone else manifest)
+
+    def _keep(self, where: dict[ObjectKey, dict[K, V]], manifest: Manifest, name: K, value: V | None) -> None:
+        """None: it is gone. Its Cluster is told, if that is something new."""
+        cluster = _cluster_of(manifest)
+        if cluster is None:
+            return
+        kept = where.setdefault(cluster, {})
+        before = kept.pop(name, None)
+        if value is not None:
+            kept[name] = value
+        if not kept:
+            del where[cluster]
+        if value != before:
+            self._changed(cluster)
 
     def node(self, manifest: Manifest, *, gone: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -133,6 +164,17 @@ class Objects:
 def _key_of(manifest: Manifest) -> ObjectKey:
     meta = manifest["metadata"]
     return ObjectKey(meta["namespace"], meta["name"])
+
+
+def _cluster_of(manifest: Manifest) -> ObjectKey | None:
+    name = (manifest["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
+    return None if name is None else ObjectKey(manifest["metadata"]["namespace"], name)
+
+
+def _read_claim(manifest: Manifest, broker_id: int) -> Claim:
+    meta = manifest["metadata"]
+    phase = (manifest.get("status") or {}).get("phase", "")
+    return Claim(meta["name"], meta["uid"], broker_id, phase, "deletionTimestamp" in meta)
 
 
 def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
 from tidelog.errors import TidelogError
+from tidelog.model import id_text
+from tidelog_operator.actions import ClusterAction, SetLowestCount
 from tidelog_operator.apply import AT_ONCE_MAX, Applying
 from tidelog_operator.brokers import Brokers
+from tidelog_operator.cluster_status import cluster_status
+from tidelog_operator.conditions import Status
 from tidelog_operator.kube import KUBE_FAILURES, Kube
-from tidelog_operator.model import CLUSTER, STREAM, ObjectKey, StreamObject
+from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, StreamObject
 from tidelog_operator.objects import Objects
+from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
 from tidelog_operator.plan.streams import Decision, let_go, plan_streams
-from tidelog_operator.status import Status, stream_status
+from tidelog_operator.plan.volumes import TIME
+from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
+from tidelog_operator.stream_status import stream_status
 
 log = structlog.get_logger(__name__)
+
+LEADERS_SECONDS: Final = 10.0
+"""A broker that came back gets its leaderships after so long: it may be one that comes and goes."""
 
 PASSES_MAX: Final = 5
 """In a row, as long as something is done: what a change makes possible is done at once."""
@@ -38,6 +50,9 @@ class Reconciler:
         a Cluster gone, as long as its object has not come."""
         self._written: dict[ObjectKey, tuple[str, Status]] = {}
         """By object: its uid and the status that was written last, which may not have come back yet."""
+        self._cluster_written: tuple[str, Status] = ("", {})
+        self._leaders_since: float | None = None
+        """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
 
     async def close(self) -> None:
         await self._brokers.close()
@@ -46,53 +61,137 @@ class Reconciler:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
         if not self._complete:
             await self._list()
-        errors: dict[ObjectKey, str] = {}
         for _ in range(PASSES_MAX):
             view, unreachable = await self._look()
-            decisions = self._plan(view)
+            decision, decisions = self._plan_cluster(view), self._plan(view)
             applying = Applying(self._objects, self._kube, await self._client() if view is not None else None)
+            await applying.cluster(decision.actions)
             await applying.decisions(decisions)
-            errors = applying.errors
             if not applying.done:
                 break
             self._brokers.changed()
-        await self._tell(view, unreachable, decisions, errors)
+        await self._tell_cluster(view, unreachable, decision, applying.cluster_error)
+        await self._tell(view, unreachable, decisions, applying.errors)
 
     async def _list(self) -> None:
         """Raises `KUBE_FAILURES`; then nothing is done."""
-        namespace = self.key.namespace
-        for manifest in await self._kube.list(CLUSTER, namespace):
-            self._objects.cluster(manifest, gone=False)
-        for manifest in await self._kube.list(STREAM, namespace):
-            self._objects.stream(manifest, gone=False)
+        kube, objects, namespace = self._kube, self._objects, self.key.namespace
+        for take, kind, label in (
+            (objects.cluster, CLUSTER, ""),
+            (objects.stream, STREAM, ""),
+            (objects.owned, "StatefulSet", CLUSTER_LABEL),
+            (objects.owned, "Service", CLUSTER_LABEL),
+            (objects.owned, "PodDisruptionBudget", CLUSTER_LABEL),
+            (objects.owned, "ConfigMap", f"{MANAGED_LABEL}={MANAGED_BY}"),
+            (objects.claim, "PersistentVolumeClaim", CLUSTER_LABEL),
+            (objects.pod, "Pod", CLUSTER_LABEL),
+        ):
+            for manifest in await kube.list(kind, namespace, label):
+                take(manifest, gone=False)
         self._complete = True
 
     async def _look(self) -> tuple[BrokersView | None, str]:
         """The brokers; None, and why they cannot be asked."""
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
-            return None, f"there is no Cluster {self.key.name!r} in this namespace"
-        zones = self._objects.zones_of(self.key, cluster.spec["rackLabel"])
+            why = self._objects.unreadable_clusters.get(self.key)
+            missing = f"there is no Cluster {self.key.name!r} in this namespace"
+            return None, f"the Cluster {self.key.name!r} cannot be read: {why}" if why else missing
+        zones = self._objects.zones_of(self.key, cluster.spec.rack_label)
         try:
-            return await self._brokers.look(self._ips(), zones), ""
+            view = await self._brokers.look(self._ips(), zones)
         except TidelogError as error:
             return None, f"no broker of the Cluster {self.key.name!r} answers: {error}"
+        return self._of_this_cluster(cluster, view)
+
+    def _of_this_cluster(self, cluster: ClusterObject, view: BrokersView) -> tuple[BrokersView | None, str]:
+        """An address may have become that of another Cluster's broker."""
+        try:
+            formation = self._owned().formation(cluster)
+        except ValueError:
+            # Whoever plans says so.
+            return view, ""
+        found = view.cluster.cluster_id
+        if formation is None or formation.cluster_id == found:
+            return view, ""
+        return None, (
+            f"the brokers of the Cluster {self.key.name!r} answer for the cluster {id_text(found)}, "
+            f"and theirs is {id_text(formation.cluster_id)}: volumes, or addresses, are another cluster's"
+        )
 
     def _ips(self) -> list[str]:
         return [pod.ip for pod in self._objects.pods_of(self.key) if pod.ip]
 
+    def _owned(self) -> Owned:
+        objects = self._objects
+        return Owned(
+            objects.owned_by(self.key), objects.claims_of(self.key), objects.lowest_count_of(self.key)
+        )
+
     async def _client(self) -> Any:
         return await self._brokers.client(self._ips())
+
+    def _plan_cluster(self, view: BrokersView | None) -> ClusterDecision:
+        cluster = self._objects.clusters.get(self.key)
+        if cluster is not None:
+            decision = plan_cluster(cluster, self._owned(), view, _now())
+            return replace(decision, actions=(*decision.actions, *self._leaders(view)))
+        known = self.key in self._objects.unreadable_clusters
+        if known or self._objects.lowest_count_of(self.key) is None:
+            return ClusterDecision()
+        return ClusterDecision((SetLowestCount(self.key, None),))
+
+    def _leaders(self, view: BrokersView | None) -> tuple[ClusterAction, ...]:
+        """Leaders go back to the brokers that are preferred when those have been there for a while."""
+        found = () if view is None else plan_leaders(view)
+        if not found:
+            self._leaders_since = None
+            return ()
+        now = asyncio.get_running_loop().time()
+        if self._leaders_since is None:
+            self._leaders_since = now
+        if now - self._leaders_since < LEADERS_SECONDS:
+            return ()
+        self._leaders_since = None
+        return found
 
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)
         if view is not None:
             return plan_streams(streams, self.key.name, view)
-        if self.key not in self._objects.clusters:
+        if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
             return let_go(streams, self.key.name)
         return ()
 
     # --- telling objects of themselves
+
+    async def _tell_cluster(
+        self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, error: str
+    ) -> None:
+        cluster = self._objects.clusters.get(self.key)
+        if cluster is None:
+            return
+        uid, written = self._cluster_written
+        before = written if uid == cluster.uid else cluster.status
+        status = cluster_status(
+            cluster,
+            before,
+            self._owned(),
+            self._objects.pods_of(self.key),
+            view,
+            decision,
+            error=error,
+            unreachable=unreachable,
+            now=_now(),
+        )
+        if status == before:
+            return
+        try:
+            await self._kube.write_status(CLUSTER, self.key, before, status)
+        except KUBE_FAILURES as failure:
+            log.warning("a status was not taken", cluster=str(self.key), error=str(failure))
+            return
+        self._cluster_written = (cluster.uid, status)
 
     async def _tell(
         self,
@@ -101,7 +200,7 @@ class Reconciler:
         decisions: Sequence[Decision],
         errors: Mapping[ObjectKey, str],
     ) -> None:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = _now()
         findings = {one.object.key: one.finding for one in decisions}
         free = asyncio.Semaphore(AT_ONCE_MAX)
         mine = [one for one in self._objects.streams_of(self.key.namespace) if one.cluster == self.key.name]
@@ -139,3 +238,7 @@ class Reconciler:
         """As it is or will be when what was written has come back."""
         uid, status = self._written.get(one.key, ("", {}))
         return status if uid == one.uid else one.status
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime(TIME)

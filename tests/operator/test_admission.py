@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.kube.control_plane import ControlPlane
-from support.kube.situations import STREAM_DEFAULTS
+from support.kube.situations import CLUSTER_DEFAULTS, STREAM_DEFAULTS
 
 NAMES = (f"one-{number}" for number in itertools.count())
 Spec = dict[str, Any]
@@ -157,6 +157,15 @@ def test_what_a_stream_does_not_say_has_the_default_of_the_brokers(plane: Contro
     assert kept == {"cluster": "main", **STREAM_DEFAULTS}
 
 
+def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
+    manifest = cluster()
+
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    kept = plane.object("cluster.tidelog.io", manifest["metadata"]["name"])["spec"]
+    assert kept == {**manifest["spec"], **CLUSTER_DEFAULTS}
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -221,22 +230,6 @@ def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
     manifest = changed(plane, cluster(**before), cluster(**after))
 
     assert sentence in plane.kubectl("replace", "-f", "-", given=manifest, fails=True)
-
-
-def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
-    manifest = cluster()
-
-    plane.kubectl("create", "-f", "-", given=manifest)
-
-    assert plane.object("cluster.tidelog.io", manifest["metadata"]["name"])["spec"] == {
-        "brokers": 3,
-        "image": "tidelog:1",
-        "voters": 3,
-        "storage": {"size": "10Gi"},
-        "rackLabel": "topology.kubernetes.io/zone",
-        "replaceAfter": "5m",
-        "moves": {"atOnce": 20, "balance": True},
-    }
 
 
 @pytest.mark.parametrize("path", ["stream.spec", "stream.status", "cluster.spec", "cluster.status"])

@@ -8,7 +8,8 @@ import pytest
 
 from support.kube.situations import Brokers, stream
 from tidelog_operator import actions as do
-from tidelog_operator.plan.scaling import Pods, plan_scaling
+from tidelog_operator.plan.scaling import plan_scaling
+from tidelog_operator.resources.stateful_set import Pods
 
 AT_ONCE = 2
 

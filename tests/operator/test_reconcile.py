@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, stream
+from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
 from tidelog_operator.reconcile import Reconciler
@@ -34,13 +34,20 @@ class Kube:
         self.statuses: dict[str, dict[str, Any]] = {}
         self.finalizers: list[str] = []
 
-    async def list(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+    async def list(self, kind: str, namespace: str, label: str = "") -> list[dict[str, Any]]:
         if self.fails:
             raise ConnectionRefusedError("no API server")
         return self._kept.get(kind, [])
 
     async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> None:
         self.statuses[key.name] = status
+
+    async def create(self, manifest: Any) -> Any:
+        return manifest
+
+    async def apply(self, manifest: Any, version: str = "", manager: str = "") -> Any:
+        meta = {**manifest["metadata"], "resourceVersion": "1", "generation": 1}
+        return {**manifest, "metadata": meta}
 
     async def remove_finalizer(self, kind: str, one: Any) -> None:
         self.finalizers.append(one.key.name)
@@ -66,16 +73,7 @@ def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Re
     return made
 
 
-MAIN = {
-    "metadata": {
-        "namespace": NAMESPACE,
-        "name": CLUSTER,
-        "uid": "c",
-        "generation": 1,
-        "resourceVersion": "1",
-    },
-    "spec": {"rackLabel": "zone"},
-}  # fmt: skip
+MAIN = cluster_manifest()
 
 
 async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from tidelog.model import PartitionDescription
 from tidelog.placement import BrokerLoad, drain
@@ -24,23 +24,16 @@ from tidelog_operator.actions import (
     UnregisterBroker,
 )
 from tidelog_operator.plan.brokers import BrokersView, Placing
+from tidelog_operator.resources.stateful_set import Pods
+
+ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
 
 EMPTYING: Final = "brokers are emptied that are to go"
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
-    """The StatefulSet, as far as its number of pods is concerned."""
-
-    count: int
-    """As many as it is to have."""
-    emptying: tuple[int, ...] = ()
-    """Brokers that the operator cordoned, so that they can go; kept with the StatefulSet."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scaling:
-    actions: tuple[BrokerAction, ...] = ()
+    actions: tuple[ScalingAction, ...] = ()
     problem: str = ""
     """Why there cannot be as few brokers as are asked for."""
 
@@ -48,7 +41,7 @@ class Scaling:
 def plan_scaling(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
     """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together."""
     cordoned = {one.broker_id for one in view.cluster.standings if one.cordoned}
-    back: list[BrokerAction] = [
+    back: list[ScalingAction] = [
         UncordonBroker(broker) for broker in pods.emptying if broker < wanted and broker in cordoned
     ]
     if wanted >= pods.count:
@@ -86,7 +79,7 @@ def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
     return [broker for broker in brokers if broker in known]
 
 
-def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[BrokerAction]:
+def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
     """The next partitions that move away, as many as there is room for beside those that move now."""
     parts = [
         (stream, one)
@@ -116,7 +109,7 @@ def _moves(one: PartitionDescription) -> bool:
     return bool(one.adding or one.removing)
 
 
-def _last_one(last: int, pods: Pods, view: BrokersView) -> list[BrokerAction]:
+def _last_one(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
     """The last pod goes when its broker holds nothing and does not vote."""
     fewer = SetBrokerCount(pods.count, pods.count - 1, pods.emptying[:-1])
     standing = next((one for one in view.cluster.standings if one.broker_id == last), None)

@@ -6,10 +6,12 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 from support.broker import BrokerProcess
 from support.kube.control_plane import ControlPlane
-from tidelog_broker.__main__ import run as tidelog_broker_command
+from tidelog_broker.runtime.formatting import format_solo
+from tidelog_broker.storage.files import OsFiles
 
 GRPC, HTTP, PEERS = 9210, 9211, 9212
 
@@ -41,8 +43,7 @@ class BrokerPods:
         return BrokerProcess(folder, flags=flags, host=address, ports=(GRPC, HTTP))
 
     def __enter__(self) -> BrokerPods:
-        data = str(self.brokers[0].data)
-        assert tidelog_broker_command(["format", "--data-dir", data, "--broker-id", "0"]) == 0
+        self._format()
         for broker in self.brokers:
             broker.launch()
         for broker in self.brokers:
@@ -50,6 +51,18 @@ class BrokerPods:
         for number in range(len(self.brokers)):
             self.show(number)
         return self
+
+    def _format(self) -> None:
+        """As broker 0 does for a new Cluster: with its id."""
+        words = ("cluster.tidelog.io", self._cluster, "--namespace", self._namespace)
+        uid = self._plane.object(*words)["metadata"]["uid"]
+        format_solo(
+            OsFiles(),
+            str(self.brokers[0].data),
+            cluster_id=UUID(uid).bytes,
+            broker_id=0,
+            directory_id=uuid4().bytes,
+        )
 
     def __exit__(self, *_: object) -> None:
         for broker in self.brokers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from tidelog.model import (
     BrokerDescription,
@@ -34,6 +35,33 @@ STREAM_DEFAULTS: dict[str, Any] = {
     "deletionPolicy": "Retain",
 }
 """What the API server fills in; `test_admission` compares it with a real one."""
+
+
+CLUSTER_DEFAULTS: dict[str, Any] = {
+    "brokers": 3,
+    "voters": 3,
+    "rackLabel": "topology.kubernetes.io/zone",
+    "replaceAfter": "5m",
+    "moves": {"atOnce": 20, "balance": True},
+}
+"""What the API server fills in; `test_admission` compares it with a real one."""
+
+CLUSTER_UID = "8d1b0f2e-3f4a-4a65-9a3e-0c6f6b3f2a11"
+
+
+def cluster_manifest(*, deleting: bool = False, status: Any = None, **spec: Any) -> dict[str, Any]:
+    """A Cluster as the API server gives it, defaults filled in."""
+    meta: dict[str, Any] = {
+        "namespace": NAMESPACE,
+        "name": CLUSTER,
+        "uid": CLUSTER_UID,
+        "generation": 1,
+        "resourceVersion": "1",
+    }
+    if deleting:
+        meta["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    image = {"image": "tidelog:1", "storage": {"size": "10Gi"}}
+    return {"metadata": meta, "spec": {**image, **CLUSTER_DEFAULTS, **spec}, "status": status or {}}
 
 
 def stream_object(
@@ -106,7 +134,7 @@ class Brokers:
         parts = [part for one in self.streams.values() for part in one.partitions]
         return BrokersView(
             ClusterDescription(
-                cluster_id=bytes(16),
+                cluster_id=UUID(CLUSTER_UID).bytes,
                 metadata_version=1,
                 controller=0,
                 voters=tuple(self.states)[:3],

@@ -1,0 +1,165 @@
+"""A Cluster as its object says against what stands for it in Kubernetes and what its brokers say.
+
+Said once more, whatever was done before: each pass looks at everything, so it does not matter where the one
+before it ended. Order matters within a pass: the marker of formation before the first pod (M1), the count
+that nobody may go below before pods are added, and after they were taken away (K1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidelog_operator.actions import (
+    ApplyObject,
+    ClusterAction,
+    CreateObject,
+    SetBrokerCount,
+    SetLowestCount,
+    Throttle,
+)
+from tidelog_operator.model import Claim, ClusterObject, Manifest
+from tidelog_operator.plan.balancing import plan_balancing
+from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.scaling import plan_scaling
+from tidelog_operator.plan.volumes import plan_volumes
+from tidelog_operator.resources.comparing import is_so
+from tidelog_operator.resources.formation import (
+    FORMATTED,
+    NEVER,
+    Formation,
+    chosen_id,
+    formation_map,
+    read_formation,
+)
+from tidelog_operator.resources.naming import formation_name
+from tidelog_operator.resources.services import client_service, disruption_budget, headless_service
+from tidelog_operator.resources.settings import settings_map
+from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_set
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What stands in Kubernetes for a Cluster."""
+
+    objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    """By kind and name."""
+    claims: Sequence[Claim] = ()
+    lowest_count: str | None = None
+    """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
+
+    def stateful_set(self, cluster: ClusterObject) -> Manifest | None:
+        return self.objects.get(("StatefulSet", cluster.key.name))
+
+    def formation(self, cluster: ClusterObject) -> Formation | None:
+        """Raises `ValueError` if somebody else wrote it."""
+        found = self.objects.get(("ConfigMap", formation_name(cluster)))
+        return None if found is None else read_formation(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDecision:
+    actions: tuple[ClusterAction, ...] = ()
+    problem: str = ""
+    """Why it cannot be as it is to be."""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    """Brokers whose volume is gone, and since when (RFC 3339)."""
+
+
+def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None, now: str) -> ClusterDecision:
+    """`view` None: the brokers do not answer. `now`: RFC 3339."""
+    if cluster.deleting:
+        return ClusterDecision()
+    try:
+        formation = owned.formation(cluster)
+    except ValueError as error:
+        return ClusterDecision(problem=str(error))
+    there = owned.stateful_set(cluster)
+    actions: list[ClusterAction] = [*_formation(cluster, formation, owned, view), *_objects(cluster, owned)]
+    pods = Pods(cluster.spec.brokers) if there is None else read_pods(there)
+    actions += _lowest_count(cluster, owned, pods.count)
+    wanted = stateful_set(cluster, pods)
+    if not is_so(there, wanted):
+        # What follows would rest on a version that is over.
+        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))))
+    assert there is not None
+    volumes = plan_volumes(cluster, owned.claims, view, now)
+    actions += volumes.actions
+    problem = volumes.problem
+    if view is not None:
+        actions += _throttle(cluster, view)
+        scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
+        problem = scaling.problem or problem
+        for action in scaling.actions:
+            if isinstance(action, SetBrokerCount):
+                actions += _counted(cluster, owned, there, action)
+            else:
+                actions.append(action)
+        if cluster.spec.balance and not scaling.actions and not problem and _is_whole(there, pods):
+            actions += plan_balancing(view, cluster.spec.moves_at_once)
+    return ClusterDecision(tuple(actions), problem, volumes.lost)
+
+
+def _formation(
+    cluster: ClusterObject, formation: Formation | None, owned: Owned, view: BrokersView | None
+) -> list[ClusterAction]:
+    """The marker (M1): only where there never was a pod or a volume may a cluster begin."""
+    if formation is None:
+        if owned.stateful_set(cluster) is None and not owned.claims:
+            return [CreateObject(formation_map(cluster, Formation(NEVER, chosen_id(cluster))))]
+        if view is None:
+            return []
+        return [CreateObject(formation_map(cluster, Formation(FORMATTED, view.cluster.cluster_id)))]
+    if not formation.formatted and view is not None:
+        return [ApplyObject(formation_map(cluster, Formation(FORMATTED, formation.cluster_id)))]
+    return []
+
+
+def _objects(cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
+    wanted = [
+        settings_map(cluster),
+        headless_service(cluster),
+        client_service(cluster),
+        disruption_budget(cluster),
+    ]
+    return [
+        ApplyObject(one)
+        for one in wanted
+        if not is_so(owned.objects.get((one["kind"], one["metadata"]["name"])), one)
+    ]
+
+
+def _lowest_count(cluster: ClusterObject, owned: Owned, count: int) -> list[ClusterAction]:
+    if owned.lowest_count == str(count):
+        return []
+    return [SetLowestCount(cluster.key, count)]
+
+
+def _counted(
+    cluster: ClusterObject, owned: Owned, there: Manifest, action: SetBrokerCount
+) -> list[ClusterAction]:
+    change = ApplyObject(stateful_set(cluster, Pods(action.count, action.emptying)), _version(there))
+    if action.count > action.expected:
+        return [*_lowest_count(cluster, owned, action.count), change]
+    return [change]
+
+
+def _throttle(cluster: ClusterObject, view: BrokersView) -> list[ClusterAction]:
+    wanted = cluster.spec.throttle_bytes_per_second
+    if wanted is None or wanted == view.cluster.throttle_bytes_per_second:
+        return []
+    return [Throttle(wanted)]
+
+
+def _is_whole(there: Manifest, pods: Pods) -> bool:
+    """Every pod is there and ready, and none is about to be replaced."""
+    status = there.get("status") or {}
+    return bool(
+        status.get("observedGeneration") == there["metadata"]["generation"]
+        and status.get("readyReplicas", 0) == pods.count
+        and status.get("updateRevision") == status.get("currentRevision")
+    )
+
+
+def _version(there: Manifest | None) -> str:
+    return "" if there is None else there["metadata"]["resourceVersion"]

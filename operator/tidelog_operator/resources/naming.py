@@ -1,0 +1,83 @@
+"""Names, labels and ports of what stands for a Cluster, and what every manifest has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from tidelog_operator.model import CLUSTER, GROUP, VERSION, ClusterObject, Manifest
+
+CLIENT_PORT: Final = 9210
+HTTP_PORT: Final = 9211
+PEER_PORT: Final = 9212
+
+CLUSTER_LABEL: Final = "tidelog.io/cluster"
+"""On every object that the operator makes for a Cluster: its name."""
+
+BROKER_LABEL: Final = "apps.kubernetes.io/pod-index"
+"""On the pods of a StatefulSet: the broker's number."""
+
+HASH_ANNOTATION: Final = "tidelog.io/manifest"
+"""Of all that the operator said of the object: a field that it says no more shows by it."""
+
+MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "tidelog-operator"
+NAME_LABEL: Final = "app.kubernetes.io/name"
+BROKER_APP: Final = "tidelog-broker"
+
+
+def brokers_service(cluster: ClusterObject) -> str:
+    """The headless service, by which each broker has a name of its own."""
+    return f"{cluster.key.name}-brokers"
+
+
+def broker_host(cluster: ClusterObject, pod: str) -> str:
+    """A pod's name in DNS; `pod` may be a reference like ``$(POD_NAME)``."""
+    return f"{pod}.{brokers_service(cluster)}.{cluster.key.namespace}.svc"
+
+
+def settings_name(cluster: ClusterObject) -> str:
+    return f"{cluster.key.name}-settings"
+
+
+def formation_name(cluster: ClusterObject) -> str:
+    return f"{cluster.key.name}-formation"
+
+
+def selector(cluster: ClusterObject) -> dict[str, str]:
+    """Of its pods. A StatefulSet's selector can never change: nor can this."""
+    return {NAME_LABEL: BROKER_APP, CLUSTER_LABEL: cluster.key.name}
+
+
+def manifest(
+    cluster: ClusterObject, api: str, kind: str, name: str, body: dict[str, Any], **annotations: str
+) -> Manifest:
+    """`body` is everything besides the metadata. It goes when the Cluster goes."""
+    said = {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.key.namespace,
+            "labels": {**selector(cluster), MANAGED_LABEL: MANAGED_BY},
+            "annotations": {f"tidelog.io/{key}": value for key, value in annotations.items()},
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{GROUP}/{VERSION}",
+                    "kind": CLUSTER,
+                    "name": cluster.key.name,
+                    "uid": cluster.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        **body,
+    }
+    said["metadata"]["annotations"][HASH_ANNOTATION] = digest(said)
+    return said
+
+
+def digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,208 @@
+"""The StatefulSet of the brokers: a pod and a volume for each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidelog_operator.model import ClusterObject, Manifest
+from tidelog_operator.resources.naming import (
+    BROKER_LABEL,
+    CLIENT_PORT,
+    HTTP_PORT,
+    PEER_PORT,
+    broker_host,
+    brokers_service,
+    formation_name,
+    manifest,
+    selector,
+    settings_name,
+)
+from tidelog_operator.resources.settings import (
+    DATA_MOUNT,
+    FILE,
+    FOLDER,
+    FORMATION_FOLDER,
+    settings_digest,
+)
+
+SEEDS_MAX: Final = 3
+"""The first brokers, by which others find the cluster."""
+
+STOP_SECONDS: Final = 60
+"""How long a broker may take to hand over what it leads before it is stopped."""
+
+GRACE_SECONDS: Final = STOP_SECONDS + 30
+
+USER: Final = 65532
+"""Of the broker's process; it needs no right of any other."""
+
+EMPTYING: Final = "emptying"
+EMPTYING_ANNOTATION: Final = f"tidelog.io/{EMPTYING}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The StatefulSet, as far as its number of pods is concerned."""
+
+    count: int
+    """As many as it is to have."""
+    emptying: tuple[int, ...] = ()
+    """Brokers that the operator cordoned, so that they can go; kept with the StatefulSet."""
+
+
+def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
+    name = cluster.key.name
+    spec = {
+        "replicas": pods.count,
+        "serviceName": brokers_service(cluster),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        # Whoever is taken away by the operator is empty; a Cluster that is deleted leaves its data.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"},
+        "selector": {"matchLabels": selector(cluster)},
+        "template": {
+            "metadata": {
+                "labels": selector(cluster),
+                "annotations": {"tidelog.io/settings": settings_digest(cluster)},
+            },
+            "spec": _pod(cluster),
+        },
+        "volumeClaimTemplates": [_claim(cluster)],
+    }
+    emptying = ",".join(map(str, pods.emptying))
+    return manifest(cluster, "apps/v1", "StatefulSet", name, {"spec": spec}, **{EMPTYING: emptying})
+
+
+def read_pods(found: Manifest) -> Pods:
+    text = (found["metadata"].get("annotations") or {}).get(EMPTYING_ANNOTATION, "")
+    return Pods(found["spec"]["replicas"], tuple(int(one) for one in text.split(",") if one))
+
+
+def _pod(cluster: ClusterObject) -> dict[str, Any]:
+    spec = cluster.spec
+    matching = {"labelSelector": {"matchLabels": selector(cluster)}}
+    pod: dict[str, Any] = {
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "podAffinityTerm": {**matching, "topologyKey": "kubernetes.io/hostname"},
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": spec.rack_label,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                **matching,
+            }
+        ],
+        "containers": [_container(cluster)],
+        "volumes": [
+            {"name": "settings", "configMap": {"name": settings_name(cluster)}},
+            {"name": "formation", "configMap": {"name": formation_name(cluster), "optional": True}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    if spec.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    return pod
+
+
+def _container(cluster: ClusterObject) -> dict[str, Any]:
+    spec, config = cluster.spec, f"{FOLDER}/{FILE}"
+    container: dict[str, Any] = {
+        "name": "broker",
+        "image": spec.image,
+        "command": ["tidelog-broker", "run", "--config", config],
+        "env": _environment(cluster),
+        "ports": [
+            {"name": "clients", "containerPort": CLIENT_PORT},
+            {"name": "http", "containerPort": HTTP_PORT},
+            {"name": "peers", "containerPort": PEER_PORT},
+        ],
+        # Long enough for logs to be looked through after a crash, and for others to be found.
+        "startupProbe": _probe("/healthz", period=2, failures=900),
+        "readinessProbe": _probe("/readyz", period=2, failures=3),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "lifecycle": {
+            "preStop": {
+                "exec": {
+                    "command": [
+                        "tidelog-broker", "prepare-stop", "--config", config,
+                        "--timeout-seconds", str(STOP_SECONDS),
+                    ]
+                }
+            }
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "data", "mountPath": DATA_MOUNT},
+            {"name": "settings", "mountPath": FOLDER, "readOnly": True},
+            {"name": "formation", "mountPath": FORMATION_FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }  # fmt: skip
+    if spec.image_pull_policy:
+        container["imagePullPolicy"] = spec.image_pull_policy
+    if spec.resources:
+        container["resources"] = dict(spec.resources)
+    return container
+
+
+def _environment(cluster: ClusterObject) -> list[dict[str, Any]]:
+    me = broker_host(cluster, "$(POD_NAME)")
+    pods = [f"{cluster.key.name}-{number}" for number in range(SEEDS_MAX)]
+    seeds = ",".join(f"{broker_host(cluster, pod)}:{PEER_PORT}" for pod in pods)
+    listeners = json.dumps([f"internal=0.0.0.0:{CLIENT_PORT}@{me}:{CLIENT_PORT}"])
+    return [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {
+            "name": "TIDELOG_BROKER_ID",
+            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{BROKER_LABEL}']"}},
+        },
+        {"name": "TIDELOG_LISTENERS", "value": listeners},
+        {"name": "TIDELOG_PEER_LISTENER", "value": f"peers=0.0.0.0:{PEER_PORT}@{me}:{PEER_PORT}"},
+        {"name": "TIDELOG_HTTP", "value": f"0.0.0.0:{HTTP_PORT}"},
+        {"name": "TIDELOG_SEEDS", "value": seeds},
+    ]
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
+    }
+
+
+def _claim(cluster: ClusterObject) -> dict[str, Any]:
+    """Nothing here can ever change (the API server refuses it)."""
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": cluster.spec.storage_size}},
+    }
+    if cluster.spec.storage_class:
+        spec["storageClassName"] = cluster.spec.storage_class
+    return {"metadata": {"name": "data"}, "spec": spec}

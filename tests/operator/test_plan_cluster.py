@@ -1,0 +1,348 @@
+"""A Cluster's brokers in Kubernetes: what is made in each situation, in which order, and the same end
+wherever the operator is killed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, cluster_manifest, stream
+from tidelog_operator import actions as do
+from tidelog_operator.model import Claim, ClusterObject, ObjectKey, read_cluster
+from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
+from tidelog_operator.resources.stateful_set import Pods, read_pods
+
+NOW = "2026-01-01T00:10:00Z"
+SET = ("StatefulSet", CLUSTER)
+MARKER = ("ConfigMap", f"{CLUSTER}-formation")
+CLAIMS = [Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False) for number in range(3)]
+
+
+class Kubernetes:
+    """What stands for the Cluster: versions count up, and a write that rests on an old one is refused."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.manifest = cluster_manifest(**spec)
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.claims: list[Claim] = []
+        self.lowest: str | None = None
+        self.told: list[do.ClusterAction] = []
+        self.history: list[tuple[int, str | None]] = []
+        """The number of pods, and the lowest count, after each action."""
+
+    @property
+    def cluster(self) -> ClusterObject:
+        return read_cluster(self.manifest)
+
+    def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
+        return plan_cluster(self.cluster, Owned(self.objects, self.claims, self.lowest), view, now)
+
+    def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> None:
+        self.told.append(action)
+        match action:
+            case do.CreateObject(manifest):
+                assert _name(manifest) not in self.objects
+                self._write(manifest)
+            case do.ApplyObject(manifest, version):
+                there = self.objects.get(_name(manifest))
+                assert not version or (there is not None and there["metadata"]["resourceVersion"] == version)
+                self._write(manifest)
+            case do.SetLowestCount(_, count):
+                self.lowest = None if count is None else str(count)
+            case do.CordonBroker(broker):
+                assert brokers is not None
+                brokers.states[broker] = "cordoned"
+            case do.UncordonBroker(broker):
+                assert brokers is not None
+                brokers.states[broker] = "active"
+            case do.UnregisterBroker(broker):
+                assert brokers is not None
+                del brokers.states[broker]
+            case do.Reassign():
+                assert brokers is not None
+                brokers.do(action)
+        self.history.append((self.pods.count if SET in self.objects else 0, self.lowest))
+
+    def _write(self, manifest: Mapping[str, Any]) -> None:
+        there = self.objects.get(_name(manifest))
+        number = 1 if there is None else int(there["metadata"]["resourceVersion"]) + 1
+        made = copy.deepcopy(dict(manifest))
+        made["metadata"] |= {"resourceVersion": str(number), "generation": number, "uid": f"uid-{number}"}
+        if made["kind"] == "StatefulSet":
+            # Its controller is fast.
+            count = made["spec"]["replicas"]
+            revision = json.dumps(made["spec"]["template"])
+            made["status"] = {
+                "observedGeneration": number, "readyReplicas": count,
+                "currentRevision": revision, "updateRevision": revision,
+            }  # fmt: skip
+            self.claims = [
+                next((one for one in self.claims if one.broker_id == each), _claim(each))
+                for each in range(count)
+            ]
+        self.objects[_name(manifest)] = made
+
+    @property
+    def pods(self) -> Pods:
+        return read_pods(self.objects[SET])
+
+    def settle(self, brokers: Brokers | None = None, crash_at: int | None = None) -> None:
+        done = 0
+        for _ in range(200):
+            view = None if brokers is None or SET not in self.objects else self._view(brokers)
+            decision = self.plan(view)
+            if not decision.actions:
+                return
+            for action in decision.actions:
+                if done == crash_at:
+                    crash_at = None
+                    break
+                self.do(action, brokers)
+                done += 1
+        raise AssertionError(f"it goes on for ever: {decision.actions}")
+
+    def _view(self, brokers: Brokers) -> BrokersView:
+        """Brokers come with their pods, and nobody votes who is cordoned."""
+        for number in range(self.pods.count):
+            if number not in brokers.states and number not in self.pods.emptying:
+                brokers.states[number] = "active"
+        view = brokers.view()
+        able = tuple(number for number, state in brokers.states.items() if state == "active")
+        return replace(view, cluster=replace(view.cluster, voters=able[:3]))
+
+
+def _claim(number: int) -> Claim:
+    return Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False)
+
+
+def _name(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def kinds(decision: ClusterDecision) -> list[str]:
+    return [
+        one.manifest["kind"] if isinstance(one, do.ApplyObject | do.CreateObject) else type(one).__name__
+        for one in decision.actions
+    ]
+
+
+# --- made
+
+
+def test_a_new_cluster_gets_its_marker_first_and_its_pods_last() -> None:
+    kube = Kubernetes()
+
+    decision = kube.plan()
+
+    first, *_, last = decision.actions
+    assert isinstance(first, do.CreateObject)
+    assert json.loads(first.manifest["data"]["formation.json"]) == {
+        "state": "never formatted",
+        "clusterId": CLUSTER_UID,
+    }
+    assert isinstance(last, do.ApplyObject)
+    assert (last.manifest["kind"], last.manifest["spec"]["replicas"]) == (SET[0], 3)
+    assert kinds(decision) == [
+        *("ConfigMap", "ConfigMap", "Service", "Service", "PodDisruptionBudget"),
+        *("SetLowestCount", "StatefulSet"),
+    ]
+
+
+def test_what_is_as_it_is_to_be_is_left_alone() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+
+    assert kube.plan(brokers.view()).actions == ()
+
+
+def test_the_marker_says_formatted_once_the_brokers_serve() -> None:
+    kube = Kubernetes()
+    kube.settle()
+    assert json.loads(kube.objects[MARKER]["data"]["formation.json"])["state"] == "never formatted"
+
+    kube.settle(Brokers(3))
+
+    said = json.loads(kube.objects[MARKER]["data"]["formation.json"])
+    assert said == {"state": "formatted", "clusterId": CLUSTER_UID}
+
+
+@pytest.mark.parametrize("left", ["volumes", "pods"])
+def test_brokers_that_may_have_data_never_get_a_marker_by_which_they_could_begin_anew(left: str) -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    kube.objects = {SET: kube.objects[SET]} if left == "pods" else {}
+    if left == "pods":
+        kube.claims = []
+
+    assert not any(isinstance(one, do.CreateObject) for one in kube.plan().actions)
+
+    view = replace(brokers.view(), cluster=replace(brokers.view().cluster, cluster_id=UUID(int=7).bytes))
+    (made,) = [one for one in kube.plan(view).actions if isinstance(one, do.CreateObject)]
+    assert json.loads(made.manifest["data"]["formation.json"]) == {
+        "state": "formatted",
+        "clusterId": str(UUID(int=7)),
+    }
+
+
+def test_a_marker_that_somebody_else_wrote_stops_everything_and_is_explained() -> None:
+    kube = Kubernetes()
+    kube.settle()
+    kube.objects[MARKER]["data"] = {"formation.json": "perhaps"}
+
+    decision = kube.plan()
+
+    assert decision.actions == ()
+    assert "does not say whether the brokers formed a cluster" in decision.problem
+
+
+def test_nothing_is_made_for_a_cluster_that_is_on_its_way_out() -> None:
+    assert Kubernetes(deleting=True).plan().actions == ()
+
+
+# --- changed
+
+
+@pytest.mark.parametrize(
+    ("change", "restarts"),
+    [
+        ({"image": "tidelog:2"}, True),
+        ({"settings": {"logLevel": "debug"}}, True),
+        ({"nats": {"url": "nats://nats:4222"}}, True),
+        ({"resources": {"requests": {"cpu": "500m"}}}, True),
+        ({"settings": {"catchUpBytesPerSecond": "8Mi"}}, False),
+        ({"moves": {"atOnce": 1, "balance": False}}, False),
+        ({"replaceAfter": "1h"}, False),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_change_restarts_brokers_only_where_it_must(change: dict[str, Any], restarts: bool) -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    before = copy.deepcopy(kube.objects[SET])
+
+    kube.manifest["spec"] |= change
+    for action in kube.plan(brokers.view()).actions:
+        kube.do(action, brokers)
+
+    assert (kube.objects[SET]["spec"]["template"] != before["spec"]["template"]) == restarts
+    assert kube.objects[SET]["spec"]["replicas"] == 3
+
+
+def test_a_throttle_is_told_to_the_brokers_and_only_if_it_is_another_one() -> None:
+    kube, brokers = Kubernetes(settings={"catchUpBytesPerSecond": "8Mi"}), Brokers(3)
+    kube.settle()
+    view = brokers.view()
+    assert do.Throttle(8 << 20) in kube.plan(view).actions
+
+    slowed = replace(view, cluster=replace(view.cluster, throttle_bytes_per_second=8 << 20))
+    assert not any(isinstance(one, do.Throttle) for one in kube.plan(slowed).actions)
+
+
+def test_what_somebody_changed_by_hand_is_put_right() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    kube.objects["Service", f"{CLUSTER}-brokers"]["spec"]["publishNotReadyAddresses"] = False
+    del kube.objects["PodDisruptionBudget", CLUSTER]
+    kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
+
+    assert kinds(kube.plan(brokers.view())) == ["Service", "PodDisruptionBudget", "StatefulSet"]
+
+
+# --- more and fewer brokers
+
+
+def test_the_count_that_nobody_may_go_below_rises_before_pods_come_and_falls_after_they_went() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders", [(0, 1, 2)] * 6))
+    kube.settle(brokers)
+    kube.history.clear()
+
+    kube.manifest["spec"]["brokers"] = 5
+    kube.settle(brokers)
+    kube.manifest["spec"]["brokers"] = 3
+    kube.settle(brokers)
+
+    assert kube.pods == Pods(3)
+    assert kube.lowest == "3"
+    for count, lowest in kube.history:
+        assert int(lowest or 0) >= count
+    assert max(count for count, _ in kube.history) == 5
+    assert set(brokers.states) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("crash_at", range(40))
+def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers, crash_at=crash_at)
+    brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
+    for wanted, image in ((5, "tidelog:1"), (5, "tidelog:2"), (3, "tidelog:2")):
+        kube.manifest["spec"] |= {"brokers": wanted, "image": image}
+        kube.settle(brokers, crash_at=crash_at)
+        assert kube.pods == Pods(wanted)
+        assert kube.lowest == str(wanted)
+        assert set(brokers.states) == set(range(wanted))
+        assert all(state == "active" for state in brokers.states.values())
+        held = [one.target for one in brokers.streams["orders"].partitions]
+        assert all(len(set(each)) == 3 and set(each) <= set(range(wanted)) for each in held)
+    assert kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] == "tidelog:2"
+
+
+def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None:
+    kube = Kubernetes(brokers=5)
+    kube.settle(Brokers(5))
+    kube.manifest["spec"]["brokers"] = 3
+
+    assert kube.plan(None).actions == ()
+
+
+# --- volumes that are gone
+
+
+def lost(kube: Kubernetes, number: int) -> None:
+    kube.claims = [replace(one, phase="Lost") if one.broker_id == number else one for one in kube.claims]
+
+
+def test_a_volume_that_is_gone_is_replaced_after_the_grace_time() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
+    kube.settle(brokers)
+    lost(kube, 1)
+
+    first = kube.plan(brokers.view())
+    assert (first.actions, first.lost) == ((), {1: NOW})
+
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": NOW}]}
+    assert kube.plan(brokers.view(), "2026-01-01T00:14:59Z").actions == ()
+    then = kube.plan(brokers.view(), "2026-01-01T00:15:00Z")
+    assert then.lost == {1: NOW}
+    assert then.actions == (
+        do.DeleteObject("PersistentVolumeClaim", ObjectKey("shop", "data-main-1"), "uid-1"),
+        do.DeleteObject("Pod", ObjectKey("shop", "main-1"), ""),
+    )
+
+
+def test_a_volume_that_came_back_in_time_is_forgotten() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": "2026-01-01T00:00:00Z"}]}
+
+    assert kube.plan(brokers.view()).lost == {}
+
+
+def test_the_only_copy_is_not_given_up() -> None:
+    kube = Kubernetes()
+    alone = stream("orders", [(1,)])
+    brokers = Brokers(3, replace(alone, partitions=(replace(alone.partitions[0], leader=None),)))
+    kube.settle(brokers)
+    lost(kube, 1)
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": "2026-01-01T00:00:00Z"}]}
+
+    decision = kube.plan(brokers.view())
+
+    assert decision.actions == ()
+    assert "nobody else has all of orders/0" in decision.problem
