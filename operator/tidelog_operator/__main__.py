@@ -40,6 +40,12 @@ LEASE_NAMESPACE: Any = typer.Option(
     "", envvar="TIDELOG_LEASE_NAMESPACE", help="Where the Lease is. Without it: the pod's namespace."
 )
 LEASE_NAME: Any = typer.Option("tidelog-operator", help="Of operators that share a Lease one works.")
+IDENTITY: Any = typer.Option(
+    "",
+    envvar="TIDELOG_IDENTITY",
+    help="Of this operator, in the Lease; in a pod its name: who comes back has it at once. "
+    "Without it: of this process.",
+)
 LOG_JSON: Any = typer.Option(False, help="Write log lines as JSON.")
 
 
@@ -49,6 +55,7 @@ def run(
     namespace: list[str] | None = NAMESPACES,
     lease_namespace: str = LEASE_NAMESPACE,
     lease_name: str = LEASE_NAME,
+    identity: str = IDENTITY,
     log_json: bool = LOG_JSON,
 ) -> None:
     """Run until SIGTERM."""
@@ -67,7 +74,8 @@ def run(
     where = lease_namespace or _own_namespace()
     if not where:
         raise typer.BadParameter("not in a pod: say where the Lease is, with --lease-namespace")
-    asyncio.run(_run(kubeconfig, namespace or [], where, lease_name))
+    identity = identity or f"{socket.gethostname()}_{os.getpid()}"
+    asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity))
 
 
 def _own_namespace() -> str:
@@ -78,7 +86,9 @@ def _own_namespace() -> str:
         return ""
 
 
-async def _run(kubeconfig: str, namespaces: list[str], lease_namespace: str, lease_name: str) -> None:
+async def _run(
+    kubeconfig: str, namespaces: list[str], lease_namespace: str, lease_name: str, identity: str
+) -> None:
     stop, ready = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,7 +100,6 @@ async def _run(kubeconfig: str, namespaces: list[str], lease_namespace: str, lea
             return leading is not None and leading.leads
 
         async with Loop(kube, leads) as reconciling:
-            identity = f"{socket.gethostname()}_{id(stop):x}"
             leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.wake_all)
             watching = watch(
                 reconciling.objects, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop

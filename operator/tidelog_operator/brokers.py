@@ -29,6 +29,8 @@ class Brokers:
         self._addresses: tuple[str, ...] = ()
         self._cluster: ClusterDescription | None = None
         self._streams: dict[str, StreamDescription] = {}
+        self.version = 0
+        """Counts up with every answer that was another one."""
 
     def __repr__(self) -> str:
         return f"<Brokers {','.join(self._addresses)} streams={len(self._streams)}>"
@@ -63,6 +65,7 @@ class Brokers:
                 streams = await client.list_streams()
                 self._streams = {one.name: one for one in streams if not one.name.startswith(INTERNAL_PREFIX)}
                 self._cluster = cluster
+                self.version += 1
         except TidelogError:
             # Perhaps all the brokers that it knew have new addresses.
             self._cluster = None

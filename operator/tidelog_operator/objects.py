@@ -37,6 +37,8 @@ class Objects:
     def __init__(self, changed: Callable[[ObjectKey], None]) -> None:
         """`changed` is told which Cluster has something new to look at, whether it is there or not."""
         self._changed = changed
+        self.version = 0
+        """Counts up with every change."""
         self.clusters: dict[ObjectKey, ClusterObject] = {}
         self.streams: dict[ObjectKey, StreamObject] = {}
         self.unreadable: dict[ObjectKey, str] = {}
@@ -86,6 +88,10 @@ class Objects:
             finalizers = (*one.finalizers, FINALIZER)
             self.streams[one.key] = replace(one, finalizers=finalizers, version=version)
 
+    def _tell(self, cluster: ObjectKey) -> None:
+        self.version += 1
+        self._changed(cluster)
+
     # --- what came
 
     def stream(self, manifest: Manifest, *, gone: bool) -> None:
@@ -100,7 +106,7 @@ class Objects:
                 log.warning("a Stream cannot be read", stream=str(key), reason=str(error))
         for one in (before, self.streams.get(key)):
             if one is not None:
-                self._changed(ObjectKey(key.namespace, one.cluster))
+                self._tell(ObjectKey(key.namespace, one.cluster))
 
     def cluster(self, manifest: Manifest, *, gone: bool) -> None:
         key = _key_of(manifest)
@@ -112,7 +118,7 @@ class Objects:
             except (ValueError, KeyError) as error:
                 self.unreadable_clusters[key] = str(error)
                 log.warning("a Cluster cannot be read", cluster=str(key), reason=str(error))
-        self._changed(key)
+        self._tell(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
         number = (manifest["metadata"].get("labels") or {}).get(BROKER_LABEL)
@@ -133,7 +139,7 @@ class Objects:
         if key.name == COUNTS_NAME:
             self._counts[key.namespace] = {} if gone else dict(manifest.get("data") or {})
             for one in [one for one in self.clusters if one.namespace == key.namespace]:
-                self._changed(one)
+                self._tell(one)
             return
         self._keep(self._owned, manifest, (manifest["kind"], key.name), None if gone else manifest)
 
@@ -149,7 +155,7 @@ class Objects:
         if not kept:
             del where[cluster]
         if value != before:
-            self._changed(cluster)
+            self._tell(cluster)
 
     def node(self, manifest: Manifest, *, gone: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -158,7 +164,7 @@ class Objects:
             self._zones[name] = dict(manifest["metadata"].get("labels") or {})
         if self._zones.get(name) != before:
             for cluster in self.clusters:
-                self._changed(cluster)
+                self._tell(cluster)
 
 
 def _key_of(manifest: Manifest) -> ObjectKey:

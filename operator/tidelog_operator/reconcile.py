@@ -51,6 +51,8 @@ class Reconciler:
         self._written: dict[ObjectKey, tuple[str, Status]] = {}
         """By object: its uid and the status that was written last, which may not have come back yet."""
         self._cluster_written: tuple[str, Status] = ("", {})
+        self._calm: tuple[int, int] | None = None
+        """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
         self._leaders_since: float | None = None
         """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
 
@@ -63,6 +65,9 @@ class Reconciler:
             await self._list()
         for _ in range(PASSES_MAX):
             view, unreachable = await self._look()
+            state = (self._objects.version, self._brokers.version)
+            if view is not None and state == self._calm:
+                return
             decision, decisions = self._plan_cluster(view), self._plan(view)
             applying = Applying(self._objects, self._kube, await self._client() if view is not None else None)
             await applying.cluster(decision.actions)
@@ -70,8 +75,11 @@ class Reconciler:
             if not applying.done:
                 break
             self._brokers.changed()
-        await self._tell_cluster(view, unreachable, decision, applying.cluster_error)
-        await self._tell(view, unreachable, decisions, applying.errors)
+        told = await self._tell_cluster(view, unreachable, decision, applying.cluster_error)
+        told &= await self._tell(view, unreachable, decisions, applying.errors)
+        waits = decision.lost or self._leaders_since is not None
+        acts = decision.actions or any(one.actions for one in decisions)
+        self._calm = state if told and not waits and not acts else None
 
     async def _list(self) -> None:
         """Raises `KUBE_FAILURES`; then nothing is done."""
@@ -167,10 +175,11 @@ class Reconciler:
 
     async def _tell_cluster(
         self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, error: str
-    ) -> None:
+    ) -> bool:
+        """Whether it knows."""
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
-            return
+            return True
         uid, written = self._cluster_written
         before = written if uid == cluster.uid else cluster.status
         status = cluster_status(
@@ -185,13 +194,14 @@ class Reconciler:
             now=_now(),
         )
         if status == before:
-            return
+            return True
         try:
             await self._kube.write_status(CLUSTER, self.key, before, status)
         except KUBE_FAILURES as failure:
             log.warning("a status was not taken", cluster=str(self.key), error=str(failure))
-            return
+            return False
         self._cluster_written = (cluster.uid, status)
+        return True
 
     async def _tell(
         self,
@@ -199,13 +209,14 @@ class Reconciler:
         unreachable: str,
         decisions: Sequence[Decision],
         errors: Mapping[ObjectKey, str],
-    ) -> None:
+    ) -> bool:
+        """Whether all of them know."""
         now = _now()
         findings = {one.object.key: one.finding for one in decisions}
         free = asyncio.Semaphore(AT_ONCE_MAX)
         mine = [one for one in self._objects.streams_of(self.key.namespace) if one.cluster == self.key.name]
 
-        async def tell(one: StreamObject) -> None:
+        async def tell(one: StreamObject) -> bool:
             existing = None if view is None else view.streams.get(one.stream_name)
             if existing is not None and existing.owner != one.claim:
                 existing = None
@@ -220,19 +231,20 @@ class Reconciler:
                 now=now,
             )
             if status == before:
-                return
+                return True
             async with free:
                 try:
                     await self._kube.write_status(STREAM, one.key, before, status)
                 except KUBE_FAILURES as error:
                     log.warning("a status was not taken", stream=str(one.key), error=str(error))
-                    return
+                    return False
             self._written[one.key] = (one.uid, status)
+            return True
 
         async with asyncio.TaskGroup() as group:
-            for one in mine:
-                group.create_task(tell(one))
+            told = [group.create_task(tell(one)) for one in mine]
         self._written = {one.key: self._written[one.key] for one in mine if one.key in self._written}
+        return all(one.result() for one in told)
 
     def _status_of(self, one: StreamObject) -> Mapping[str, Any]:
         """As it is or will be when what was written has come back."""

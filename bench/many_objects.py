@@ -1,0 +1,118 @@
+"""Hundreds of Streams at once: the operator on a real Kubernetes API, with three real brokers.
+
+    PYTHONPATH=tests python -m bench.many_objects [--streams 500] [--idle-seconds 60]
+
+Prints how long it takes from `kubectl apply` until every Stream is Ready, what the operator needs
+for it, and what it needs when nothing happens any more. JSON on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from support.kube.broker_pods import BrokerPods
+from support.kube.control_plane import ControlPlane, assets
+from support.kube.operator_process import OperatorProcess
+
+CRDS = Path(__file__).parents[1] / "crds"
+READY_SECONDS_MAX = 600.0
+LOOK_SECONDS = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.many_objects", description=__doc__)
+    parser.add_argument("--streams", type=int, default=500)
+    parser.add_argument("--idle-seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    programs, why_not = assets()
+    if programs is None:
+        raise SystemExit(why_not)
+    with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as name:
+        folder = Path(name)
+        with ControlPlane(programs, folder / "plane") as plane:
+            plane.apply(*sorted(CRDS.glob("*.yaml")))
+            plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+            plane.apply(_object("Cluster", "main", {"image": "tidelog:1", "storage": {"size": "10Gi"}}))
+            with (
+                BrokerPods(plane, folder, "main", 3),
+                OperatorProcess(folder, plane.kubeconfig, "--metrics", "127.0.0.1:0") as operator,
+            ):
+                found = _measured(plane, operator, options.streams, options.idle_seconds)
+    print(json.dumps(found, indent=2))
+
+
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "tidelog.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def _measured(
+    plane: ControlPlane, operator: OperatorProcess, streams: int, idle_seconds: float
+) -> dict[str, float]:
+    process = psutil.Process(operator.pid)
+    manifests = [
+        _object("Stream", f"orders-{number}", {"cluster": "main", "subject": f"orders.{number}.>"})
+        for number in range(streams)
+    ]
+    before, cpu, began = _requests(operator), _cpu(process), time.monotonic()
+    plane.kubectl("apply", "--server-side", "-f", "-", given=manifests)
+    applied = time.monotonic() - began
+    while _ready(plane) < streams:
+        assert time.monotonic() - began < READY_SECONDS_MAX, "not every Stream is Ready in time"
+        time.sleep(LOOK_SECONDS)
+    took = time.monotonic() - began
+    busy, made = _cpu(process) - cpu, _requests(operator)
+    # What was written last comes back to it.
+    time.sleep(5)
+    quiet, cpu, began = _requests(operator), _cpu(process), time.monotonic()
+    time.sleep(idle_seconds)
+    seconds = time.monotonic() - began
+    return {
+        "streams": streams,
+        "applied_s": round(applied, 1),
+        "ready_s": round(took, 1),
+        "api_requests": made - before,
+        "api_requests_per_s": round((made - before) / took, 1),
+        "busy_cpu_s": round(busy, 1),
+        "memory_mb": round(process.memory_info().rss / 1e6, 1),
+        "idle_cpu_percent": round(100 * (_cpu(process) - cpu) / seconds, 2),
+        "idle_api_requests_per_s": round((_requests(operator) - quiet) / seconds, 2),
+    }
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _ready(plane: ControlPlane) -> int:
+    path = "/apis/tidelog.io/v1alpha1/namespaces/default/streams"
+    found = json.loads(plane.get(path))["items"]
+    return sum(
+        one["type"] == "Ready" and one["status"] == "True"
+        for each in found
+        for one in each.get("status", {}).get("conditions", ())
+    )
+
+
+def _requests(operator: OperatorProcess) -> float:
+    """To the Kubernetes API, since it started."""
+    with urllib.request.urlopen(f"http://{operator.metrics_address}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("tidelog_operator_api_requests_total")
+    )
+
+
+if __name__ == "__main__":
+    main()

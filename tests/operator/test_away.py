@@ -1,0 +1,96 @@
+"""The API server and the operator away: brokers go on by themselves, and the status is true afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tidelog.blocking
+from support.kube.broker_pods import BrokerPods
+from support.kube.control_plane import ControlPlane
+from support.kube.operator_process import OperatorProcess
+from support.waiting import wait_until
+
+CLUSTER = {
+    "apiVersion": "tidelog.io/v1alpha1",
+    "kind": "Cluster",
+    "metadata": {"name": "main", "namespace": "default"},
+    "spec": {"image": "tidelog:1", "storage": {"size": "10Gi"}},
+}
+STREAM = {
+    "apiVersion": "tidelog.io/v1alpha1",
+    "kind": "Stream",
+    "metadata": {"name": "orders", "namespace": "default"},
+    "spec": {"cluster": "main", "replicationFactor": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def pods(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPods]:
+    plane.apply(CLUSTER)
+    with BrokerPods(plane, tmp_path_factory.mktemp("brokers"), "main", 3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operator(
+    plane: ControlPlane, pods: BrokerPods, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    folder = tmp_path_factory.mktemp("operator")
+    with OperatorProcess(folder, plane.kubeconfig, "--identity", "tidelog-operator-0") as made:
+        yield made
+
+
+def partition(plane: ControlPlane) -> dict[str, Any]:
+    status = plane.object("stream", "orders").get("status", {})
+    (one,) = status.get("partitions") or [{}]
+    return dict(one)
+
+
+def test_leaders_change_without_kubernetes_and_the_status_says_so_afterwards(
+    plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
+) -> None:
+    plane.apply(STREAM)
+    wait_until(lambda: len(partition(plane).get("isr", ())) == 3, "everybody is in sync")
+    leader = partition(plane)["leader"]
+    other = pods.brokers[(leader + 1) % 3].address
+    with tidelog.blocking.connect(other) as client, client.producer("orders") as producer:
+        producer.send(b"before")
+        operator.kill()
+        plane.stop_api()
+
+        pods.brokers[leader].kill()
+        producer.send(b"after")
+
+        assert client.offsets("orders") == {0: (0, 2)}
+        now = client.describe_stream("orders").partitions[0].leader
+    assert now not in (None, leader)
+    plane.start_api()
+    operator.start()
+    wait_until(lambda: partition(plane)["leader"] == now, "the status says who leads")
+    wait_until(lambda: leader not in partition(plane)["isr"], "the status says who is behind")
+
+    pods.brokers[leader].launch()
+    pods.brokers[leader].wait_ready()
+
+    wait_until(lambda: len(partition(plane)["isr"]) == 3, "it has caught up")
+    # After a while; nobody has to ask for it.
+    wait_until(lambda: partition(plane)["leader"] == leader, "the preferred leader leads again")
+
+
+def test_an_api_server_that_is_away_changes_nothing_and_is_gone_on_with(
+    plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
+) -> None:
+    assert operator.running
+    plane.stop_api()
+    with tidelog.blocking.connect(pods.brokers[0].address) as client:
+        before = {one.name for one in client.list_streams()}
+        plane.start_api()
+        plane.apply({**STREAM, "metadata": {"name": "later", "namespace": "default"}})
+
+        wait_until(lambda: "later" in {one.name for one in client.list_streams()}, "it is made")
+
+        assert before <= {one.name for one in client.list_streams()}
+    assert operator.running
