@@ -26,6 +26,10 @@ def programs() -> Path:
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
-        made.apply(*sorted(CRDS.glob("*.yaml")))
-        made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        add_crds(made)
         yield made
+
+
+def add_crds(plane: ControlPlane) -> None:
+    plane.apply(*sorted(CRDS.glob("*.yaml")))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")

@@ -1,0 +1,120 @@
+"""A Cluster from its manifest to its brokers and back: real controllers, a real broker in each pod."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tidelog.blocking
+from support.kube.control_plane import ControlPlane
+from support.kube.nodes import Nodes
+from support.kube.operator_process import OperatorProcess
+from support.kube.situation import ClusterOnNodes
+from support.waiting import wait_until
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Any, crds: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
+        crds(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with Nodes(plane, tmp_path_factory.mktemp("nodes") / "nodes") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    plane: ControlPlane, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterOnNodes]:
+    """Three brokers, made by the operator, and the stream `orders` on them."""
+    with OperatorProcess(tmp_path_factory.mktemp("operator"), plane.kubeconfig):
+        made = ClusterOnNodes(plane, nodes, "main")
+        made.apply(brokers=3)
+        made.until_ready(3)
+        made.apply_stream("orders", partitions=6, replicationFactor=3)
+        yield made
+
+
+def test_brokers_form_one_cluster_with_the_id_of_the_object(
+    plane: ControlPlane, cluster: ClusterOnNodes
+) -> None:
+    with cluster.connected() as brokers:
+        wait_until(lambda: len(brokers.describe_cluster().voters) == 3, "three of them vote")
+        found = brokers.describe_cluster()
+
+    assert found.cluster_id == cluster.uid.bytes
+    status = cluster.status()
+    assert status["clusterId"] == str(cluster.uid)
+    assert {one["zone"] for one in status["brokers"]} == {"zone-a", "zone-b", "zone-c"}
+
+
+def test_more_brokers_and_fewer_again_while_records_are_written(cluster: ClusterOnNodes) -> None:
+    with cluster.load("orders") as load:
+        cluster.apply(brokers=5)
+        cluster.until_ready(5)
+        wait_until(lambda: {3, 4} <= cluster.holders("orders"), "the new ones hold something")
+        load.until_more(100)
+
+        cluster.apply(brokers=3)
+        cluster.until_ready(3)
+        load.until_more(100)
+
+    assert cluster.holders("orders") == {0, 1, 2}
+    assert load.errors == []
+    assert cluster.records("orders") == load.acknowledged
+    assert sorted(cluster.claims()) == ["data-main-0", "data-main-1", "data-main-2"]
+
+
+def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNodes) -> None:
+    before = cluster.pod_uids()
+    with cluster.load("orders") as load:
+        cluster.apply(brokers=3, image="tidelog.test/broker:2")
+
+        def is_through() -> bool:
+            assert cluster.ready_pods() >= 2, "two are not ready at a time"
+            now = cluster.pod_uids()
+            return not set(now.values()) & set(before.values()) and cluster.ready_pods() == 3
+
+        wait_until(is_through, "each pod is another one")
+        load.until_more(100)
+    cluster.until_ready(3)
+
+    assert load.errors == []
+
+
+def test_a_volume_that_is_gone_is_replaced_and_filled(cluster: ClusterOnNodes, nodes: Nodes) -> None:
+    with cluster.connected() as brokers, brokers.producer("orders") as producer:
+        producer.send(b"kept")
+    before = cluster.records("orders")
+    cluster.apply(brokers=3, image="tidelog.test/broker:2", replaceAfter="1s")
+
+    nodes.lose_volume("data-main-1")
+
+    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status says so")
+    cluster.until_ready(3)
+    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+    assert cluster.records("orders") == before
+
+
+def test_broker_zero_joins_with_an_empty_volume_and_begins_no_other_cluster(
+    cluster: ClusterOnNodes, nodes: Nodes
+) -> None:
+    before = cluster.records("orders")
+
+    nodes.lose_volume("data-main-0")
+
+    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status says so")
+    cluster.until_ready(3)
+    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+    with cluster.connected() as brokers:
+        assert brokers.describe_cluster().cluster_id == cluster.uid.bytes
+    assert cluster.records("orders") == before

@@ -1,0 +1,36 @@
+"""The operator, killed after so many of its actions: ``python -m support.kube.dying_operator N run …``.
+
+The kill comes when an action is done and before the operator knows: nothing is told, given back or
+remembered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from tidelog_operator.__main__ import main
+from tidelog_operator.apply import Applying
+
+
+def die_after(count: int) -> None:
+    do, done = Applying._do, 0
+
+    async def dying(self: Applying, action: Any, stream: Any) -> None:
+        nonlocal done
+        await do(self, action, stream)
+        done += 1
+        if done >= count:
+            # One line, so that a test knows after what.
+            sys.stderr.write(f"killed after {type(action).__name__}\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Applying._do = dying  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    die_after(int(sys.argv.pop(1)))
+    main()

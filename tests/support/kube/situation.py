@@ -1,0 +1,171 @@
+"""A Cluster on made-up nodes, as tests apply it, ask it and load it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import tidelog.blocking
+from support.kube.control_plane import ControlPlane
+from support.kube.nodes import Nodes
+from support.waiting import wait_until
+from tidelog.errors import TidelogError
+
+Manifest = dict[str, Any]
+
+BROKERS_MAX = 5
+
+
+class ClusterOnNodes:
+    """See the module."""
+
+    def __init__(self, plane: ControlPlane, nodes: Nodes, name: str) -> None:
+        self._plane = plane
+        self._nodes = nodes
+        self.name = name
+
+    # --- manifests
+
+    def apply(self, **spec: Any) -> None:
+        self._plane.apply({
+            "apiVersion": "tidelog.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": self.name, "namespace": "default"},
+            "spec": {"image": "tidelog.test/broker:1", "storage": {"size": "1Gi"}, **spec},
+        })  # fmt: skip
+
+    def apply_stream(self, name: str, **spec: Any) -> None:
+        self._plane.apply({
+            "apiVersion": "tidelog.io/v1alpha1", "kind": "Stream",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"cluster": self.name, **spec},
+        })  # fmt: skip
+        wait_until(lambda: self._condition(self._object("streams", name), "Ready") == "True", f"{name} is ready")
+
+    # --- what the API server has
+
+    @property
+    def uid(self) -> UUID:
+        return UUID(self._object("clusters", self.name)["metadata"]["uid"])
+
+    def status(self) -> Manifest:
+        found: Manifest = self._object("clusters", self.name).get("status") or {}
+        return found
+
+    def reasons(self) -> set[str]:
+        return {one["reason"] for one in self.status().get("conditions", ())}
+
+    def until_ready(self, brokers: int) -> None:
+        """There are so many, all of them ready, nothing moves, and every copy has everything."""
+
+        def is_so() -> bool:
+            found = self._object("clusters", self.name)
+            status = found.get("status") or {}
+            return (
+                status.get("observedGeneration") == found["metadata"]["generation"]
+                and status.get("brokersReady") == brokers
+                and len(status.get("brokers", ())) == brokers
+                and status.get("phase") == "Ready"
+                and status.get("moving") == 0
+                and len(self.pod_uids()) == brokers
+            )
+
+        wait_until(is_so, f"{brokers} brokers are ready", 120)
+
+    def pod_uids(self) -> dict[str, str]:
+        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self._pods()}
+
+    def ready_pods(self) -> int:
+        return sum(
+            one["type"] == "Ready" and one["status"] == "True"
+            for pod in self._pods()
+            for one in pod["status"].get("conditions", ())
+        )
+
+    def claims(self) -> list[str]:
+        found = self._list("/api/v1/namespaces/default/persistentvolumeclaims")
+        return [one["metadata"]["name"] for one in found]
+
+    def _pods(self) -> list[Manifest]:
+        found = self._list("/api/v1/namespaces/default/pods")
+        return [one for one in found if one["metadata"]["name"].startswith(f"{self.name}-")]
+
+    def _list(self, path: str) -> list[Manifest]:
+        found: list[Manifest] = json.loads(self._plane.get(path))["items"]
+        return found
+
+    def _object(self, plural: str, name: str) -> Manifest:
+        path = f"/apis/tidelog.io/v1alpha1/namespaces/default/{plural}/{name}"
+        found: Manifest = json.loads(self._plane.get(path))
+        return found
+
+    @staticmethod
+    def _condition(manifest: Manifest, kind: str) -> str:
+        status = manifest.get("status") or {}
+        found = (one["status"] for one in status.get("conditions", ()) if one["type"] == kind)
+        return str(next(found, "Unknown"))
+
+    # --- what the brokers have
+
+    def connected(self) -> tidelog.blocking.Client:
+        pods = [f"{self.name}-{number}" for number in range(BROKERS_MAX)]
+        return tidelog.blocking.connect([f"{self._nodes.address(pod)}:9210" for pod in pods])
+
+    def holders(self, stream: str) -> set[int]:
+        with self.connected() as brokers:
+            return {one for each in brokers.describe_stream(stream).partitions for one in each.replicas}
+
+    def in_sync(self, stream: str) -> bool:
+        with self.connected() as brokers:
+            return not any(one.lagging for one in brokers.describe_stream(stream).partitions)
+
+    def records(self, stream: str) -> set[bytes]:
+        with self.connected() as brokers:
+            return {bytes(record.value) for record in brokers.reader(stream, follow=False)}
+
+    @contextmanager
+    def load(self, stream: str) -> Iterator[Load]:
+        before = self.records(stream)
+        with self.connected() as brokers, Load(brokers, stream, before) as load:
+            yield load
+
+
+class Load:
+    """Records, one after the other, acknowledged by the minimum in sync; a context manager."""
+
+    def __init__(self, brokers: tidelog.blocking.Client, stream: str, before: set[bytes]) -> None:
+        self._brokers = brokers
+        self._stream = stream
+        self.acknowledged = set(before)
+        self.errors: list[str] = []
+        """What the writer was told, besides receipts."""
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="tidelog-load")
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        self.until_more(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def until_more(self, records: int) -> None:
+        goal = len(self.acknowledged) + records
+        wait_until(lambda: len(self.acknowledged) >= goal, "records are acknowledged")
+
+    def _write(self) -> None:
+        with self._brokers.producer(self._stream) as producer:
+            number = len(self.acknowledged)
+            while not self._ends.wait(0.005):
+                number += 1
+                value = f"{self._stream}-{number}".encode()
+                try:
+                    producer.send(value, key=str(number).encode())
+                except TidelogError as error:
+                    self.errors.append(str(error))
+                else:
+                    self.acknowledged.add(value)
