@@ -104,19 +104,16 @@ class ControlPlane:
         self._stop("kube-apiserver")
 
     def _start_controllers(self) -> None:
-        common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--bind-address", "127.0.0.1"]
-        manager, scheduler = _free_ports(2)
+        common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port", "0"]
         # Made-up nodes have no heartbeats, by which the node controllers would judge them.
         self._commands["kube-controller-manager"] = [
-            str(self._programs / "kube-controller-manager"), *common, "--secure-port", str(manager),
+            str(self._programs / "kube-controller-manager"), *common,
             "--service-account-private-key-file", str(self.folder / "accounts.key"),
-            "--root-ca-file", str(self.folder / "ca.crt"), "--enable-hostpath-provisioner",
+            "--root-ca-file", str(self.folder / "ca.crt"),
             "--controllers", "*,-node-lifecycle-controller,-taint-eviction-controller,-node-ipam-controller",
             "--kube-api-qps", "200", "--kube-api-burst", "400",
         ]  # fmt: skip
-        self._commands["kube-scheduler"] = [
-            str(self._programs / "kube-scheduler"), *common, "--secure-port", str(scheduler),
-        ]  # fmt: skip
+        self._commands["kube-scheduler"] = [str(self._programs / "kube-scheduler"), *common]
         self._start("kube-controller-manager")
         self._start("kube-scheduler")
 

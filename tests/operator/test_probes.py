@@ -1,0 +1,35 @@
+"""The probes of the tests' nodes: when a container has started, is ready, or is to be killed."""
+
+from __future__ import annotations
+
+from support.kube.probes import Probe
+
+
+def heard(probe: Probe, *answers: tuple[float, bool]) -> tuple[bool, bool]:
+    """Whether it has passed, and whether it has failed, after the answers of those seconds."""
+    for now, good in answers:
+        probe.hear(good, now)
+    return probe.passed, probe.failed
+
+
+def test_a_success_counts_at_once() -> None:
+    assert heard(Probe.of({"periodSeconds": 10}, 0.0), (0.2, True)) == (True, False)
+
+
+def test_a_failure_counts_when_it_has_lasted_as_many_periods_as_are_allowed() -> None:
+    spec = {"periodSeconds": 2, "failureThreshold": 3}
+
+    assert heard(Probe.of(spec, 0.0), (1.0, True), (6.9, False)) == (True, False)
+    assert heard(Probe.of(spec, 0.0), (1.0, True), (7.0, False)) == (False, True)
+    assert heard(Probe.of(spec, 0.0), (1.0, True), (7.0, False), (7.2, True)) == (True, False)
+
+
+def test_what_never_succeeded_has_the_delay_on_top() -> None:
+    spec = {"periodSeconds": 1, "failureThreshold": 2, "initialDelaySeconds": 5}
+
+    assert heard(Probe.of(spec, 10.0), (16.9, False)) == (False, False)
+    assert heard(Probe.of(spec, 10.0), (17.0, False)) == (False, True)
+
+
+def test_a_period_may_be_cut_short() -> None:
+    assert heard(Probe.of({"periodSeconds": 10}, 0.0, 1.0), (3.0, False)) == (False, True)

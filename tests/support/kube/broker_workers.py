@@ -1,0 +1,322 @@
+"""What a kubelet does for a pod with a broker: mounts, a real process, probes, restarts, a hook, the end.
+
+Neighbours: `containers` says what a manifest comes to here, `volumes` has claims' folders, `probes` asks.
+What is not played: init containers, images, resources, security contexts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from support.kube.api import Json
+from support.kube.containers import NotYet, Surroundings
+from support.kube.pod_workers import LOOK_SECONDS, Machine, PodWorker, now_text
+from support.kube.probes import Probe, answers_well
+
+PROBE_SECONDS: Final = 0.2
+"""Between two probes of a broker that is not ready."""
+
+READY_PROBE_SECONDS: Final = 1.0
+"""Between two probes of one that is; so long does a readiness probe's period take at most, too."""
+
+RESTART_SECONDS: Final = 0.2
+RESTART_SECONDS_MAX: Final = 2.0
+"""A container that ends is started again after the first of these, then twice that, up to the second."""
+
+TERM_SECONDS_MIN: Final = 2.0
+"""What is left after SIGTERM, however long preStop took."""
+
+
+@dataclass
+class Run:
+    """One process of a broker's container, from its start to its end."""
+
+    process: subprocess.Popen[bytes]
+    probes: dict[str, Probe] = field(default_factory=dict)
+    """By their names in the manifest; `livenessProbe` and `readinessProbe` once it has started."""
+    probed_at: float = 0.0
+    began: str = field(default_factory=now_text)
+    began_at: float = field(default_factory=time.monotonic)
+    started: bool = False
+
+    @property
+    def ready(self) -> bool:
+        readiness = self.probes.get("readinessProbe")
+        return self.started and (readiness is None or readiness.passed)
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+
+class BrokerWorker(PodWorker):
+    """Of a pod with a broker: its process, and the folders that are mounted into it."""
+
+    def __init__(self, pod: Json, container: Json, machine: Machine) -> None:
+        super().__init__(pod, machine)
+        self._broker = container
+        self._folder = machine.folder / self.uid
+        self._versions: dict[str, str] = {}
+        """Of the ConfigMaps as they were written, by the volume's name."""
+        self._waits_for = ("ContainerCreating", "")
+        self._run: Run | None = None
+        self._restarts = 0
+        self._ended: Json = {}
+        """How the last process ended."""
+        self._pause_seconds = RESTART_SECONDS
+        self._not_before = 0.0
+        self.surroundings: Surroundings | None = None
+        """Once everything was mounted."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The one that runs."""
+        return None if self._run is None or self._run.ended else self._run.process
+
+    def uses(self, claim: str) -> bool:
+        volumes = self.pod["spec"].get("volumes", ())
+        return any(one.get("persistentVolumeClaim", {}).get("claimName") == claim for one in volumes)
+
+    def kill(self) -> None:
+        """SIGKILL for the process, if there is one; it has ended then."""
+        process = self.process
+        if process is not None:
+            _kill(process)
+
+    # --- mounts
+
+    def _mount(self, volume: Json) -> Path:
+        match volume:
+            case {"persistentVolumeClaim": {"claimName": str(claim)}}:
+                return self._machine.volumes.folder_of(self.namespace, claim)
+            case {"configMap": {"items": _}}:
+                raise NotYet(f"the volume {volume['name']} chooses items of a ConfigMap: not played here")
+            case {"configMap": source}:
+                there = (self.namespace, source["name"]) in self._machine.config_maps.objects
+                if not there and not source.get("optional"):
+                    raise NotYet(f"there is no ConfigMap {source['name']}")
+            case {"emptyDir": _}:
+                pass
+            case _:
+                raise NotYet(
+                    f"the volume {volume['name']} is not played here, only persistentVolumeClaim, configMap "
+                    "and emptyDir"
+                )
+        folder = self._folder / str(volume["name"])
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _look_around(self) -> Surroundings:
+        """What is there now. Raises `NotYet`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        volumes = {one["name"]: self._mount(one) for one in self.pod["spec"].get("volumes", ())}
+        mounts = {
+            one["mountPath"].rstrip("/"): volumes[one["name"]] / one.get("subPath", "")
+            for one in self._broker.get("volumeMounts", ())
+        }
+        return Surroundings(self.pod, self.address, mounts, self._machine.address_of)
+
+    def _write_config_maps(self) -> None:
+        """What they hold now: a file for each key, each replaced at once."""
+        assert self.surroundings is not None, "it was mounted"
+        for volume in self.pod["spec"].get("volumes", ()):
+            source = volume.get("configMap")
+            if source is None:
+                continue
+            found = self._machine.config_maps.objects.get((self.namespace, source["name"]))
+            if found is None and not source.get("optional"):
+                continue
+            version = "" if found is None else found["metadata"]["resourceVersion"]
+            if self._versions.get(volume["name"]) != version:
+                files = {} if found is None else found.get("data", {})
+                _write_files(
+                    self._folder / volume["name"],
+                    {name: self.surroundings.resolve(text) for name, text in files.items()},
+                )
+                self._versions[volume["name"]] = version
+
+    # --- the process
+
+    async def _look(self) -> None:
+        if self.surroundings is not None:
+            self._write_config_maps()
+        if self._run is None:
+            self._start()
+        elif self._run.ended:
+            self._learn_of_end(self._run)
+        else:
+            await self._probe(self._run)
+
+    def _start(self) -> None:
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            if (self.namespace, self.name) in self._machine.held:
+                raise NotYet("the test holds it")
+            self.surroundings = self._look_around()
+            self._write_config_maps()
+            self._run = Run(self._spawn(self.surroundings.command(self._broker)))
+        except NotYet as error:
+            self._waits_for = ("CreateContainerError" if self._restarts else "ContainerCreating", str(error))
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """In the container: with its environment, its output in the pod's log."""
+        assert self.surroundings is not None, "it was mounted"
+        # Brokers are set up by their manifests alone.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
+        inherited["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{inherited.get('PATH', os.defpath)}"
+        temporary = self.surroundings.folders.get("/tmp")
+        if temporary is not None:
+            inherited["TMPDIR"] = str(temporary)
+        with self._log_path.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, process_group=0,
+                env=inherited | self.surroundings.environment(self._broker),
+            )  # fmt: skip
+
+    @property
+    def _log_path(self) -> Path:
+        return self._machine.log_path(self.namespace, self.name)
+
+    def _note(self, text: str) -> None:
+        """Between the lines of the processes."""
+        with self._log_path.open("a", encoding="utf-8") as log:
+            log.write(f"node: {text}\n")
+
+    def _learn_of_end(self, run: Run) -> None:
+        code = run.process.returncode
+        self._note(f"the process ended with {code}")
+        self._ended = {
+            "terminated": {
+                "exitCode": code if code >= 0 else 128 - code,
+                "signal": max(-code, 0),
+                "reason": "Error" if code else "Completed",
+                "startedAt": run.began,
+                "finishedAt": now_text(),
+            }
+        }
+        if time.monotonic() - run.began_at > 2 * RESTART_SECONDS_MAX:
+            self._pause_seconds = RESTART_SECONDS
+        self._not_before = time.monotonic() + self._pause_seconds
+        self._waits_for = ("CrashLoopBackOff", f"started again in {self._pause_seconds:g} s")
+        self._pause_seconds = min(2 * self._pause_seconds, RESTART_SECONDS_MAX)
+        self._restarts += 1
+        self._run = None
+
+    async def _probe(self, run: Run) -> None:
+        pause = READY_PROBE_SECONDS if run.ready else PROBE_SECONDS
+        if time.monotonic() < run.probed_at + pause:
+            return
+        run.probed_at = time.monotonic()
+        if not run.started:
+            startup = await self._ask(run, "startupProbe")
+            run.started = startup is None or startup.passed
+            deadly = "startupProbe"
+        else:
+            await self._ask(run, "readinessProbe", READY_PROBE_SECONDS)
+            await self._ask(run, "livenessProbe")
+            deadly = "livenessProbe"
+        if deadly in run.probes and run.probes[deadly].failed:
+            self._note(f"the {deadly} has failed")
+            grace = self.pod["spec"]["terminationGracePeriodSeconds"]
+            grace = self._broker[deadly].get("terminationGracePeriodSeconds", grace)
+            await self._end(run, time.monotonic() + grace)
+
+    async def _ask(self, run: Run, name: str, period_seconds_max: float = math.inf) -> Probe | None:
+        spec = self._broker.get(name)
+        if spec is None:
+            return None
+        probe = run.probes.setdefault(name, Probe.of(spec, time.monotonic(), period_seconds_max))
+        probe.hear(await answers_well(self._machine.web, self.address, self._broker, spec), time.monotonic())
+        return probe
+
+    # --- the end
+
+    async def _stop(self) -> None:
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds", 0)
+        if self._run is not None:
+            await self._end(self._run, time.monotonic() + grace)
+
+    async def _end(self, run: Run, deadline: float) -> None:
+        """preStop, SIGTERM, SIGKILL; at once for a pod that is gone."""
+        hook = self._broker.get("lifecycle", {}).get("preStop")
+        if hook is not None and not run.ended and not self.gone:
+            assert "exec" in hook, f"of hooks only exec is played here, not {hook}"
+            await self._pre_stop(hook["exec"]["command"], deadline)
+        if not run.ended and not self.gone:
+            self._note("SIGTERM")
+            run.process.send_signal(signal.SIGTERM)
+            await self._ends(run.process, max(deadline, time.monotonic() + TERM_SECONDS_MIN))
+        if not run.ended:
+            self._note("SIGKILL")
+            _kill(run.process)
+
+    async def _pre_stop(self, command: list[str], deadline: float) -> None:
+        assert self.surroundings is not None, "it was mounted"
+        self._note(f"preStop {' '.join(command)}")
+        process = self._spawn([self.surroundings.resolve(word) for word in command])
+        try:
+            await self._ends(process, deadline)
+        finally:
+            _kill(process)
+        self._note(f"preStop ended with {process.returncode}")
+
+    async def _ends(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        """Returns when it has ended, or nobody waits for that any more."""
+        while process.poll() is None and not self.gone and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _clean_up(self) -> None:
+        if self._run is not None:
+            _kill(self._run.process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- what is said of it
+
+    def _phase(self) -> str:
+        return "Running" if self._run is not None or self._restarts else "Pending"
+
+    def _container_statuses(self) -> list[Json]:
+        others = [one for one in self.pod["spec"]["containers"] if one["name"] != self._broker["name"]]
+        return [self._broker_status(), *(self._container(one, running=True) for one in others)]
+
+    def _broker_status(self) -> Json:
+        run = self._run
+        status = self._container(self._broker, running=False)
+        status |= {"restartCount": self._restarts, "lastState": self._ended}
+        if run is None:
+            reason, message = self._waits_for
+            return status | {"state": {"waiting": {"reason": reason, "message": message}}}
+        return status | {
+            "ready": run.ready,
+            "started": run.started,
+            "state": {"running": {"startedAt": run.began}},
+        }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _write_files(folder: Path, files: dict[str, str]) -> None:
+    for gone in {one.name for one in folder.iterdir()} - set(files):
+        (folder / gone).unlink()
+    for name, text in files.items():
+        new = folder / f".{name}.new"
+        new.write_text(text, "utf-8")
+        new.replace(folder / name)
