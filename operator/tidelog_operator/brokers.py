@@ -1,7 +1,7 @@
 """The brokers of one Cluster, asked and told: a client of theirs, and what they answered last.
 
 They are reached by the addresses of their pods. What they say of themselves is asked for anew only when
-their metadata has another version.
+their metadata has another version; how much they hold is `sizes`'.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tidelog
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import ClusterDescription, StreamDescription
 from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.sizes import Sizes
 
 PORT: Final = 9210
 REQUEST_SECONDS_MAX: Final = 5.0
@@ -29,13 +30,20 @@ class Brokers:
         self._addresses: tuple[str, ...] = ()
         self._cluster: ClusterDescription | None = None
         self._streams: dict[str, StreamDescription] = {}
-        self.version = 0
-        """Counts up with every answer that was another one."""
+        self._sizes = Sizes()
+        self._answers = 0
+        """That were other ones than before."""
 
     def __repr__(self) -> str:
         return f"<Brokers {','.join(self._addresses)} streams={len(self._streams)}>"
 
+    @property
+    def version(self) -> int:
+        """Another one whenever something is known that was not."""
+        return self._answers + self._sizes.version
+
     async def close(self) -> None:
+        await self._sizes.stop()
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -65,13 +73,14 @@ class Brokers:
                 streams = await client.list_streams()
                 self._streams = {one.name: one for one in streams if not one.name.startswith(INTERNAL_PREFIX)}
                 self._cluster = cluster
-                self.version += 1
+                self._answers += 1
         except TidelogError:
             # Perhaps all the brokers that it knew have new addresses.
             self._cluster = None
             await self.close()
             raise
-        return BrokersView(self._cluster, self._streams, zones=zones)
+        self._sizes.ask(client)
+        return BrokersView(self._cluster, self._streams, zones=zones, sizes=self._sizes.known)
 
     def changed(self) -> None:
         """What was heard last is not so any more."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from support.kube.situations import Brokers, stream
 from tidelog_operator import actions as do
-from tidelog_operator.plan.balancing import plan_balancing, plan_leaders
+from tidelog_operator.plan.balancing import LEADING, SPREADING, plan_balancing, plan_leaders
 
 ON_THREE = tuple(tuple((first + more) % 3 for more in range(3)) for first in (0, 1, 2)) * 5
 
@@ -17,8 +17,17 @@ def held(brokers: Brokers) -> Counter[int]:
     return Counter(broker for one in parts for broker in one.replicas)
 
 
+def led(brokers: Brokers) -> Counter[int]:
+    """By whom it is to be."""
+    return Counter(one.replicas[0] for each in brokers.streams.values() for one in each.partitions)
+
+
+def bytes_held(brokers: Brokers) -> Counter[int]:
+    return brokers.view().bytes_held()
+
+
 def settle(brokers: Brokers, at_once: int = 4) -> int:
-    """How many partitions moved, until nothing did."""
+    """How many copies moved, until nothing did."""
     moved = 0
     for _ in range(60):
         actions = plan_balancing(brokers.view(), at_once)
@@ -26,8 +35,13 @@ def settle(brokers: Brokers, at_once: int = 4) -> int:
             return moved
         for action in actions:
             assert isinstance(action, do.Reassign)
-            assert 0 < len(action.moves) <= at_once
-            moved += len(action.moves)
+            copies = sum(
+                len({*one.replicas} - {*brokers.streams[one.name].partitions[one.partition].replicas})
+                for one in action.moves
+            )
+            assert copies <= at_once
+            assert (copies > 0) == (action.why == SPREADING), "leaders wait until no copy is to move"
+            moved += copies
             brokers.do(action)
     raise AssertionError("it goes on for ever")
 
@@ -39,7 +53,65 @@ def test_new_brokers_get_their_share_and_no_more_moves_than_that() -> None:
 
     # 45 copies on five brokers are nine each; the two new ones get theirs, and nobody else anything.
     assert set(held(brokers).values()) == {9}
-    assert moved <= 18
+    assert moved == 18
+
+
+def test_new_brokers_are_to_lead_their_share() -> None:
+    brokers = Brokers(5, stream("orders", ON_THREE))
+
+    settle(brokers)
+
+    assert led(brokers) == dict.fromkeys(range(5), 3)
+
+
+def test_copies_go_where_the_fewest_bytes_are_though_there_are_as_many() -> None:
+    large_and_small = stream("orders", ((0,), (0,), (0,), (1,), (1,), (1,)))
+    sizes = {("orders", number): 100 if number < 3 else 10 for number in range(6)}
+    brokers = Brokers(2, large_and_small, sizes=sizes)
+
+    moved = settle(brokers)
+
+    assert held(brokers) == {0: 3, 1: 3}
+    assert bytes_held(brokers) == {0: 210, 1: 120}
+    assert moved == 2
+
+
+def test_nothing_moves_before_it_is_known_what_copies_hold() -> None:
+    view = replace(Brokers(5, stream("orders", ON_THREE)).view(), sizes=None)
+
+    assert plan_balancing(view, 20) == ()
+
+
+def test_brokers_that_are_about_even_are_left_alone() -> None:
+    many = stream("orders", ((0, 1),) * 20 + ((1, 2),) * 21 + ((2, 0),) * 20)
+    sizes = {("orders", number): 1_000 + number for number in range(61)}
+
+    assert plan_balancing(Brokers(3, many, sizes=sizes).view(), 20) == ()
+
+
+def test_another_order_of_the_same_copies_makes_leaders_even_and_moves_nothing() -> None:
+    brokers = Brokers(3, stream("orders", ((0, 1, 2),) * 6))
+
+    (reorder,) = plan_balancing(brokers.view(), 4)
+
+    assert isinstance(reorder, do.Reassign)
+    assert reorder.why == LEADING
+    assert all(set(one.replicas) == {0, 1, 2} for one in reorder.moves)
+    brokers.do(reorder)
+    assert led(brokers) == {0: 2, 1: 2, 2: 2}
+    assert plan_balancing(brokers.view(), 4) == ()
+    assert plan_leaders(brokers.view()) == (do.ElectPreferred(("orders",)),)
+
+
+def test_who_is_preferred_stays_while_copies_are_on_their_way() -> None:
+    arrived = stream("orders", ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)))
+    last = replace(arrived.partitions[3], replicas=(1, 2, 3, 0), adding=(3,), removing=(0,))
+    on_its_way = replace(arrived, partitions=(*arrived.partitions[:3], last))
+
+    assert plan_balancing(Brokers(4, on_its_way).view(), 4) == ()
+    (reorder,) = plan_balancing(Brokers(4, arrived).view(), 4)
+    assert isinstance(reorder, do.Reassign)
+    assert reorder.why == LEADING
 
 
 def test_what_lies_well_stays() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import InvalidRequest
-from tidelog.placement import BrokerLoad, drain, reassign
+from tidelog.placement import BrokerLoad, cost, drain, reassign
 
 Partitions = list[tuple[int, ...]]
 
@@ -133,3 +134,110 @@ def test_replicas_on_brokers_that_are_not_there_go_first() -> None:
 def test_more_copies_than_brokers_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="3 copies need as many brokers"):
         reassign([BrokerLoad(0), BrokerLoad(1)], [(0, 1, 2)])
+
+
+# --- bytes
+
+
+def sized(partitions: Partitions, sizes: Sequence[int], racks: Sequence[str]) -> list[BrokerLoad]:
+    held: Counter[int] = Counter()
+    for members, size in zip(partitions, sizes, strict=True):
+        held.update(dict.fromkeys(members, size))
+    return [replace(load, bytes=held[load.broker_id]) for load in loads(partitions, racks)]
+
+
+@st.composite
+def sized_clusters(draw: st.DrawFn) -> tuple[Partitions, list[int], list[str]]:
+    partitions, racks = draw(clusters())
+    sizes = st.lists(st.sampled_from([0, 1, 7, 100]), min_size=len(partitions), max_size=len(partitions))
+    return partitions, draw(sizes), racks
+
+
+@given(sized_clusters(), st.sampled_from([0.0, 0.1, 0.5]))
+def test_a_reassignment_by_bytes_keeps_every_copy_on_its_own_broker_and_racks_spread(
+    cluster: tuple[Partitions, list[int], list[str]], slack: float
+) -> None:
+    partitions, sizes, racks = cluster
+
+    after = reassign(sized(partitions, sizes, racks), partitions, sizes=sizes, slack=slack)
+
+    for old, new in zip(partitions, after, strict=True):
+        assert len(set(new)) == len(new) == len(old)
+        assert set(new) <= set(range(len(racks)))
+        choices = itertools.combinations(range(len(racks)), len(old))
+        assert crowding(new, racks) == min(crowding(choice, racks) for choice in choices)
+
+
+@given(sized_clusters(), st.sampled_from([0.0, 0.1, 0.5]))
+def test_a_second_time_nothing_moves(cluster: tuple[Partitions, list[int], list[str]], slack: float) -> None:
+    partitions, sizes, racks = cluster
+    after = reassign(sized(partitions, sizes, racks), partitions, sizes=sizes, slack=slack)
+
+    assert reassign(sized(after, sizes, racks), after, sizes=sizes, slack=slack) == after
+
+
+@given(sized_clusters(), st.sampled_from([0.0, 0.1, 0.5]))
+def test_what_is_spread_moves_only_to_where_it_costs_less_by_the_price_of_moving(
+    cluster: tuple[Partitions, list[int], list[str]], slack: float
+) -> None:
+    partitions, sizes, racks = cluster
+    spread = reassign(sized(partitions, sizes, racks), partitions, sizes=sizes, slack=10.0)
+    before = sized(spread, sizes, racks)
+
+    after = reassign(before, spread, sizes=sizes, slack=slack)
+
+    price = 2 * slack * moves(spread, after) * len(racks) / max(1, sum(load.replicas for load in before))
+    fell = carried_cost(before) - carried_cost(sized(after, sizes, racks))
+    assert after == spread or fell > price - 1e-9
+
+
+def carried_cost(brokers: Sequence[BrokerLoad]) -> float:
+    return cost([replace(broker, leaders=0) for broker in brokers])
+
+
+@given(sized_clusters(), st.integers(0, 4))
+def test_by_bytes_no_more_moves_than_may_be_and_step_by_step_to_an_end(
+    cluster: tuple[Partitions, list[int], list[str]], moves_max: int
+) -> None:
+    partitions, sizes, racks = cluster
+    now = partitions
+    for _ in range(200):
+        then = reassign(sized(now, sizes, racks), now, sizes=sizes, slack=0.1, moves_max=moves_max)
+        assert moves(now, then) <= moves_max
+        if then == now:
+            return
+        now = then
+    raise AssertionError("it goes on for ever")
+
+
+def test_two_brokers_with_as_many_copies_exchange_a_large_one_for_a_small_one() -> None:
+    partitions, sizes = [(0,), (0,), (1,), (1,)], [50, 60, 3, 1]
+
+    after = reassign(sized(partitions, sizes, "aa"), partitions, sizes=sizes)
+
+    assert Counter(itertools.chain.from_iterable(after)) == {0: 2, 1: 2}
+    assert sorted(load.bytes for load in sized(after, sizes, "aa")) == [53, 61]
+
+
+def test_brokers_that_are_about_even_are_left_alone() -> None:
+    partitions = [(0,)] * 52 + [(1,)] * 48
+    sizes = [100] * 100
+
+    assert reassign(sized(partitions, sizes, "aa"), partitions, sizes=sizes, slack=0.1) == partitions
+    assert moves(partitions, reassign(sized(partitions, sizes, "aa"), partitions, sizes=sizes)) == 2
+
+
+def test_an_empty_broker_gets_most_of_its_share_whatever_the_slack_of_the_others() -> None:
+    partitions, sizes = [(number % 10,) for number in range(1_000)], [100] * 1_000
+
+    after = reassign(sized(partitions, sizes, "a" * 11), partitions, sizes=sizes, slack=0.1)
+
+    share = 1_000 / 11
+    assert 0.9 * share - 1 <= Counter(itertools.chain.from_iterable(after))[10] <= share
+
+
+def test_a_drain_puts_large_copies_where_the_fewest_bytes_are() -> None:
+    brokers = [BrokerLoad(1, "", 4, 0, 400), BrokerLoad(2, "", 4, 0, 100)]
+
+    assert drain(brokers, [(0,), (0,)], 0, sizes=[300, 10]) == [(2,), (1,)]
+    assert drain(brokers, [(0,), (0,)], 0, sizes=[10, 300]) == [(2,), (2,)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,18 @@ def replica_counts(brokers: Sequence[BrokerLoad], placement: Placement) -> list[
     return [broker.replicas + given_out[broker.broker_id] for broker in brokers]
 
 
+def unevenness(brokers: Sequence[BrokerLoad], placement: Placement) -> Fraction:
+    """Of copies and bytes, each as a part of all there was; a new copy is of average size."""
+    copies = max(1, sum(broker.replicas for broker in brokers))
+    held = sum(broker.bytes for broker in brokers)
+    given_out = Counter(itertools.chain.from_iterable(placement))
+    return squares(replica_counts(brokers, placement)) / Fraction(copies**2) + sum(
+        ((broker.bytes + Fraction(held * given_out[broker.broker_id], copies)) / held) ** 2
+        for broker in brokers
+        if held
+    )
+
+
 def leader_counts(brokers: Sequence[BrokerLoad], leaders: Iterable[int]) -> list[int]:
     given_out = Counter(leaders)
     return [broker.leaders + given_out[broker.broker_id] for broker in brokers]
@@ -89,8 +102,8 @@ def test_on_small_clusters_replicas_and_leaders_are_as_even_as_brute_force_finds
 
     placement = place(*question)
 
-    assert squares(replica_counts(brokers, placement)) == min(
-        squares(replica_counts(brokers, other)) for other in itertools.product(choices, repeat=partitions)
+    assert unevenness(brokers, placement) == min(
+        unevenness(brokers, other) for other in itertools.product(choices, repeat=partitions)
     )
     assert squares(leader_counts(brokers, (replicas[0] for replicas in placement))) == min(
         squares(leader_counts(brokers, leaders)) for leaders in itertools.product(*placement)
@@ -115,6 +128,15 @@ def test_equal_brokers_share_replicas_and_leaders_equally() -> None:
 
 def test_one_broker_gets_everything() -> None:
     assert place([BrokerLoad(7)], 3, 1) == [(7,), (7,), (7,)]
+
+
+def test_a_broker_with_little_data_gets_more_of_what_is_new_but_not_all_of_it() -> None:
+    brokers = [BrokerLoad(broker, "", 20, 10, 4_000) for broker in range(3)] + [BrokerLoad(3, "", 20, 10, 0)]
+
+    counts = Counter(itertools.chain.from_iterable(place(brokers, 40, 1)))
+
+    # A copy has 150 bytes on average: 13 more, and their bytes, make up for the 4,000; then all get as many.
+    assert counts == {0: 7, 1: 7, 2: 6, 3: 20}
 
 
 def test_of_equally_loaded_brokers_the_one_with_fewer_bytes_comes_first() -> None:

@@ -52,6 +52,12 @@ def test_the_fullest_broker_gives_up_its_copy() -> None:
     assert resize(brokers(1, 7, 1), [(0, 1, 2)], 2) == [(0, 2)]
 
 
+def test_a_copy_is_added_where_the_fewest_bytes_are() -> None:
+    there = [BrokerLoad(broker, replicas=2, bytes=9 if broker < 2 else 0) for broker in range(3)]
+
+    assert resize(there, [(0,), (0,)], 2, sizes=[90, 1]) == [(0, 2), (0, 1)]
+
+
 def test_more_copies_than_brokers_are_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"3 copies need as many brokers; \[0, 1\] are there"):
         resize(brokers(1, 0), [(0,)], 3)

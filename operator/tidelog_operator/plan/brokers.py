@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from tidelog.model import ClusterDescription, StreamDescription
+from tidelog.model import ClusterDescription, PartitionDescription, StreamDescription
 from tidelog.placement import BrokerLoad, place, resize
+
+PartitionName: TypeAlias = tuple[str, int]
+"""Stream and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,8 @@ class BrokersView:
     """By name; without the brokers' own."""
     zones: Mapping[int, str] = field(default_factory=dict)
     """By broker, as the nodes of their pods say."""
+    sizes: Mapping[PartitionName, int] | None = None
+    """The bytes of a copy of each partition, as far as its brokers could be asked; None: nobody was yet."""
 
     @property
     def welcome(self) -> tuple[int, ...]:
@@ -30,19 +37,34 @@ class BrokersView:
         cordoned = {one.broker_id for one in self.cluster.standings if one.cordoned}
         return tuple(one.broker_id for one in self.cluster.brokers if one.broker_id not in cordoned)
 
+    def size_of(self, stream: str, partition: int) -> int:
+        """0 for what nobody could say anything of: most likely it is new."""
+        return (self.sizes or {}).get((stream, partition), 0)
+
+    def bytes_held(self) -> Counter[int]:
+        """By broker, when everything is where it is going."""
+        held: Counter[int] = Counter()
+        for stream in self.streams.values():
+            for one in stream.partitions:
+                size = self.size_of(stream.name, one.partition)
+                held.update(dict.fromkeys(one.target, size))
+        return held
+
 
 class Placing:
     """Where copies go during one plan: what it has placed already counts."""
 
     def __init__(self, view: BrokersView) -> None:
         standings = {one.broker_id: one for one in view.cluster.standings}
-        self._zones = view.zones
+        held = view.bytes_held()
+        self._view = view
         self._loads = {
             broker: BrokerLoad(
                 broker,
                 rack=view.zones.get(broker, ""),
                 replicas=standings[broker].replicas if broker in standings else 0,
                 leaders=standings[broker].leaders if broker in standings else 0,
+                bytes=held[broker],
             )
             for broker in view.welcome
         }
@@ -54,27 +76,34 @@ class Placing:
     def new(self, partitions: int, replication_factor: int) -> tuple[tuple[int, ...], ...]:
         """Raises `InvalidRequest` if there are fewer brokers than copies."""
         placed = place(self.loads, partitions, replication_factor)
+        copies = sum(load.replicas for load in self._loads.values())
+        average = sum(load.bytes for load in self._loads.values()) // max(1, copies)
         for members in placed:
-            self._count(members, 1)
+            self._count(members, 1, average)
             leader = self._loads[members[0]]
             self._loads[members[0]] = replace(leader, leaders=leader.leaders + 1)
         return tuple(placed)
 
     def resized(
-        self,
-        partitions: Sequence[tuple[int, ...]],
-        replication_factor: int,
-        in_sync: Sequence[tuple[int, ...]],
+        self, stream: str, partitions: Sequence[PartitionDescription], replication_factor: int
     ) -> list[tuple[int, ...]]:
-        """Raises `InvalidRequest` if there are fewer brokers than copies."""
-        targets = resize(self.loads, partitions, replication_factor, in_sync=in_sync, racks=self._zones)
-        for members, target in zip(partitions, targets, strict=True):
-            self._count([broker for broker in members if broker not in target], -1)
-            self._count([broker for broker in target if broker not in members], 1)
+        """Of some partitions of `stream`. Raises `InvalidRequest` if there are fewer brokers than copies."""
+        sizes = [self._view.size_of(stream, one.partition) for one in partitions]
+        targets = resize(
+            self.loads,
+            [one.target for one in partitions],
+            replication_factor,
+            in_sync=[one.isr for one in partitions],
+            racks=self._view.zones,
+            sizes=sizes,
+        )
+        for one, target, size in zip(partitions, targets, sizes, strict=True):
+            self._count([broker for broker in one.target if broker not in target], -1, -size)
+            self._count([broker for broker in target if broker not in one.target], 1, size)
         return targets
 
-    def _count(self, brokers: Sequence[int], more: int) -> None:
+    def _count(self, brokers: Sequence[int], copies: int, size: int) -> None:
         for broker in brokers:
             load = self._loads.get(broker)
             if load is not None:
-                self._loads[broker] = replace(load, replicas=load.replicas + more)
+                self._loads[broker] = replace(load, replicas=load.replicas + copies, bytes=load.bytes + size)

@@ -90,7 +90,8 @@ def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) ->
     moving = sum(_moves(one) for stream in view.streams.values() for one in stream.partitions)
     room = max(0, moves_at_once - moving)
     begin = [pair for pair in parts if not _moves(pair[1])][:room]
-    targets = _away([one.target for _, one in begin], leaving, view)
+    sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
+    targets = _away([one.target for _, one in begin], sizes, leaving, view)
     moves = tuple(
         MovePartition(stream.name, one.partition, target)
         for (stream, one), target in zip(begin, targets, strict=True)
@@ -98,10 +99,12 @@ def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) ->
     return [Reassign(moves, EMPTYING)] if moves else []
 
 
-def _away(targets: list[tuple[int, ...]], leaving: Sequence[int], view: BrokersView) -> list[tuple[int, ...]]:
+def _away(
+    targets: list[tuple[int, ...]], sizes: list[int], leaving: Sequence[int], view: BrokersView
+) -> list[tuple[int, ...]]:
     staying: list[BrokerLoad] = [one for one in Placing(view).loads if one.broker_id not in leaving]
     for broker in leaving:
-        targets = drain(staying, targets, broker, racks=view.zones)
+        targets = drain(staying, targets, broker, racks=view.zones, sizes=sizes)
     return targets
 
 

@@ -233,7 +233,7 @@ def _resized(existing: StreamDescription, factor: int, placing: Placing) -> list
         return []
     if any(len(one.target) < factor for one in other):
         _check_enough(factor, placing)
-    targets = placing.resized([one.target for one in other], factor, [one.isr for one in other])
+    targets = placing.resized(existing.name, other, factor)
     return [
         MovePartition(existing.name, one.partition, target)
         for one, target in zip(other, targets, strict=True)

@@ -123,9 +123,11 @@ class Brokers:
         *streams: StreamDescription,
         states: Mapping[int, str] | None = None,
         zones: Mapping[int, str] | None = None,
+        sizes: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self.states = {number: (states or {}).get(number, "active") for number in range(count)}
         self.zones = zones or {}
+        self.sizes = sizes or {}
         self.streams = {one.name: one for one in streams}
         self.finalizers: dict[ObjectKey, bool] = {}
         self.made = 0
@@ -158,6 +160,7 @@ class Brokers:
             ),
             self.streams,
             zones=self.zones,
+            sizes=self.sizes,
         )
 
     def do(self, action: do.StreamAction) -> None:
