@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import tidelog.blocking
 from support.kube.control_plane import ControlPlane
 from support.kube.nodes import Nodes
 from support.kube.operator_process import OperatorProcess

@@ -42,7 +42,9 @@ class ClusterOnNodes:
             "apiVersion": "tidelog.io/v1alpha1", "kind": "Stream",
             "metadata": {"name": name, "namespace": "default"}, "spec": {"cluster": self.name, **spec},
         })  # fmt: skip
-        wait_until(lambda: self._condition(self._object("streams", name), "Ready") == "True", f"{name} is ready")
+        wait_until(
+            lambda: self._condition(self._object("streams", name), "Ready") == "True", f"{name} is ready"
+        )
 
     # --- what the API server has
 
