@@ -1,4 +1,5 @@
-"""The command ``tidelog-broker``: format a data directory, run a broker, mend one that failed."""
+"""The command ``tidelog-broker``: format a data directory, run a broker, prepare its stop, mend one that
+failed."""
 
 from __future__ import annotations
 
@@ -90,23 +91,26 @@ def _parser() -> argparse.ArgumentParser:
         help="run a broker until SIGTERM",
         epilog="Example: tidelog-broker run --data-dir ./data --nats nats://127.0.0.1:4222",
     )
-    runs.add_argument(
-        "--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it"
-    )
-    for name, field in Settings.model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        text = (field.description or "").replace("%", "%%")
-        if field.default is not PydanticUndefined and field.default not in ("", None):
-            text += f" Default: {field.default}."
-        kwargs: dict[str, Any] = {"default": None, "dest": f"setting_{name}", "help": text}
-        if field.annotation is bool:
-            kwargs |= {"action": argparse.BooleanOptionalAction}
-        elif name == "listeners":
-            flag, kwargs = "--listener", kwargs | {"action": "append", "metavar": "NAME=HOST:PORT"}
-        else:
-            kwargs |= {"metavar": name.rsplit("_", 1)[-1].upper()}
-        runs.add_argument(flag, **kwargs)
+    _add_settings(runs)
     runs.set_defaults(command=_run)
+
+    stops = commands.add_parser(
+        "prepare-stop",
+        help="wait until the broker that runs with these settings can be stopped",
+        description="Asks the broker that runs with these settings on this machine to hand over what it "
+        "leads, and waits until no partition would have too few copies in sync without it. For the preStop "
+        "hook of a pod: settings are read as by `run`. Ends with 0 if the broker can stop, else with 1.",
+        epilog="Example: tidelog-broker prepare-stop --config broker.yaml --timeout-seconds 60",
+    )
+    stops.add_argument(
+        "--timeout-seconds",
+        type=int,
+        default=60,
+        metavar="SECONDS",
+        help="how long to wait, from 0 to 600. Default: 60.",
+    )
+    _add_settings(stops)
+    stops.set_defaults(command=_prepare_stop)
 
     formats = commands.add_parser(
         "format",
@@ -148,13 +152,37 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, help="YAML file with these settings; flags and TIDELOG_* win over it"
+    )
+    for name, field in Settings.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        text = (field.description or "").replace("%", "%%")
+        if field.default is not PydanticUndefined and field.default not in ("", None):
+            text += f" Default: {field.default}."
+        kwargs: dict[str, Any] = {"default": None, "dest": f"setting_{name}", "help": text}
+        if field.annotation is bool:
+            kwargs |= {"action": argparse.BooleanOptionalAction}
+        elif name == "listeners":
+            flag, kwargs = "--listener", kwargs | {"action": "append", "metavar": "NAME=HOST:PORT"}
+        else:
+            kwargs |= {"metavar": name.rsplit("_", 1)[-1].upper()}
+        parser.add_argument(flag, **kwargs)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Raises `SettingsInvalid`."""
     given = {
         name.removeprefix("setting_"): value
         for name, value in vars(options).items()
         if name.startswith("setting_") and value is not None
     }
-    settings = Settings.load(options.config, **given)
+    return Settings.load(options.config, **given)
+
+
+def _run(options: argparse.Namespace) -> int:
+    settings = _settings(options)
     poll_in_place()
     leave_pandas_out()
     import uvloop
@@ -164,6 +192,20 @@ def _run(options: argparse.Namespace) -> int:
     configure_logging(settings)
     keep_large_blocks()
     return uvloop.run(serve(settings))
+
+
+def _prepare_stop(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from tidelog_broker.prepare_stop import TIMEOUT_SECONDS_MAX, prepare_stop
+
+    seconds = options.timeout_seconds
+    if not 0 <= seconds <= TIMEOUT_SECONDS_MAX:
+        raise SettingsInvalid(
+            [f"--timeout-seconds is {seconds}; write a whole number from 0 to {TIMEOUT_SECONDS_MAX}"]
+        )
+    outcome = prepare_stop(settings, seconds)
+    print(outcome.sentence)  # noqa: T201
+    return 0 if outcome.ready else EXIT_FAILED
 
 
 def _format(options: argparse.Namespace) -> int:

@@ -172,6 +172,13 @@ class Settings(BaseSettings):
         description="host:port of the peer listeners of some brokers of the cluster, comma-separated. "
         "With an empty data directory this broker joins their cluster.",
     )
+    formation: str = Field(
+        default="",
+        description="Path of a file, which may be absent, that says whether the cluster was formed: "
+        '`{"state": "never formatted", "clusterId": "<uuid>"}`, later with the state `formatted`. It has '
+        "broker 0 form the cluster when its data directory is empty and no seed has data; empty: that is for "
+        "`tidelog-broker format` to do.",
+    )
     voters: Annotated[int, AfterValidator(_checked_voters)] = Field(
         default=3,
         ge=1,

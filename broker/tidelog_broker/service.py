@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import uuid4
 
 import structlog
@@ -27,9 +28,9 @@ from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
 from tidelog_broker.runtime.clock import Clock, system_clock
-from tidelog_broker.runtime.control_links import cluster_of
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
-from tidelog_broker.runtime.formatting import format_joiner
+from tidelog_broker.runtime.formation import beginning, until_formatted
+from tidelog_broker.runtime.formatting import format_joiner, format_solo
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
@@ -78,6 +79,8 @@ class Service:
         self._controller: QuorumController | None = None
         self._peers: QuorumPeers | None = None
         self._handing_over: HandingOver | None = None
+        self._formation: asyncio.Task[None] | None = None
+        """Waits until the marker says that the cluster was formed."""
         self._volume: Volume | None = None
         """Of the data directory, if one flush of it may stand for those of many files."""
 
@@ -101,18 +104,19 @@ class Service:
                 self._http.stop()
             if self._door is not None:
                 await self._door.stop(0)
+            await self._leave_marker()
             if self._controller is not None:
                 await self._controller.close()
             self._close_directory()
             raise
 
     async def _join(self) -> None:
-        """An empty folder becomes the data directory of a broker of the seeds' cluster (M1)."""
+        """An empty folder becomes the data directory of a broker of the seeds' cluster, or its first (M1)."""
         settings, path = self._settings, str(self._settings.data_dir.resolve())
-        if not settings.seeds:
-            return
-        if not settings.peer_listener:
+        if settings.seeds and not settings.peer_listener:
             raise BrokerError("seeds are of no use without a peer listener; give --peer-listener")
+        if not settings.seeds and not settings.formation:
+            return
         if DataDirectory.is_formatted(self._files, path):
             return
         if settings.broker_id is None:
@@ -120,11 +124,12 @@ class Service:
                 f"{path} is empty, and a broker that joins a cluster needs an id; give --broker-id"
             )
         broker_id = settings.broker_id
-        cluster_id = await cluster_of(_seeds(settings), broker_id, SEED_PAUSE_SECONDS)
-        format_joiner(
-            self._files, path, cluster_id=cluster_id, broker_id=broker_id, directory_id=uuid4().bytes
-        )
-        log.info("joining a cluster", cluster=id_text(cluster_id), broker=broker_id)
+        marker = Path(settings.formation) if settings.formation else None
+        cluster_id, forms = await beginning(_seeds(settings), broker_id, SEED_PAUSE_SECONDS, marker)
+        make = format_solo if forms else format_joiner
+        make(self._files, path, cluster_id=cluster_id, broker_id=broker_id, directory_id=uuid4().bytes)
+        what = "forming a cluster" if forms else "joining a cluster"
+        log.info(what, cluster=id_text(cluster_id), broker=broker_id)
 
     async def _serve(self) -> None:
         settings, directory = self._settings, self._directory
@@ -133,8 +138,12 @@ class Service:
             directory,
             self._metadata_thread,
             fail=self._fail,
-            options=QuorumOptions(voters_wanted=settings.voters, seeds=_seeds(settings)),
+            options=QuorumOptions(
+                voters_wanted=settings.voters, seeds=_seeds(settings), formed=not settings.formation
+            ),
         )
+        if settings.formation:
+            self._formation = asyncio.create_task(self._until_formed(controller, Path(settings.formation)))
         store = LogStore(
             self._files,
             directory.path,
@@ -191,6 +200,16 @@ class Service:
             log.info("serving HTTP", address=f"{parse_address(settings.http)[0]}:{self.http_port}")
         for listener in self.listeners:
             log.info("listening", address=listener.target, listener=listener.name)
+
+    async def _until_formed(self, controller: QuorumController, marker: Path) -> None:
+        """Has the only voter get company once the marker says that the cluster was formed (M1)."""
+        await until_formatted(marker, self._directory.cluster_id, self._metadata_thread)
+        controller.formed = True
+
+    async def _leave_marker(self) -> None:
+        if self._formation is not None:
+            self._formation.cancel()
+            await asyncio.gather(self._formation, return_exceptions=True)
 
     def _open_volume(self) -> None:
         """Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3)."""
@@ -276,7 +295,7 @@ class Service:
                 host,
                 port,
                 self.broker.metrics,
-                ready=lambda: self.broker.ready_reason,
+                ready=self.broker.readiness.reason,
                 state=self.broker.state,
             )
         except OSError as error:
@@ -294,7 +313,7 @@ class Service:
             if self._recorder is not None:
                 await self._recorder.drain()
             assert self._controller is not None, "it was started"
-            self.broker.ready_reason = "stopping"
+            self.broker.readiness.end("stopping")
             assert self._handing_over is not None, "it was started"
             await self._handing_over.everything()
             await self._controller.step_aside()
@@ -310,6 +329,7 @@ class Service:
         await self._door.stop(GRACE_SECONDS)
         if self._http is not None:
             self._http.stop()
+        await self._leave_marker()
         if self._controller is not None:
             await self._controller.close()
         self._close_directory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,7 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
+from support.trio import free_port
 from tidelog_broker import __main__ as command
+from tidelog_broker import prepare_stop
 from tidelog_broker.config import Settings, SettingsInvalid, parse_listen
 
 ENDS_SECONDS_MAX = 30
@@ -222,6 +225,58 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(ValueError, match="a mistake of ours"):
         command.run(["format", "--data-dir", "x"])
+
+
+def _told_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str], *listeners: str) -> tuple[str, str]:
+    """What `prepare-stop` of a broker with these listeners prints, once it was seen to fail."""
+    flags = [flag for listener in listeners for flag in ("--listener", listener)]
+    assert command.run(["prepare-stop", "--data-dir", str(tmp_path), *flags]) == command.EXIT_FAILED
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_prepare_stop_ends_at_once_where_nothing_serves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+
+    out, err = _told_to_prepare(tmp_path, capsys, f"internal=0.0.0.0:{port}")
+
+    assert out.startswith(f"no broker serves at 127.0.0.1:{port}: ")
+    assert err == ""
+
+
+def test_prepare_stop_does_not_wait_for_a_broker_that_is_only_about_to_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_stop, "THERE_SECONDS_MAX", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+
+        assert _told_to_prepare(tmp_path, capsys, target)[0].startswith(f"no broker serves at {target}: ")
+
+
+def test_prepare_stop_needs_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "write the port" in _told_to_prepare(tmp_path, capsys, "a=127.0.0.1:0")[1]
+
+
+def test_prepare_stop_waits_no_longer_than_brokers_take_a_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = _sentence(["prepare-stop", "--data-dir", str(tmp_path), "--timeout-seconds", "601"], capsys)
+
+    assert "--timeout-seconds is 601; write a whole number from 0 to 600" in said
+
+
+@pytest.mark.parametrize(("listeners", "target"), [
+    (["internal=0.0.0.0:9210@broker-0.tidelog:9210"], "127.0.0.1:9210"),
+    (["internal=[::]:9210"], "[::1]:9210"),
+    (["internal=[fe80::1]:9210"], "[fe80::1]:9210"),
+    (["a=10.0.0.2:0", "b=10.0.0.2:9310"], "10.0.0.2:9310"),
+    (["internal=localhost:9210"], "localhost:9210"),
+])  # fmt: skip
+def test_a_broker_is_reached_from_beside_it(listeners: list[str], target: str) -> None:
+    assert prepare_stop.target_of(listeners) == target
 
 
 def test_an_interrupted_command_ends_with_130_and_no_traceback(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(data: Path, 
         ends = [code_of(item.error) async for item in follower if item.HasField("error")]
         assert ends == ["STORAGE_FAILED"]
         assert await ending == 1
-        assert service.broker.ready_reason
+        assert service.broker.readiness.reason()
     assert (data / "FAILED").exists()
 
     started = await _command("run", data, "--listener", "internal=127.0.0.1:0", "--http", "")

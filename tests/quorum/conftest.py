@@ -71,6 +71,7 @@ class Broker:
                 voters_wanted=self.cluster.voters_wanted,
                 seeds=self.cluster.addresses(),
                 snapshot_entries=snapshot_entries,
+                formed=self.cluster.formed,
             ),
         )
         self.port = await self.controller.listen("127.0.0.1", self.port)
@@ -117,8 +118,10 @@ class Broker:
 class Cluster:
     """Brokers that know each other's addresses."""
 
-    def __init__(self, *, voters_wanted: int = 3) -> None:
+    def __init__(self, *, voters_wanted: int = 3, formed: bool = True) -> None:
         self.voters_wanted = voters_wanted
+        self.formed = formed
+        """As those are told that begin."""
         self.brokers: list[Broker] = []
 
     def addresses(self) -> tuple[tuple[str, int], ...]:

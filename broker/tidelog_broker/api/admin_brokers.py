@@ -82,9 +82,18 @@ class BrokerRequests:
 
     async def add_voter(self, request: pb.AddVoterRequest) -> pb.AddVoterResponse:
         broker = _named(request)
-        await self._quorum.change(
-            lambda image: quorum_plan.add_voter(image, broker, self._duties().voters_wanted)
-        )
+
+        def command(image: ClusterImage) -> Command | None:
+            duties = self._duties()
+            if duties.alone:
+                raise InvalidRequest(
+                    "no second broker votes before the formation marker (the setting `formation`) says "
+                    "that the cluster is formatted; ask again when it does",
+                    field="broker",
+                )
+            return quorum_plan.add_voter(image, broker, duties.voters_wanted)
+
+        await self._quorum.change(command)
         return pb.AddVoterResponse()
 
     async def remove_voter(self, request: pb.RemoveVoterRequest) -> pb.RemoveVoterResponse:

@@ -35,6 +35,7 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, Partition
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.readiness import Readiness
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
 from tidelog_broker.runtime.replica_peers import Peers
@@ -105,9 +106,8 @@ class Broker:
         self.metrics = Metrics(self._samples)
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         """Done when storage can no longer be trusted: the process must end."""
-        self.ready_reason: str | None = "starting"
-        """Why the broker is not ready; None: it is."""
         self._hosted = HostedPartitions(broker_id)
+        self.readiness = Readiness(broker_id, self._hosted, lambda: self.controller.image)
         self.partitions = self._hosted.served
         """Those that are served here, by (stream id, partition)."""
         self.lost = self._hosted.lost
@@ -257,7 +257,7 @@ class Broker:
         self._caring = [
             asyncio.create_task(one.run()) for one in (self._scrubber, self._healer) if one is not None
         ]
-        self.ready_reason = None
+        self.readiness.begin()
 
     def session(self, good: bool) -> None:
         """Whether the controller takes this broker for alive, by this broker's clock."""
@@ -268,7 +268,7 @@ class Broker:
     async def stop(self) -> None:
         """Commits what is in flight, flushes, and leaves the mark of a clean stop."""
         self._stopping = True
-        self.ready_reason = "stopping"
+        self.readiness.end("stopping")
         for partition in self.partitions.values():
             partition.stopped = True
         with contextlib.suppress(TimeoutError, StorageFailure):
@@ -324,7 +324,7 @@ class Broker:
         if self.failed.done():
             return
         self.metrics.failed.set(1)
-        self.ready_reason = f"storage failed: {error}"
+        self.readiness.end(f"storage failed: {error}")
         answer = StorageFailed(f"the broker's storage failed: {error}")
         for partition in self.partitions.values():
             partition.give_up(answer, answer)
@@ -418,7 +418,7 @@ class Broker:
             "broker_id": self.broker_id,
             "cluster_id": id_text(image.cluster_id),
             "metadata_version": image.version,
-            "ready": self.ready_reason or "yes",
+            "ready": self.readiness.reason() or "yes",
             "write_rounds": self._rounds.rounds,
             "flush_rounds": self._flushes.rounds,
             "syncfs_rounds": self._flushes.whole_rounds,

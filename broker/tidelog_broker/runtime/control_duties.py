@@ -8,7 +8,7 @@ are `core.metadata`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -43,12 +43,20 @@ TIP_BYTES: Final = 4 << 20
 class Duties:
     """See the module."""
 
-    def __init__(self, driver: RaftDriver, image: ClusterImage, *, voters_wanted: int) -> None:
-        """`image`: what is applied."""
+    def __init__(
+        self,
+        driver: RaftDriver,
+        image: ClusterImage,
+        *,
+        voters_wanted: int,
+        formed: Callable[[], bool],
+    ) -> None:
+        """`image`: what is applied; `formed`: it is known outside of all volumes that there is a cluster."""
         self._driver = driver
         self.node = driver.node
         self.term = driver.node.term
         self.voters_wanted = voters_wanted
+        self._formed = formed
         self.tip = image
         """The image after every entry of the log."""
         self.images: dict[int, ClusterImage] = {}
@@ -106,6 +114,11 @@ class Duties:
             log.info("the controller acts", command=repr(command)[:200])
         self._plan_voters()
 
+    @property
+    def alone(self) -> bool:
+        """One broker votes, and may not be joined by a second one yet (M1)."""
+        return len(self.node.configuration.voters) == 1 and not self._formed()
+
     def _plan_voters(self) -> None:
         role = self.node.role
         if not isinstance(role, Leader):
@@ -122,7 +135,7 @@ class Duties:
             self.voters_wanted,
             leader=self.node.me.broker_id,
         )
-        if planned is None:
+        if planned is None or (self.alone and len(planned.voters) > 1):
             return
         try:
             self._driver.configure(planned)

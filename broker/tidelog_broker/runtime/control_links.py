@@ -18,7 +18,7 @@ from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut, Unavaila
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.peers.connection import Accept, Connection, Receiver
 from tidelog_broker.peers.dialing import dial
-from tidelog_broker.peers.errors import PeerError, ProtocolBroken, WrongPeer
+from tidelog_broker.peers.errors import ProtocolBroken, WrongPeer
 from tidelog_broker.peers.hello import Hello, Identity, Lane
 from tidelog_broker.peers.link import Link
 from tidelog_broker.peers.listener import PeerListener
@@ -284,26 +284,3 @@ async def who_is_there(address: Address, me: Callable[[], Identity]) -> Identity
     identity = connection.peer
     connection.abort("it only asked who is there")
     return identity
-
-
-async def cluster_of(seeds: Iterable[Address], broker_id: int, pause_s: float) -> bytes:
-    """The id of the cluster that the seeds belong to; asks them until one of them knows.
-
-    Raises `WrongPeer` if one of them will not have this broker.
-    """
-    addresses, told = list(seeds), False
-    while True:
-        for address in addresses:
-            try:
-                found = await who_is_there(address, lambda: Identity(broker_id))
-            except WrongPeer:
-                raise
-            except PeerError as error:
-                log.debug("a seed does not answer", address=address, error=str(error))
-            else:
-                if found.cluster_id:
-                    return found.cluster_id
-        if not told:
-            told = True
-            log.warning("no seed answers yet; they are asked again", seeds=addresses)
-        await asyncio.sleep(pause_s)

@@ -84,6 +84,8 @@ class QuorumOptions(NamedTuple):
     voters_wanted: int = 3
     seeds: tuple[Address, ...] = ()
     """Peer listeners of other brokers, to begin with."""
+    formed: bool = True
+    """It is known outside of all volumes that the cluster was formed: the only voter may get company (M1)."""
     snapshot_entries: int = SNAPSHOT_ENTRIES
     pending_max: int = PENDING_MAX
 
@@ -124,6 +126,8 @@ class QuorumController:
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
+        self.formed = options.formed
+        """As in the options, and from now on."""
         self.watch(lambda old, new: self.membership.imaged())
         self._driver = RaftDriver(
             self.me,
@@ -430,7 +434,12 @@ class QuorumController:
             self._duties = None
             log.info("this broker is not the controller any more", term=duties.term)
         if self._duties is None and node.leads and self._current:
-            self._duties = Duties(driver, self.image, voters_wanted=self._options.voters_wanted)
+            self._duties = Duties(
+                driver,
+                self.image,
+                voters_wanted=self._options.voters_wanted,
+                formed=lambda: self.formed,
+            )
             log.info("this broker is the controller", term=node.term, voters=self.voters)
         self.neighbours.link()
         self._committed.look()

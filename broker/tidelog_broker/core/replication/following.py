@@ -108,6 +108,11 @@ class FollowerPartition:
         """What counts."""
         return self.log.durable_offset if self.fsync else self.log.end_offset
 
+    @property
+    def caught_up(self) -> bool:
+        """It has everything that its leader knows to be committed, as far as it has heard."""
+        return self.fit and self._durable >= self._heard
+
     # --- the connection
 
     def begin(self) -> list[FollowerEffect]:

@@ -1,0 +1,96 @@
+"""The command `tidelog-broker prepare-stop`: has the broker of these settings prepare to be stopped (K2).
+
+For the preStop hook of a pod, which runs beside the broker: what it takes to start counts against the
+pod's grace period, so it is a plain gRPC client and loads nothing of the broker but its settings.
+Neighbour: `api.admin_brokers` serves what it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+import grpc
+
+from tidelog_broker.config import Settings, parse_listen
+from tidelog_broker.errors import BrokerError
+from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+
+TIMEOUT_SECONDS_MAX: Final = 600
+"""As long as brokers take one request."""
+
+THERE_SECONDS_MAX: Final = 5.0
+"""How long a broker may take to answer the smallest question: after that nothing serves."""
+
+LATE_SECONDS_MAX: Final = 5.0
+"""How much later than it was asked to the broker may answer."""
+
+CHANNEL_OPTIONS: Final = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
+
+
+class Outcome(NamedTuple):
+    ready: bool
+    """It may stop now."""
+    sentence: str
+
+
+def prepare_stop(settings: Settings, seconds: int) -> Outcome:
+    """Waits up to `seconds` until the broker with these listeners may stop. Raises `BrokerError`."""
+    target = target_of(settings.listeners)
+    request = admin_pb2.PrepareStopRequest(broker_id=settings.broker_id, timeout_ms=seconds * 1000)
+    with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+        try:
+            # A port may be taken long before somebody serves there.
+            metadata_pb2_grpc.MetadataStub(channel).Resolve(
+                metadata_pb2.ResolveRequest(), timeout=THERE_SECONDS_MAX
+            )
+        except grpc.RpcError as error:
+            return Outcome(False, f"no broker serves at {target}: {_words(error)}")
+        try:
+            answer = admin_pb2_grpc.AdminStub(channel).PrepareStop(
+                request, timeout=seconds + LATE_SECONDS_MAX
+            )
+        except grpc.RpcError as error:
+            return Outcome(False, f"the broker at {target} could not prepare to stop: {_words(error)}")
+    return _outcome(answer, seconds)
+
+
+def target_of(listeners: Sequence[str]) -> str:
+    """Where a broker with these listeners is reached from beside it. Raises `BrokerError`."""
+    for spec in listeners:
+        _, host, port, _, _ = parse_listen(spec)
+        if port:
+            host = _from_here(host)
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    raise BrokerError(
+        f"listeners {list(listeners)} take any free port, so nobody knows where the broker is; "
+        "write the port, for example internal=0.0.0.0:9210"
+    )
+
+
+def _from_here(host: str) -> str:
+    """A listener on every address is reached on loopback."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"
+
+
+def _outcome(answer: admin_pb2.PrepareStopResponse, seconds: int) -> Outcome:
+    if answer.ready:
+        count = answer.hindrance_count
+        note = f"; {count} partitions have no copy to spare, or too few in sync already" if count else ""
+        return Outcome(True, f"the broker can stop{note}")
+    blocking = [one for one in answer.hindrances if one.blocks]
+    why = f": {blocking[0].name}/{blocking[0].partition}: {blocking[0].reason}" if blocking else ""
+    more = f", and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+    return Outcome(False, f"the broker should not stop yet, after {seconds} s{why}{more}")
+
+
+def _words(error: grpc.RpcError) -> str:
+    """What went wrong, in the words of the broker or of gRPC."""
+    return error.details() or error.code().name
