@@ -143,6 +143,7 @@ def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
         plane.apply(*OBJECTS)
         until_ready(plane)
         with connected(made) as brokers:
+            until_active(brokers)
             brokers.create_stream("orders", partitions=1, replication_factor=3, min_insync_replicas=2)
             with brokers.producer("orders") as producer:
                 for record in RECORDS:
@@ -183,6 +184,16 @@ def until_ready(plane: ControlPlane) -> None:
     wait_until(are, "all brokers' pods are ready")
 
 
+def until_active(brokers: tidelog.blocking.Client) -> None:
+    """Each has shown that it lives, which is a moment after it is ready."""
+
+    def are() -> bool:
+        cluster = brokers.describe_cluster()
+        return {one.broker_id: one.state for one in cluster.brokers} == dict.fromkeys(range(3), "active")
+
+    wait_until(are, "three brokers are active")
+
+
 def container(plane: ControlPlane, pod: str) -> Manifest:
     status: Manifest = pods(plane)[pod]["status"]["containerStatuses"][0]
     return status
@@ -192,12 +203,8 @@ def test_the_pods_are_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nod
     until_ready(plane)
 
     with connected(nodes) as brokers:
+        until_active(brokers)
 
-        def all_are_active() -> bool:
-            cluster = brokers.describe_cluster()
-            return {one.broker_id: one.state for one in cluster.brokers} == dict.fromkeys(range(3), "active")
-
-        wait_until(all_are_active, "three brokers are active")
     assert {pod: one["status"]["podIP"] for pod, one in pods(plane).items()} == {
         pod: nodes.address(pod) for pod in PODS
     }
