@@ -159,6 +159,8 @@ class PlacementChecks(Knowledge):
             self.mark("M reassignment begun")
         if len(now.target) != len(was.target):
             self.mark("M other copies")
+        if now.target != was.target and {*now.target} == {*was.target}:
+            self.mark("M other order")
         if was.reassigning and not now.reassigning:
             self.mark("M reassignment ended")
 

@@ -22,6 +22,9 @@ SHORT_LIVED: Final = "short-lived"
 OTHER_FACTOR_CHANCE: Final = 0.3
 """How often a reassignment is to more copies, or to fewer."""
 
+OTHER_ORDER_CHANCE: Final = 0.15
+"""How often it is to the same copies, with another preferred leader."""
+
 
 class Administration:
     """See the module."""
@@ -29,6 +32,7 @@ class Administration:
     def __init__(self, run: Simulation) -> None:
         self._run = run
         self._copies = run.world.rng_of("copies")
+        self._order = run.world.rng_of("order")
 
     def move_start(self) -> None:
         run = self._run
@@ -73,6 +77,8 @@ class Administration:
         target[run.rng.randrange(len(target))] = run.rng.choice(others)
         if self._copies.random() < OTHER_FACTOR_CHANCE:
             target = self._other_factor(target)
+        if self._order.random() < OTHER_ORDER_CHANCE:
+            target = self._order.sample(partition.target, len(partition.target))
         run.world.tell(f"the replicas of partition {key[1]} shall be {target}")
         run.decide(lambda image: reassign(image, key[0], {key[1]: target}))
 

@@ -56,6 +56,29 @@ def test_another_order_of_the_same_replicas_is_another_preferred_leader_at_once(
     assert (after.replicas, after.reassigning, after.leader) == ((2, 0, 1), False, 0)
 
 
+def test_another_order_changes_nothing_but_whom_leadership_goes_to_when_there_is_a_choice() -> None:
+    before = the_partition(joined(cluster(), 0, 1))
+    after = the_partition(moved(joined(cluster(), 0, 1), 2, 1, 0))
+
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert (after.leader, after.leader_epoch, after.isr) == (before.leader, before.leader_epoch, before.isr)
+    assert (after.eligible, after.adding, after.removing) == (before.eligible, (), ())
+
+
+def test_another_order_needs_nobody_to_be_there_who_was_not_before() -> None:
+    image = cluster(ChangeBroker(2, fenced=True))
+
+    assert the_partition(moved(image, 2, 0, 1)).replicas == (2, 0, 1)
+
+
+def test_a_reassignment_that_is_on_its_way_stays_so_when_its_target_gets_another_order() -> None:
+    before = the_partition(moved(cluster(), 3, 1, 2))
+    after = the_partition(moved(moved(cluster(), 3, 1, 2), 1, 2, 3))
+
+    assert after.replicas == (1, 2, 3, 0)
+    assert (after.adding, after.removing, after.isr) == (before.adding, before.removing, before.isr)
+
+
 def test_what_is_so_already_needs_no_entry() -> None:
     assert reassignment.reassign(cluster(), S, {0: (0, 1, 2)}) is None
     assert reassignment.cancel(cluster(), S, [0]) is None
