@@ -86,6 +86,19 @@ def test_without_a_replication_factor_there_are_three_copies_or_as_many_as_broke
     assert (len(create.replicas[0]), create.settings.replication_factor) == (factor, factor)
 
 
+def test_of_one_copy_the_minimum_is_one_until_there_are_more() -> None:
+    one, brokers = stream_object(minInsyncReplicas=2), Brokers(1)
+
+    settle([one], brokers)
+    made = brokers.streams["orders"]
+    assert made.config.min_insync_replicas == 1
+
+    more = stream(owner=made.owner, replicas=((0, 1, 2),), min_insync_replicas=1)
+    (alter,) = decided(one, Brokers(3, more)).actions
+    assert isinstance(alter, do.AlterStream)
+    assert alter.settings == StreamSettings(min_insync_replicas=2)
+
+
 def test_many_streams_at_once_are_spread_as_if_they_came_one_by_one() -> None:
     objects = [stream_object(f"s{number}", partitions=2, replicationFactor=2) for number in range(30)]
 

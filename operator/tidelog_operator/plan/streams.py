@@ -160,13 +160,16 @@ class _TooFew(Exception):
 
 def _create(one: StreamObject, view: BrokersView, placing: Placing) -> CreateStream:
     config = one.settings.for_new_stream(len(view.expected))
-    _check_enough(config.replication_factor, placing)
+    factor = config.replication_factor
+    _check_enough(factor, placing)
+    # Brokers refuse to be told of a minimum that is more than all copies.
+    minimum = min(config.min_insync_replicas, factor)
     return CreateStream(
         one.key,
         one.stream_name,
-        replace(one.settings, replication_factor=config.replication_factor),
+        replace(one.settings, replication_factor=factor, min_insync_replicas=minimum),
         one.claim,
-        placing.new(config.partitions, config.replication_factor),
+        placing.new(config.partitions, factor),
     )
 
 
@@ -201,6 +204,8 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
         for name, (_, asked) in one.settings.differing(existing.config).items()
         if name != "replication_factor"
     }
+    if one.settings.replication_factor is None and _has_minimum(one.settings, existing.config):
+        differing.pop("min_insync_replicas", None)
     owner = None if existing.owner == one.claim else one.claim
     if differing or owner is not None:
         settings = StreamSettings(**differing)  # type: ignore[arg-type]
@@ -224,6 +229,12 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
     if moves:
         actions.append(Reassign(tuple(moves), f"{wanted} copies of each partition of {existing.name}"))
     return actions
+
+
+def _has_minimum(settings: StreamSettings, config: StreamConfig) -> bool:
+    """Of so few copies both minimums ask for as many in sync."""
+    asked = settings.min_insync_replicas
+    return asked is not None and min(asked, config.replication_factor) == config.min_insync_effective
 
 
 def _resized(existing: StreamDescription, factor: int, placing: Placing) -> list[MovePartition]:
