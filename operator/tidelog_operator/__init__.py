@@ -12,10 +12,12 @@ Read, then plan, then write:
 - `actions`   what can be done, as values
 - `apply`     the only writer
 - `status`    pure: what objects are told of themselves
+- `events`    pure: what people are told of single things that were done
 
 Around it:
 
 - `handlers`  which objects are watched; the only file that knows kopf
 - `loop`      whose turn it is, and again when it failed
 - `leading`   one operator at a time
+- `reports`   where what was done is told: events (`event_writer`), metrics; `http` serves them
 """

@@ -7,15 +7,21 @@ import os
 import signal
 import socket
 import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
 import typer
+from kubernetes.aio import client
 
+from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.handlers import watch
+from tidelog_operator.http import CannotListen, HttpDoor, parse_address
 from tidelog_operator.kube import Kube
 from tidelog_operator.leading import Leading
 from tidelog_operator.loop import Loop
+from tidelog_operator.metrics import Metrics
+from tidelog_operator.reports import Reports
 
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True)
 
@@ -46,6 +52,12 @@ IDENTITY: Any = typer.Option(
     help="Of this operator, in the Lease; in a pod its name: who comes back has it at once. "
     "Without it: of this process.",
 )
+METRICS: Any = typer.Option(
+    "127.0.0.1:9215",
+    metavar="HOST:PORT",
+    envvar="TIDELOG_METRICS",
+    help="Where /metrics, /healthz and /readyz are served; empty: nowhere.",
+)
 LOG_JSON: Any = typer.Option(False, help="Write log lines as JSON.")
 
 
@@ -56,6 +68,7 @@ def run(
     lease_namespace: str = LEASE_NAMESPACE,
     lease_name: str = LEASE_NAME,
     identity: str = IDENTITY,
+    metrics: str = METRICS,
     log_json: bool = LOG_JSON,
 ) -> None:
     """Run until SIGTERM."""
@@ -75,7 +88,11 @@ def run(
     if not where:
         raise typer.BadParameter("not in a pod: say where the Lease is, with --lease-namespace")
     identity = identity or f"{socket.gethostname()}_{os.getpid()}"
-    asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity))
+    try:
+        listen = parse_address(metrics) if metrics else None
+        asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity, listen))
+    except CannotListen as error:
+        raise typer.BadParameter(str(error), param_hint="--metrics") from error
 
 
 def _own_namespace() -> str:
@@ -87,24 +104,38 @@ def _own_namespace() -> str:
 
 
 async def _run(
-    kubeconfig: str, namespaces: list[str], lease_namespace: str, lease_name: str, identity: str
+    kubeconfig: str,
+    namespaces: list[str],
+    lease_namespace: str,
+    lease_name: str,
+    identity: str,
+    listen: tuple[str, int] | None,
 ) -> None:
-    stop, ready = asyncio.Event(), asyncio.Event()
+    stop, ready, metrics = asyncio.Event(), asyncio.Event(), Metrics()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Kube(kubeconfig) as kube:
+    async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as held:
+        events = EventWriter(client.CustomObjectsApi(kube.client), identity)
         leading: Leading | None = None
 
         def leads() -> bool:
             return leading is not None and leading.leads
 
-        async with Loop(kube, leads) as reconciling:
-            leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.wake_all)
-            watching = watch(
-                reconciling.objects, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
-            )
-            await _until_first(watching, leading.run(), stop.wait())
+        def why_not_ready() -> str:
+            if leading is None or not leading.knows:
+                return "the API server has not answered yet"
+            return "" if ready.is_set() else "watching has not begun"
+
+        reconciling = await held.enter_async_context(Loop(kube, leads, Reports(events, metrics)))
+        leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.wake_all)
+        metrics.shows(reconciling.objects, leads, lambda: events.dropped)
+        if listen is not None:
+            await held.enter_async_context(HttpDoor(*listen, metrics.registry, why_not_ready))
+        watching = watch(
+            reconciling.objects, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
+        )
+        await _until_first(watching, leading.run(), events.run(), stop.wait())
 
 
 async def _until_first(*work: Any) -> None:

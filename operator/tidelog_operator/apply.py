@@ -18,9 +18,10 @@ import tidelog
 from tidelog.errors import StreamNotFound, TidelogError
 from tidelog_operator import actions as do
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
-from tidelog_operator.model import ObjectKey, StreamObject
+from tidelog_operator.model import ClusterObject, ObjectKey, StreamObject
 from tidelog_operator.objects import Objects
 from tidelog_operator.plan.streams import Decision
+from tidelog_operator.reports import Reports
 from tidelog_operator.resources.counts import counts_manager, counts_map
 
 log = structlog.get_logger(__name__)
@@ -35,11 +36,12 @@ SHOWN_CHARACTERS_MAX: Final = 300
 class Applying:
     """One pass."""
 
-    def __init__(self, objects: Objects, kube: Kube, client: tidelog.Client | None) -> None:
+    def __init__(self, objects: Objects, kube: Kube, client: tidelog.Client | None, reports: Reports) -> None:
         """`client` None: there are no brokers to be told of anything."""
         self._objects = objects
         self._kube = kube
         self._client = client
+        self._reports = reports
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
         self.errors: dict[ObjectKey, str] = {}
         """What went wrong, by Stream."""
@@ -48,9 +50,10 @@ class Applying:
         self.done = 0
         """Actions that changed something."""
 
-    async def cluster(self, actions: Sequence[do.ClusterAction]) -> None:
+    async def cluster(self, one: ClusterObject | None, actions: Sequence[do.ClusterAction]) -> None:
+        """`one`: as it is now, if it is there."""
         for action in actions:
-            failed = await self._tried(action)
+            failed = await self._tried(action, one)
             if failed is not None:
                 self.cluster_error = failed
                 return
@@ -71,31 +74,37 @@ class Applying:
                     return
 
     async def _tried(
-        self, action: do.StreamAction | do.ClusterAction, stream: StreamObject | None = None
+        self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> str | None:
         """None: it is done; else why not. Empty: what it rests on is over, and its change is on its way."""
         try:
-            await self._do(action, stream)
+            await self._do(action, one)
         except Outdated:
             return ""
         except TidelogError as error:
-            return str(error)
+            why = str(error)
         except KUBE_FAILURES as error:
             log.warning("the API server did not take a write", action=_shown(action), error=str(error))
-            return f"the Kubernetes API does not take it: {_said(error)}"
-        self.done += 1
-        log.info("done", action=_shown(action))
-        return None
+            why = f"the Kubernetes API does not take it: {_said(error)}"
+        else:
+            self.done += 1
+            log.info("done", action=_shown(action))
+            self._reports.did(one, action)
+            return None
+        self._reports.failed(one, action, why)
+        return why
 
-    async def _do(self, action: do.StreamAction | do.ClusterAction, stream: StreamObject | None) -> None:
+    async def _do(
+        self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
+    ) -> None:
         match action:
             case do.AddFinalizer(kind):
-                assert stream is not None
-                version = await self._kube.add_finalizer(kind, stream)
-                self._objects.finalized(stream, version)
+                assert isinstance(one, StreamObject)
+                version = await self._kube.add_finalizer(kind, one)
+                self._objects.finalized(one, version)
             case do.RemoveFinalizer(kind):
-                assert stream is not None
-                await self._kube.remove_finalizer(kind, stream)
+                assert isinstance(one, StreamObject)
+                await self._kube.remove_finalizer(kind, one)
             case do.CreateStream(_, name, settings, owner, replicas):
                 await self._brokers.create_stream(name, settings=settings, owner=owner, replicas=replicas)
             case do.AlterStream(_, name, stream_id, version, settings, owner, new_replicas):

@@ -64,9 +64,10 @@ class Outdated(Exception):
 class Kube:
     """See the module; an async context manager. Raises `ApiException`, `ClientError`, `TimeoutError`."""
 
-    def __init__(self, kubeconfig: str = "") -> None:
-        """`kubeconfig`: a file; empty: the service account of the pod."""
+    def __init__(self, kubeconfig: str = "", *traces: aiohttp.TraceConfig) -> None:
+        """`kubeconfig`: a file; empty: the service account of the pod. `traces` see every request."""
         self._kubeconfig = kubeconfig
+        self._traces = traces
         self._client: client.ApiClient | None = None
 
     @property
@@ -75,7 +76,7 @@ class Kube:
         return self._client
 
     async def __aenter__(self) -> Kube:
-        settings = client.Configuration()
+        settings = client.Configuration(trace_configs=list(self._traces))
         if self._kubeconfig:
             await config.load_kube_config(self._kubeconfig, client_configuration=settings)
         else:

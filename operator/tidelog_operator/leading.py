@@ -53,6 +53,11 @@ class Leading:
     def leads(self) -> bool:
         return self._loop.time() < self._until
 
+    @property
+    def knows(self) -> bool:
+        """The API server has answered: this operator has seen who leads."""
+        return self._seen[0] != "" or self.leads
+
     async def run(self) -> None:
         """Takes part until it is cancelled, and gives the lease back then."""
         try:

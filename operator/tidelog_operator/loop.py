@@ -16,6 +16,7 @@ from tidelog_operator.kube import Kube
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
 from tidelog_operator.reconcile import Reconciler
+from tidelog_operator.reports import Reports
 
 log = structlog.get_logger(__name__)
 
@@ -31,11 +32,12 @@ RETRY_SECONDS_MAX: Final = 30.0
 class Loop:
     """See the module. Of one event loop; an async context manager that ends its tasks."""
 
-    def __init__(self, kube: Kube, leads: Callable[[], bool]) -> None:
+    def __init__(self, kube: Kube, leads: Callable[[], bool], reports: Reports) -> None:
         """`leads`: only then is anything looked at or written."""
         self.objects = Objects(self.wake)
         self._kube = kube
         self._leads = leads
+        self._reports = reports
         self._tasks: dict[ObjectKey, asyncio.Task[None]] = {}
         self._awake: dict[ObjectKey, asyncio.Event] = {}
 
@@ -62,7 +64,8 @@ class Loop:
             awake.set()
 
     async def _run(self, cluster: ObjectKey) -> None:
-        reconciler, awake, failures = Reconciler(cluster, self.objects, self._kube), self._awake[cluster], 0
+        reconciler = Reconciler(cluster, self.objects, self._kube, self._reports)
+        awake, failures = self._awake[cluster], 0
         try:
             while self._concerns(cluster):
                 pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2**failures)
@@ -76,7 +79,8 @@ class Loop:
                 if not self._leads():
                     continue
                 try:
-                    await reconciler.once()
+                    with self._reports.a_pass(cluster):
+                        await reconciler.once()
                     failures = 0
                 except Exception:
                     failures += 1
@@ -85,6 +89,7 @@ class Loop:
             # Who wakes it from here on wakes another task.
             if self._tasks.get(cluster) is asyncio.current_task():
                 del self._tasks[cluster], self._awake[cluster]
+                self._reports.gone(cluster)
             await reconciler.close()
 
     def _concerns(self, cluster: ObjectKey) -> bool:

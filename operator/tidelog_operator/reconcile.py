@@ -25,6 +25,7 @@ from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
 from tidelog_operator.plan.streams import Decision, let_go, plan_streams
 from tidelog_operator.plan.volumes import TIME
+from tidelog_operator.reports import Reports
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 from tidelog_operator.stream_status import stream_status
 
@@ -40,10 +41,11 @@ PASSES_MAX: Final = 5
 class Reconciler:
     """See the module. Of one Cluster."""
 
-    def __init__(self, key: ObjectKey, objects: Objects, kube: Kube) -> None:
+    def __init__(self, key: ObjectKey, objects: Objects, kube: Kube, reports: Reports) -> None:
         self.key = key
         self._objects = objects
         self._kube = kube
+        self._reports = reports
         self._brokers = Brokers()
         self._complete = False
         """Every object of the namespace is known. Watches bring them one by one, and a claim looks dead, or
@@ -69,8 +71,9 @@ class Reconciler:
             if view is not None and state == self._calm:
                 return
             decision, decisions = self._plan_cluster(view), self._plan(view)
-            applying = Applying(self._objects, self._kube, await self._client() if view is not None else None)
-            await applying.cluster(decision.actions)
+            client = await self._client() if view is not None else None
+            applying = Applying(self._objects, self._kube, client, self._reports)
+            await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
             await applying.decisions(decisions)
             if not applying.done:
                 break
@@ -201,6 +204,7 @@ class Reconciler:
             log.warning("a status was not taken", cluster=str(self.key), error=str(failure))
             return False
         self._cluster_written = (cluster.uid, status)
+        self._reports.told(cluster, before, status)
         return True
 
     async def _tell(
@@ -239,6 +243,7 @@ class Reconciler:
                     log.warning("a status was not taken", stream=str(one.key), error=str(error))
                     return False
             self._written[one.key] = (one.uid, status)
+            self._reports.told(one, before, status)
             return True
 
         async with asyncio.TaskGroup() as group:

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
+from tidelog_operator.event_writer import EventWriter
+from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
 from tidelog_operator.reconcile import Reconciler
+from tidelog_operator.reports import Reports
 
 KEY = ObjectKey(NAMESPACE, CLUSTER)
 
@@ -53,11 +56,20 @@ class Kube:
         self.finalizers.append(one.key.name)
 
 
+class NoEvents:
+    """Nobody writes them here."""
+
+    async def create_namespaced_custom_object(self, *_: Any, **__: Any) -> Any: ...
+
+    async def patch_namespaced_custom_object(self, *_: Any, **__: Any) -> Any: ...
+
+
 def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Reconciler:
     objects = Objects(lambda cluster: None)
     for one in came:
         objects.stream(one, gone=False)
-    made = Reconciler(KEY, objects, kube)  # type: ignore[arg-type]
+    reports = Reports(EventWriter(NoEvents(), "here"), Metrics())
+    made = Reconciler(KEY, objects, kube, reports)  # type: ignore[arg-type]
 
     class Answering:
         version = 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 from support.waiting import wait_until
@@ -44,7 +46,7 @@ class OperatorProcess:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tidelog_operator", "run", "--kubeconfig", str(self._kubeconfig),
-                 "--lease-namespace", "default", *self._flags],
+                 "--lease-namespace", "default", "--metrics", "127.0.0.1:0", *self._flags],
                 stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -53,6 +55,14 @@ class OperatorProcess:
             return b"this operator leads" in self.log_path.read_bytes()[began:]
 
         wait_until(leads, "the operator leads")
+
+    def get(self, path: str) -> str:
+        """A page that it serves."""
+        words = self.log_path.read_text("utf-8", "replace")
+        *_, address = re.findall(r"serves /metrics.* address=(\S+)", words)
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            body: bytes = answer.read()
+            return body.decode()
 
     def log(self) -> str:
         return self.log_path.read_text("utf-8", "replace")[-4000:]

@@ -1,0 +1,220 @@
+"""Writes events (`events`), behind the operator's back: nothing waits for them, and nothing fails with them.
+
+The same event of the same object counts up instead of standing there again. The API server forgets events
+after an hour; whoever wants to know how things are reads the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol, TypeAlias
+
+import structlog
+from kubernetes.aio.client.exceptions import ApiException
+
+from tidelog_operator.events import Event
+from tidelog_operator.kube import HTTP_NOT_FOUND, KUBE_FAILURES, MERGE_PATCH, REQUEST_SECONDS_MAX
+from tidelog_operator.model import CLUSTER, GROUP, STREAM, VERSION, ClusterObject, StreamObject
+
+log = structlog.get_logger(__name__)
+
+QUEUE_MAX: Final = 1000
+"""Events that wait to be written; more are dropped."""
+
+SAME_FOR: Final = timedelta(minutes=10)
+"""An event that comes again within that time is the same one."""
+
+WRITTEN_EVERY: Final = timedelta(minutes=1)
+"""How often it is written that one came again; in between it is only counted."""
+
+OBJECT_EVENTS_MAX: Final = 30
+"""Different events of one object within `SAME_FOR`; more are dropped."""
+
+REMEMBERED_MAX: Final = 10_000
+"""Events that would be known again."""
+
+NOTE_BYTES_MAX: Final = 1024
+"""The API server takes no more."""
+
+REASON_CHARACTERS_MAX: Final = 500
+"""Why one is not written, in a log line."""
+
+CONTROLLER: Final = "tidelog.io/operator"
+EVENTS: Final = ("events.k8s.io", "v1")
+
+Told: TypeAlias = StreamObject | ClusterObject
+
+
+class EventsApi(Protocol):
+    """Of `kubernetes.aio.client.CustomObjectsApi`, to which all groups are alike, what is used here."""
+
+    async def create_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, body: Any, *, _request_timeout: float
+    ) -> Any: ...
+
+    async def patch_namespaced_custom_object(
+        self, group: str, version: str, namespace: str, plural: str, name: str, body: Any,
+        *, _content_type: str, _request_timeout: float,
+    ) -> Any: ...  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Series:
+    """An event, and how often it came."""
+
+    one: Told
+    event: Event
+    first: datetime
+    last: datetime
+    count: int = 1
+    name: str = ""
+    """Of the Event that was written; empty: none was."""
+    written: datetime | None = None
+    """When it was tried last."""
+    waits: bool = False
+    """It is in the queue."""
+
+    def __repr__(self) -> str:
+        return f"<{self.event.reason} of {self.one.key} times={self.count}>"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class EventWriter:
+    """See the module. Of one event loop; writes while `run` does."""
+
+    def __init__(self, api: EventsApi, identity: str, now: Callable[[], datetime] = _now) -> None:
+        """`identity`: which of several operators this is."""
+        self._api = api
+        self._identity = identity
+        self._now = now
+        self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE_MAX)
+        self._known: dict[tuple[str, Event], _Series] = {}
+        """By the object's uid; the one that came last is the last one."""
+        self._of_object: Counter[str] = Counter()
+        """How many of those an object has."""
+        self._full = False
+        self.dropped = 0
+
+    def __repr__(self) -> str:
+        return f"<EventWriter waiting={self._queue.qsize()} dropped={self.dropped}>"
+
+    def put(self, one: Told, event: Event) -> None:
+        """Returns at once."""
+        now = self._now()
+        self._forget(now)
+        key = (one.uid, event)
+        series = self._known.pop(key, None)
+        if series is not None:
+            series.count, series.last = series.count + 1, now
+        elif self._of_object[one.uid] < OBJECT_EVENTS_MAX:
+            series = _Series(one, event, first=now, last=now)
+            self._of_object[one.uid] += 1
+        else:
+            self.dropped += 1
+            return
+        self._known[key] = series
+        if not series.waits and (series.written is None or now - series.written >= WRITTEN_EVERY):
+            self._enqueue(series)
+
+    def _enqueue(self, series: _Series) -> None:
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self.dropped += 1
+            if not self._full:
+                log.warning("events are dropped: too many wait to be written", limit=QUEUE_MAX)
+            self._full = True
+            return
+        self._full, series.waits = False, True
+
+    def _forget(self, now: datetime) -> None:
+        while self._known:
+            key, oldest = next(iter(self._known.items()))
+            if now - oldest.last <= SAME_FOR and len(self._known) < REMEMBERED_MAX:
+                return
+            del self._known[key]
+            self._of_object[key[0]] -= 1
+            if not self._of_object[key[0]]:
+                del self._of_object[key[0]]
+
+    async def run(self) -> None:
+        """Until it is cancelled; what waits then is lost."""
+        while True:
+            series = await self._queue.get()
+            series.waits, series.written = False, self._now()
+            try:
+                await self._write(series)
+            except KUBE_FAILURES as error:
+                log.warning("an event is not written", about=repr(series), reason=_said(error))
+            except Exception:
+                log.exception("an event is not written", about=repr(series))
+
+    async def _write(self, series: _Series) -> None:
+        namespace = series.one.key.namespace
+        if series.name:
+            try:
+                await self._api.patch_namespaced_custom_object(
+                    *EVENTS, namespace, "events", series.name, {"series": _counted(series)},
+                    _content_type=MERGE_PATCH, _request_timeout=REQUEST_SECONDS_MAX,
+                )  # fmt: skip
+            except ApiException as error:
+                if error.status != HTTP_NOT_FOUND:
+                    raise
+                series.name = ""
+            else:
+                return
+        made = await self._api.create_namespaced_custom_object(
+            *EVENTS, namespace, "events", self._manifest(series), _request_timeout=REQUEST_SECONDS_MAX
+        )
+        series.name = made["metadata"]["name"]
+
+    def _manifest(self, series: _Series) -> dict[str, Any]:
+        one, event = series.one, series.event
+        return {
+            "apiVersion": "/".join(EVENTS),
+            "kind": "Event",
+            "metadata": {"namespace": one.key.namespace, "generateName": f"{one.key.name}-"},
+            "eventTime": _written(series.first),
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "action": event.reason,
+            "note": _cut(event.note),
+            "regarding": {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": STREAM if isinstance(one, StreamObject) else CLUSTER,
+                "namespace": one.key.namespace,
+                "name": one.key.name,
+                "uid": one.uid,
+            },
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._identity[-128:],
+            **({"series": _counted(series)} if series.count > 1 else {}),
+        }
+
+
+def _counted(series: _Series) -> dict[str, Any]:
+    return {"count": series.count, "lastObservedTime": _written(series.last)}
+
+
+def _written(moment: datetime) -> str:
+    """With six digits of a second's parts, or the API server takes it for no time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _said(error: Exception) -> str:
+    """The API server's own words, if it said any."""
+    return str(getattr(error, "body", None) or error)[:REASON_CHARACTERS_MAX]
+
+
+def _cut(note: str) -> str:
+    data = note.encode()
+    if len(data) <= NOTE_BYTES_MAX:
+        return note
+    return data[: NOTE_BYTES_MAX - 3].decode(errors="ignore") + "…"

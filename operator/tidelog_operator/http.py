@@ -1,0 +1,84 @@
+"""HTTP for those who look after the operator: /metrics, /healthz and /readyz.
+
+It is served on the event loop, on which everything else is done: an answer says that it runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+log = structlog.get_logger(__name__)
+
+CONNECTIONS_WAITING_MAX: Final = 64
+IDLE_SECONDS_MAX: Final = 10.0
+
+
+class CannotListen(Exception):
+    """There, and why."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``host:port`` → both; port 0 takes a free one. Raises `CannotListen` with what would be right."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host:
+        raise CannotListen(f"{text!r} is no address; write host:port, for example 127.0.0.1:9215")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise CannotListen(f"{text!r}: {port!r} is no port; it is a number up to 65535")
+    return host, int(port)
+
+
+class HttpDoor:
+    """See the module; an async context manager."""
+
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, why_not: Callable[[], str]) -> None:
+        """`why_not`: the reason why the operator is not ready; empty: it is."""
+        self._host, self._port = host, port
+        self._registry = registry
+        self._why_not = why_not
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._readiness),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS_MAX)
+
+    async def __aenter__(self) -> HttpDoor:
+        """Raises `CannotListen`."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, backlog=CONNECTIONS_WAITING_MAX)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise CannotListen(
+                f"cannot listen on {self._host}:{self._port}: {reason}; name another address, or none"
+            ) from error
+        host, port, *_ = self._runner.addresses[0]
+        log.info("serves /metrics, /healthz and /readyz", address=f"{host}:{port}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readiness(self, _: web.Request) -> web.Response:
+        why_not = self._why_not()
+        return web.Response(status=503 if why_not else 200, text=f"{why_not or 'ready'}\n")

@@ -1,0 +1,148 @@
+"""Prometheus metrics of the operator. Names end in their unit; counters in `_total`.
+
+How many objects there are, and how they are, is looked at when somebody scrapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import aiohttp
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tidelog_operator.model import CLUSTER, STREAM, ObjectKey
+from tidelog_operator.objects import Objects
+
+PASS_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
+"""Seconds: from a look at brokers that changed nothing to one that waits for requests to time out."""
+
+VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class Metrics:
+    """See the module; one registry for each operator. Of one event loop."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._passes = Histogram(
+            "tidelog_operator_pass_seconds",
+            "Duration of a pass: one look at a Cluster and its Streams, with what was done about them.",
+            ["namespace", "cluster"], buckets=PASS_BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self._failed_passes = Counter(
+            "tidelog_operator_failed_passes",
+            "Passes that ended with an error that nobody expected.",
+            ["namespace", "cluster"],
+            registry=self.registry,
+        )
+        self._actions = Counter(
+            "tidelog_operator_actions", "Actions that were done.", ["kind"], registry=self.registry
+        )
+        self._failed_actions = Counter(
+            "tidelog_operator_failed_actions",
+            "Actions that brokers or the API server refused.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "tidelog_operator_api_requests",
+            "Requests to the API server, without watches. The code is `failed` where there was no answer.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+
+    def shows(self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]) -> None:
+        """From here on what they say is part of it."""
+        self.registry.register(_Looked(objects, leads, dropped_events))
+
+    # --- what happened
+
+    def passed(self, cluster: ObjectKey, seconds: float, *, failed: bool) -> None:
+        self._passes.labels(*cluster).observe(seconds)
+        # Made at once, so that its first increase can be seen.
+        self._failed_passes.labels(*cluster).inc(1 if failed else 0)
+
+    def gone(self, cluster: ObjectKey) -> None:
+        """Nobody looks at it any more."""
+        for one in (self._passes, self._failed_passes):
+            # It may never have been looked at.
+            with contextlib.suppress(KeyError):
+                one.remove(*cluster)
+
+    def did(self, kind: str) -> None:
+        self._actions.labels(kind).inc()
+
+    def failed(self, kind: str) -> None:
+        self._failed_actions.labels(kind).inc()
+
+    def requests(self) -> aiohttp.TraceConfig:
+        """For a session: its requests count."""
+
+        async def answered(
+            session: aiohttp.ClientSession, context: object, params: aiohttp.TraceRequestEndParams
+        ) -> None:
+            self._requests.labels(*request_kind(params.method, params.url.path), params.response.status).inc()
+
+        async def failed(
+            session: aiohttp.ClientSession, context: object, params: aiohttp.TraceRequestExceptionParams
+        ) -> None:
+            self._requests.labels(*request_kind(params.method, params.url.path), "failed").inc()
+
+        trace = aiohttp.TraceConfig()
+        trace.on_request_end.append(answered)
+        trace.on_request_exception.append(failed)
+        return trace
+
+
+def request_kind(method: str, path: str) -> tuple[str, str]:
+    """Verb and resource, as in a Role: (`patch`, `streams/status`)."""
+    root, *parts = path.strip("/").split("/")
+    parts = parts[1:] if root == "api" else parts[2:]
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    if root not in ("api", "apis") or not parts:
+        return method.lower(), "other"
+    resource = "/".join([parts[0], *parts[2:]])
+    if method == "GET":
+        return ("list" if len(parts) == 1 else "get"), resource
+    return VERBS.get(method, method.lower()), resource
+
+
+class _Looked(Collector):
+    def __init__(
+        self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]
+    ) -> None:
+        self._objects = objects
+        self._leads = leads
+        self._dropped_events = dropped_events
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "tidelog_operator_leads", "1 if this operator is the one that works.", value=self._leads()
+        )
+        known = GaugeMetricFamily("tidelog_operator_objects", "Objects that are known.", labels=["kind"])
+        known.add_metric([CLUSTER], len(self._objects.clusters) + len(self._objects.unreadable_clusters))
+        known.add_metric([STREAM], len(self._objects.streams) + len(self._objects.unreadable))
+        yield known
+        yield GaugeMetricFamily(
+            "tidelog_operator_streams_not_ready",
+            "Streams that cannot be written and read just now, or are not as their manifests say.",
+            value=_not_ready(self._objects),
+        )
+        yield CounterMetricFamily(
+            "tidelog_operator_dropped_events",
+            "Kubernetes events that were dropped, because there were too many.",
+            value=self._dropped_events(),
+        )
+
+
+def _not_ready(objects: Objects) -> int:
+    ready = sum(
+        any(each["type"] == "Ready" and each["status"] == "True" for each in one.status.get("conditions", ()))
+        for one in objects.streams.values()
+    )
+    return len(objects.streams) - ready + len(objects.unreadable)

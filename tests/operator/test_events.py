@@ -1,0 +1,333 @@
+"""Events: a sentence for every action, and a writer that counts, forgets and never stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pytest
+from kubernetes.aio.client.exceptions import ApiException
+
+from support.kube.situations import NAMESPACE, stream_object
+from support.waiting import until
+from tidelog.model import StreamSettings
+from tidelog_operator import actions as do
+from tidelog_operator import event_writer
+from tidelog_operator.event_writer import EventWriter
+from tidelog_operator.events import FIELDS, Event, event_of, events_of_status, failure_of
+from tidelog_operator.model import STREAM, ObjectKey
+from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
+
+KEY = ObjectKey(NAMESPACE, "orders")
+MOVE = do.MovePartition("orders", 0, (1, 2))
+NAMES = ("orders", "clicks")
+
+
+def manifest(kind: str, spec: Any = None, **annotations: str) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "main", "annotations": annotations}, "spec": spec}
+
+
+PODS = manifest("StatefulSet", {"replicas": 3})
+LEAVING = manifest("StatefulSet", {"replicas": 3}, **{EMPTYING_ANNOTATION: "1,2"})
+
+SAID = [
+    (
+        do.CreateStream(KEY, "orders", StreamSettings(), "", ((0, 1, 2), (1, 2, 0), (2, 0, 1))),
+        "Created: made the stream orders with 3 partitions of 3 copies",
+    ),
+    (
+        do.CreateStream(KEY, "orders", StreamSettings(), "", ((0,),)),
+        "Created: made the stream orders with 1 partition of 1 copy",
+    ),
+    (
+        do.AlterStream(KEY, "orders", b"", 1, StreamSettings(subject="a", partitions=2, dedupe_count_max=1)),
+        "Altered: set subject, partitions and dedupe.count of the stream orders",
+    ),
+    (
+        do.AlterStream(KEY, "orders", b"", 1, owner="kubernetes:shop/orders/1"),
+        "Adopted: took over the stream orders with the records that it has",
+    ),
+    (
+        do.AlterStream(KEY, "orders", b"", 1, StreamSettings(segment_bytes=1), "kubernetes:shop/orders/1"),
+        "Adopted: took over the stream orders with the records that it has, and set its segments.bytes",
+    ),
+    (
+        do.AlterStream(KEY, "orders", b"", 1, owner="retained:shop/orders"),
+        "LetGo: let the stream orders go: it stays among the brokers, with all its records",
+    ),
+    (do.DeleteStream(KEY, "orders", b"", 1), "Deleted: deleted the stream orders with all its records"),
+    (
+        do.Reassign((MOVE, MOVE), "brokers are emptied that are to go"),
+        "Moving: began to move copies of 2 partitions: brokers are emptied that are to go",
+    ),
+    (do.CordonBroker(3), "Cordoned: broker 3 gets no more copies: it is to go"),
+    (do.UncordonBroker(3), "Uncordoned: broker 3 stays, and gets copies again"),
+    (do.UnregisterBroker(3), "Unregistered: broker 3 held nothing any more, and is gone for good"),
+    (do.ElectPreferred(NAMES), "Elected: gave 2 streams back to the preferred leaders"),
+    (do.Throttle(1000), "Throttled: copies that are far behind are fed at most 1000 bytes a second"),
+    (do.Throttle(0), "Throttled: copies that are far behind are fed as each broker is set"),
+    (do.CreateObject(manifest("ConfigMap")), "Created: made the ConfigMap main"),
+    (do.ApplyObject(manifest("Service")), "Applied: applied the Service main"),
+    (do.ApplyObject(PODS), "Applied: applied the StatefulSet main with 3 brokers"),
+    (do.ApplyObject(LEAVING), "Applied: applied the StatefulSet main with 3 brokers, and 1, 2 to be emptied"),
+    (do.DeleteObject("Pod", ObjectKey(NAMESPACE, "main-2"), ""), "Deleted: deleted the Pod main-2"),
+    (do.SetLowestCount(KEY, 3), None),
+    (do.AddFinalizer(STREAM, KEY), None),
+    (do.RemoveFinalizer(STREAM, KEY), None),
+]
+
+
+@pytest.mark.parametrize(("action", "said"), SAID)
+def test_what_was_done_is_said_in_a_sentence(action: Any, said: str | None) -> None:
+    event = event_of(action)
+
+    assert (None if event is None else f"{event.reason}: {event.note}") == said
+    assert event is None or not event.warning
+
+
+def test_no_action_is_forgotten() -> None:
+    kinds = {*get_args(do.StreamAction), *get_args(do.ClusterAction)}
+
+    assert {type(action) for action, _ in SAID} == kinds
+    assert FIELDS.keys() == {field.name for field in fields(StreamSettings)}
+
+
+@pytest.mark.parametrize("action", [action for action, _ in SAID])
+def test_what_could_not_be_done_is_a_warning(action: Any) -> None:
+    event = failure_of(action, "no broker answers")
+
+    assert event.reason == "Failed"
+    assert event.note.startswith("could not ")
+    assert event.note.endswith(": no broker answers")
+    assert event.warning
+
+
+def status(reason: str = "Serving", message: str = "", **facts: Any) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "reason": reason, "message": message}], **facts}
+
+
+def two(reason: str) -> dict[str, Any]:
+    conditions = [{"type": kind, "reason": reason, "message": "it is"} for kind in ("Ready", "Scaled")]
+    return {"conditions": conditions}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "event"),
+    [
+        ({}, status(), None),
+        ({}, status("Conflict", "it is another's"), Event("Conflict", "it is another's", warning=True)),
+        (status("Conflict", "it is another's"), status("Conflict", "it is another's"), None),
+        (status("Creating"), status("WaitingForBrokers", "3"), Event("WaitingForBrokers", "3", warning=True)),
+        (two("Scaled"), two("CannotScale"), Event("CannotScale", "it is", warning=True)),
+        (status("Conflict", "it is another's"), status(), None),
+        (status("NoLeader"), status("BrokersUnreachable"), None),
+        (status(moving=2), status(moving=1), None),
+        (status(moving=2), status(moving=0), Event("Moved", "every copy lies where it is to lie")),
+        (status(moving=2), status("Deleting"), None),
+        (status(moving=0), status(moving=0), None),
+    ],
+)
+def test_a_status_that_changes_is_told_when_somebody_waits_for_it(
+    before: dict[str, Any], after: dict[str, Any], event: Event | None
+) -> None:
+    assert events_of_status(before, after) == (() if event is None else (event,))
+
+
+# --- writing them
+
+
+class Api:
+    """What the API server was told."""
+
+    def __init__(self) -> None:
+        self.made: list[dict[str, Any]] = []
+        self.patched: list[tuple[str, dict[str, Any]]] = []
+        self.refuses: Exception | None = None
+
+    async def create_namespaced_custom_object(self, *words: Any, **_: Any) -> Any:
+        if self.refuses is not None:
+            raise self.refuses
+        self.made.append(words[-1])
+        return {"metadata": {"name": f"event-{len(self.made)}"}}
+
+    async def patch_namespaced_custom_object(self, *words: Any, **_: Any) -> Any:
+        if self.refuses is not None:
+            raise self.refuses
+        self.patched.append(words[-2:])
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def passes(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@asynccontextmanager
+async def running(writer: EventWriter) -> AsyncIterator[None]:
+    task = asyncio.create_task(writer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def written(writer: EventWriter) -> None:
+    """Everything that waits is written."""
+    async with running(writer):
+        await until(lambda: not writer._queue.qsize(), "all are taken")
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+ORDERS = stream_object("orders")
+CREATED = Event("Created", "made it")
+
+
+async def test_an_event_names_its_object_and_the_operator(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    (made,) = api.made
+    assert made["metadata"] == {"namespace": NAMESPACE, "generateName": "orders-"}
+    assert made["regarding"]["kind"] == "Stream"
+    assert made["regarding"]["uid"] == "uid-of-orders"
+    assert (made["type"], made["reason"], made["note"]) == ("Normal", "Created", "made it")
+    assert made["eventTime"] == "2026-01-01T00:00:00.000000Z"
+    assert made["reportingInstance"] == "pod-1"
+
+
+async def test_an_event_that_comes_again_counts_up_once_a_minute(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+    for _ in range(3):
+        writer.put(ORDERS, CREATED)
+        await written(writer)
+        clock.passes(seconds=20)
+    assert len(api.made) == 1
+    assert api.patched == []
+
+    clock.passes(seconds=1)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    assert len(api.made) == 1
+    assert api.patched == [
+        ("event-1", {"series": {"count": 4, "lastObservedTime": "2026-01-01T00:01:01.000000Z"}})
+    ]
+
+
+async def test_after_ten_minutes_it_is_another_one(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    clock.passes(minutes=10, seconds=1)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    assert len(api.made) == 2
+    assert writer._known.keys() == {("uid-of-orders", CREATED)}
+
+
+async def test_one_that_the_api_server_has_forgotten_is_made_again(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    async def gone(*_: Any, **__: Any) -> None:
+        raise ApiException(status=404)
+
+    api.patch_namespaced_custom_object = gone  # type: ignore[method-assign]
+    clock.passes(minutes=2)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    assert [one.get("series", {}).get("count") for one in api.made] == [None, 2]
+
+
+async def test_a_refused_event_is_lost_and_the_next_one_is_not(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+    api.refuses = ApiException(status=403)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+
+    api.refuses = None
+    writer.put(ORDERS, Event("Deleted", "deleted it"))
+    await written(writer)
+
+    assert [one["reason"] for one in api.made] == ["Deleted"]
+
+
+async def test_a_full_queue_drops_events_and_says_so(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_writer, "QUEUE_MAX", 3)
+    writer = EventWriter(api, "pod-1", clock)
+
+    for number in range(5):
+        writer.put(stream_object(f"one-{number}"), CREATED)
+    await written(writer)
+
+    assert len(api.made) == 3
+    assert writer.dropped == 2
+    assert capsys.readouterr().out.count("events are dropped") == 1
+
+
+async def test_an_object_with_many_different_events_leaves_room_for_others(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+    for number in range(event_writer.OBJECT_EVENTS_MAX + 5):
+        writer.put(ORDERS, Event("Failed", f"attempt {number}"))
+    writer.put(stream_object("clicks"), CREATED)
+    await written(writer)
+
+    assert len(api.made) == event_writer.OBJECT_EVENTS_MAX + 1
+    assert writer.dropped == 5
+
+    clock.passes(minutes=11)
+    writer.put(ORDERS, CREATED)
+    await written(writer)
+    assert writer._of_object == {"uid-of-orders": 1}
+
+
+async def test_what_is_remembered_has_a_limit(
+    api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_writer, "REMEMBERED_MAX", 3)
+    writer = EventWriter(api, "pod-1", clock)
+
+    for number in range(10):
+        writer.put(stream_object(f"one-{number}"), CREATED)
+
+    assert [uid for uid, _ in writer._known] == ["uid-of-one-7", "uid-of-one-8", "uid-of-one-9"]
+
+
+async def test_a_long_note_is_cut_where_the_api_server_would_refuse_it(api: Api, clock: Clock) -> None:
+    writer = EventWriter(api, "pod-1", clock)
+
+    writer.put(ORDERS, Event("Failed", "ä" * 1000))
+    await written(writer)
+
+    note = api.made[0]["note"]
+    assert note.endswith("ä…")
+    assert 1020 <= len(note.encode()) <= 1024

@@ -1,0 +1,97 @@
+"""What the operator counts, and the pages on which it says so."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from support.kube.situations import NAMESPACE
+from tidelog_operator.http import CannotListen, HttpDoor, parse_address
+from tidelog_operator.metrics import Metrics, request_kind
+from tidelog_operator.model import ObjectKey
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("GET", "/apis/tidelog.io/v1alpha1/namespaces/shop/streams", ("list", "streams")),
+        ("GET", "/apis/tidelog.io/v1alpha1/streams", ("list", "streams")),
+        ("PATCH", "/apis/tidelog.io/v1alpha1/namespaces/shop/streams/a", ("patch", "streams")),
+        ("PATCH", "/apis/tidelog.io/v1alpha1/namespaces/shop/streams/a/status", ("patch", "streams/status")),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/x/leases/tidelog", ("get", "leases")),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/x/leases/tidelog", ("update", "leases")),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/shop/events", ("create", "events")),
+        ("DELETE", "/api/v1/namespaces/shop/pods/a", ("delete", "pods")),
+        ("GET", "/api/v1/nodes", ("list", "nodes")),
+        ("GET", "/api/v1/namespaces", ("list", "namespaces")),
+        ("GET", "/api/v1/namespaces/shop", ("get", "namespaces")),
+        ("GET", "/version", ("get", "other")),
+        ("GET", "/apis", ("get", "other")),
+    ],
+)
+def test_a_request_counts_by_verb_and_resource(method: str, path: str, kind: tuple[str, str]) -> None:
+    assert request_kind(method, path) == kind
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tidelog_operator_{name}", labels)
+
+
+def test_passes_are_counted_by_cluster_until_it_is_gone() -> None:
+    metrics = Metrics()
+    labels = {"namespace": NAMESPACE, "cluster": "main"}
+    key = ObjectKey(NAMESPACE, "main")
+
+    metrics.passed(key, 0.5, failed=False)
+    metrics.passed(key, 1.5, failed=True)
+
+    assert value(metrics, "pass_seconds_count", **labels) == 2
+    assert value(metrics, "pass_seconds_sum", **labels) == 2.0
+    assert value(metrics, "failed_passes_total", **labels) == 1
+    metrics.gone(key)
+    metrics.gone(key)
+    assert value(metrics, "pass_seconds_count", **labels) is None
+    assert value(metrics, "failed_passes_total", **labels) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("9215", "write host:port"),
+        (":9215", "write host:port"),
+        ("localhost", "write host:port"),
+        ("localhost:", "'' is no port"),
+        ("localhost:http", "'http' is no port"),
+        ("localhost:65536", "'65536' is no port"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(CannotListen, match=sentence):
+        parse_address(text)
+
+
+def test_the_command_says_so_and_does_not_begin() -> None:
+    command = [sys.executable, "-m", "tidelog_operator", "run", "--lease-namespace", "x", "--metrics", "9215"]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 2
+    assert "Invalid value for --metrics: '9215' is no address" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("127.0.0.1:9215", ("127.0.0.1", 9215)), ("[::]:0", ("::", 0))]
+)
+def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+async def test_an_address_that_is_taken_is_refused_with_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        door: Any = HttpDoor("127.0.0.1", taken.getsockname()[1], Metrics().registry, lambda: "")
+        with pytest.raises(CannotListen, match="Address already in use; name another address, or none"):
+            await door.__aenter__()
