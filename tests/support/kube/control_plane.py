@@ -67,7 +67,8 @@ class ControlPlane:
             "--initial-cluster", f"default=http://127.0.0.1:{peer}",
         ]  # fmt: skip
         # Nobody mounts tokens into pods here, and without a controller manager no namespace has its default
-        # service account: the admission that asks for it is off.
+        # service account: the admission that asks for it is off. Another one is on that some clusters have:
+        # who makes an object that belongs to another one has to have a right for that.
         self._commands["kube-apiserver"] = [
             str(self._programs / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}",
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", str(port),
@@ -78,6 +79,7 @@ class ControlPlane:
             "--service-account-key-file", str(self.folder / "accounts.pub"),
             "--service-account-signing-key-file", str(self.folder / "accounts.key"),
             "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount",
+            "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
             "--endpoint-reconciler-type", "none", "--allow-privileged=true",
         ]  # fmt: skip
         try:
@@ -162,25 +164,43 @@ class ControlPlane:
             "current-context": "tests",
         }
 
+    def account(self, namespace: str, name: str) -> Path:
+        """A kubeconfig for this service account, which is there; `--kubeconfig` has `kubectl` use it."""
+        token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "1h").strip()
+        path = self.folder / f"{namespace}.{name}.kubeconfig"
+        path.write_text(json.dumps(self.kubeconfig_of(token)))
+        return path
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+
     def get(self, path: str) -> bytes:
         request = urllib.request.Request(
             f"{self.url}{path}", headers={"Authorization": f"Bearer {self._token}"}
         )
-        tls = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
-        with urllib.request.urlopen(request, timeout=5, context=tls) as answer:
+        with urllib.request.urlopen(request, timeout=5, context=self.tls) as answer:
             body: bytes = answer.read()
             return body
 
     def kubectl(self, *words: str, given: object = None, fails: bool = False) -> str:
         """What `kubectl` says, on stderr if it `fails`. `given`: a manifest, or several, for `-f -`."""
+        done = self._kubectl(words, given)
+        assert (done.returncode != 0) == fails, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stderr if fails else done.stdout
+
+    def refusal(self, *words: str, given: object = None) -> str:
+        """What `kubectl` says against it; empty: it did it."""
+        done = self._kubectl(words, given)
+        return done.stderr if done.returncode else ""
+
+    def _kubectl(self, words: Sequence[str], given: object) -> subprocess.CompletedProcess[str]:
         text = None if given is None else _manifests(given)
-        done = subprocess.run(
+        return subprocess.run(
             [self._programs / "kubectl", "--kubeconfig", self.kubeconfig, *words],
             input=text, capture_output=True, text=True, check=False,
             env={**os.environ, "HOME": str(self.folder)},
         )  # fmt: skip
-        assert (done.returncode != 0) == fails, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stderr if fails else done.stdout
 
     def apply(self, *manifests: dict[str, Any] | Path) -> None:
         for manifest in manifests:

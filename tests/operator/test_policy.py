@@ -1,0 +1,168 @@
+"""K1 (deploy/policy.yaml): nobody but the operator takes brokers away, at neither of the two doors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.kube.control_plane import ControlPlane
+from support.waiting import wait_until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+GUARDED, FREE, UNCOUNTED = "guarded", "free", "uncounted"
+"""Namespaces: with the label and the counts; without the label; with the label, and without the counts."""
+
+DRY = "--dry-run=server"
+"""Asked, and not done."""
+
+
+def stateful_set(name: str, namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": 3,
+            "serviceName": name,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "broker", "image": "tidelog"}]},
+            },
+        },
+    }
+
+
+def counts(**data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "tidelog-broker-counts", "namespace": GUARDED},
+        "data": data,
+    }
+
+
+def scaled(
+    plane: ControlPlane, count: int, *words: str, name: str = "orders", namespace: str = GUARDED
+) -> str:
+    """What is said against it; empty: nothing. Through `statefulsets/scale`, as autoscalers do."""
+    return plane.refusal(
+        "scale", "statefulset", name, "--namespace", namespace, "--replicas", str(count), *words
+    )
+
+
+def patched(
+    plane: ControlPlane, patch: dict[str, Any], *words: str, name: str = "orders", namespace: str = GUARDED
+) -> str:
+    return plane.refusal(
+        "patch", "statefulset", name, "--namespace", namespace, "--type", "merge",
+        "--patch", json.dumps(patch), *words,
+    )  # fmt: skip
+
+
+def replicas(count: int) -> dict[str, Any]:
+    return {"spec": {"replicas": count}}
+
+
+@pytest.fixture(scope="module")
+def guard(plane: ControlPlane) -> ControlPlane:
+    """With `orders`, of which 3 brokers must stay, and `shop`, which is none of ours."""
+    plane.apply(DEPLOY / "rbac.yaml", DEPLOY / "policy.yaml")
+    for name in (GUARDED, FREE, UNCOUNTED):
+        labels = {} if name == FREE else {"tidelog.io/brokers": "true"}
+        plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        plane.apply(stateful_set("orders", name), stateful_set("shop", name))
+    plane.apply(counts(orders="3"))
+    # Policies are in force a moment after they are there, and so are their parameters.
+    wait_until(lambda: "are emptied before" in scaled(plane, 2, DRY), "the policy is in force")
+    wait_until(lambda: scaled(plane, 2, DRY, namespace=UNCOUNTED), "it is in force where counts are missing")
+    wait_until(lambda: not scaled(plane, 2, DRY, name="shop"), "the counts are known")
+    return plane
+
+
+SENTENCE = (
+    "the brokers of Cluster 'orders' are emptied before there are fewer of them, and 3 is the lowest count "
+    "that is safe now: lower spec.brokers of the Cluster instead (kubectl patch clusters.tidelog.io orders "
+    '--namespace guarded --type merge --patch \'{"spec": {"brokers": 2}}\'); '
+    "the operator then takes brokers away"
+)
+
+
+def test_scaling_down_is_refused_at_both_doors_with_what_to_do_instead(guard: ControlPlane) -> None:
+    at_scale, at_object = scaled(guard, 2), patched(guard, replicas(2))
+
+    assert SENTENCE in at_scale
+    assert SENTENCE in at_object
+    assert "tidelog-broker-count" in at_scale
+    assert guard.object("statefulset", "orders", "--namespace", GUARDED)["spec"]["replicas"] == 3
+
+
+def test_scaling_to_nothing_is_refused_too(guard: ControlPlane) -> None:
+    """A Scale without pods has no `replicas`."""
+    for refused in (scaled(guard, 0), patched(guard, replicas(0))):
+        assert "are emptied before there are fewer of them" in refused
+        assert '{"brokers": 1}' in refused
+
+
+def test_everything_else_passes(guard: ControlPlane) -> None:
+    assert not patched(guard, {"metadata": {"annotations": {"note": "one"}}})
+    assert not patched(guard, {**replicas(3), "metadata": {"annotations": {"note": "two"}}})
+    assert not scaled(guard, 3)
+    assert not scaled(guard, 5)
+    # Fewer than there are, and not fewer than is safe.
+    assert not patched(guard, replicas(4))
+    assert not scaled(guard, 3)
+
+
+def test_a_foreign_one_beside_it_is_nobodys_concern(guard: ControlPlane) -> None:
+    assert not scaled(guard, 1, name="shop")
+    assert not patched(guard, replicas(0), name="shop")
+    assert not scaled(guard, 3, name="shop")
+
+
+def test_the_operator_takes_brokers_away(guard: ControlPlane) -> None:
+    account = ("--kubeconfig", str(guard.account("tidelog-system", "tidelog-operator")))
+
+    assert not patched(guard, replicas(2), *account)
+
+    # It is below what is safe now, and may not be lowered further, but everything else may.
+    assert "are emptied before" in scaled(guard, 1)
+    assert not patched(guard, {"metadata": {"annotations": {"note": "three"}}})
+    assert not scaled(guard, 3)
+
+
+def test_without_counts_nothing_passes(guard: ControlPlane) -> None:
+    account = ("--kubeconfig", str(guard.account("tidelog-system", "tidelog-operator")))
+    for refused in (
+        scaled(guard, 2, namespace=UNCOUNTED),
+        scaled(guard, 5, namespace=UNCOUNTED),
+        patched(guard, replicas(2), namespace=UNCOUNTED),
+        patched(guard, replicas(2), name="shop", namespace=UNCOUNTED),
+        # Parameters are looked for before it is asked who it is: the operator writes them first.
+        patched(guard, replicas(2), *account, namespace=UNCOUNTED),
+    ):
+        assert "no params found" in refused
+
+
+def test_a_count_that_is_no_number_is_no_safe_count(guard: ControlPlane) -> None:
+    guard.apply(counts(orders="3", shop="many"))
+
+    wait_until(lambda: scaled(guard, 2, DRY, name="shop"), "it is known")
+
+    assert SENTENCE in scaled(guard, 2, DRY)
+    guard.apply(counts(orders="3"))
+    wait_until(lambda: not scaled(guard, 2, DRY, name="shop"), "it is gone")
+
+
+def test_a_namespace_without_the_label_is_left_alone(guard: ControlPlane) -> None:
+    assert not scaled(guard, 2, namespace=FREE)
+    assert not patched(guard, replicas(1), namespace=FREE)
+
+
+def test_the_type_check_has_nothing_to_say(guard: ControlPlane) -> None:
+    policy = guard.object("validatingadmissionpolicy", "tidelog-broker-count")
+
+    assert policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings", []) == []
