@@ -22,7 +22,6 @@ from support.kube.broker_pods import BrokerPods
 from support.kube.control_plane import ControlPlane, assets
 from support.kube.operator_process import OperatorProcess
 
-CRDS = Path(__file__).parents[1] / "crds"
 READY_SECONDS_MAX = 600.0
 LOOK_SECONDS = 0.5
 
@@ -38,8 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as name:
         folder = Path(name)
         with ControlPlane(programs, folder / "plane") as plane:
-            plane.apply(*sorted(CRDS.glob("*.yaml")))
-            plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+            plane.add_crds()
             plane.apply(_object("Cluster", "main", {"image": "tidelog:1", "storage": {"size": "10Gi"}}))
             with (
                 BrokerPods(plane, folder, "main", 3),

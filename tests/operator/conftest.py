@@ -10,8 +10,6 @@ import pytest
 
 from support.kube.control_plane import ControlPlane, assets
 
-CRDS = Path(__file__).parents[2] / "crds"
-
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
@@ -26,10 +24,5 @@ def programs() -> Path:
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
-        add_crds(made)
+        made.add_crds()
         yield made
-
-
-def add_crds(plane: ControlPlane) -> None:
-    plane.apply(*sorted(CRDS.glob("*.yaml")))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")

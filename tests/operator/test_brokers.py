@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def plane(programs: Any, crds: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
-        crds(made)
+        made.add_crds()
         yield made
 
 
@@ -75,7 +76,7 @@ def test_more_brokers_and_fewer_again_while_records_are_written(cluster: Cluster
 def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNodes) -> None:
     before = cluster.pod_uids()
     with cluster.load("orders") as load:
-        cluster.apply(brokers=3, image="tidelog.test/broker:2")
+        cluster.apply(image="tidelog.test/broker:2")
 
         def is_through() -> bool:
             assert cluster.ready_pods() >= 2, "two are not ready at a time"
@@ -93,8 +94,6 @@ def test_a_volume_that_is_gone_is_replaced_and_filled(cluster: ClusterOnNodes, n
     with cluster.connected() as brokers, brokers.producer("orders") as producer:
         producer.send(b"kept")
     before = cluster.records("orders")
-    cluster.apply(brokers=3, image="tidelog.test/broker:2", replaceAfter="1s")
-
     nodes.lose_volume("data-main-1")
 
     wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status says so")

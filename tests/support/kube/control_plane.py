@@ -24,6 +24,7 @@ from typing import Any
 from support.kube.certificates import write_certificates
 from support.waiting import wait_until
 
+CRDS = Path(__file__).parents[3] / "crds"
 SCRIPT = Path(__file__).parents[3] / "tools" / "kube" / "binaries.sh"
 START_SECONDS_MAX = 60.0
 ADMINISTRATOR = "administrator"
@@ -208,6 +209,11 @@ class ControlPlane:
                 self.kubectl("apply", "--server-side", "-f", str(manifest))
             else:
                 self.kubectl("apply", "--server-side", "-f", "-", given=manifest)
+
+    def add_crds(self) -> None:
+        """The project's."""
+        self.apply(*sorted(CRDS.glob("*.yaml")))
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
     def object(self, *words: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))

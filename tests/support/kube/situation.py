@@ -27,14 +27,21 @@ class ClusterOnNodes:
         self._plane = plane
         self._nodes = nodes
         self.name = name
+        self._spec: Manifest = {
+            "image": "tidelog.test/broker:1",
+            "storage": {"size": "1Gi"},
+            "replaceAfter": "1s",
+        }
 
     # --- manifests
 
     def apply(self, **spec: Any) -> None:
+        """What is left out stays as it was."""
+        self._spec |= spec
         self._plane.apply({
             "apiVersion": "tidelog.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": self.name, "namespace": "default"},
-            "spec": {"image": "tidelog.test/broker:1", "storage": {"size": "1Gi"}, **spec},
+            "spec": self._spec,
         })  # fmt: skip
 
     def apply_stream(self, name: str, **spec: Any) -> None:
