@@ -7,6 +7,7 @@ import os
 
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
+from tidelog_broker.storage.scan import DamagedRange
 
 
 def reason(cluster: Cluster, number: int) -> str | None:
@@ -148,6 +149,38 @@ async def test_a_log_that_is_lost_holds_nobody_up(cluster: Cluster) -> None:
 
     assert (STREAM, 0) in cluster[3].broker.lost
     assert reason(cluster, 3) is None
+
+
+async def test_a_damaged_replica_holds_nobody_up(cluster: Cluster) -> None:
+    await with_records(cluster)
+    cluster.controller.deaf = True
+    await cluster[3].stop()
+    cluster[3].cut.update((1, 2))
+
+    await cluster[3].start()
+    await cluster[3].broker.applied(cluster.controller.image.version)
+    assert reason(cluster, 3) == behind(1, "orders/0")
+    cluster[3].partition().log.damaged = [DamagedRange(0, 1)]
+
+    assert reason(cluster, 3) is None
+
+
+async def test_having_had_everything_of_another_leader_makes_nobody_ready(cluster: Cluster) -> None:
+    await with_records(cluster)
+    cluster.controller.deaf = True
+    await cluster[3].stop()
+    cluster[3].cut.add(2)
+    await cluster[3].start()
+    await until(lambda: cluster[3].partition().role is not None, "it follows")
+    role = cluster[3].partition().role
+    await until(lambda: role.caught_up, "it has everything")  # type: ignore[union-attr]
+
+    # Nobody had asked until then.
+    cluster.controller.change(leader=2)
+    assert reason(cluster, 3) == behind(1, "orders/0")
+    cluster[3].cut.clear()
+
+    await ready(cluster, 3)
 
 
 async def test_a_broker_that_leads_is_ready_when_it_leads_again(cluster: Cluster) -> None:

@@ -75,13 +75,16 @@ class Readiness:
     def _counts(self, key: tuple[bytes, int], placed: PartitionImage) -> bool:
         """Whether the broker is to wait for it: others say themselves why they cannot."""
         mine = self._broker_id in placed.replicas and self._broker_id not in placed.adding
-        return mine and placed.leader is not None and key not in self._hosted.lost
+        if not mine or placed.leader is None or key in self._hosted.lost:
+            return False
+        partition = self._hosted.served.get(key)
+        return partition is None or not partition.log.damaged
 
     def _has_caught_up(self, key: tuple[bytes, int], placed: PartitionImage) -> bool:
         partition = self._hosted.served.get(key)
         if partition is None:
             return False
-        if partition.log.damaged or partition.leads:
+        if partition.leads:
             return True
         role, of_now = partition.role, partition.leader_epoch == placed.leader_epoch
         return (
