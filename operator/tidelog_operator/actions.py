@@ -133,7 +133,7 @@ class ApplyObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """In Kubernetes, if it is still the one with this uid; empty: whichever has the name."""
+    """In Kubernetes, if it is still the one with this uid."""
 
     kind: str
     object: ObjectKey

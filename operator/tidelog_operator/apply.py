@@ -17,6 +17,7 @@ from kubernetes.aio.client.exceptions import ApiException
 import tidelog
 from tidelog.errors import StreamNotFound, TidelogError
 from tidelog_operator import actions as do
+from tidelog_operator.events import attempt
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
 from tidelog_operator.model import ClusterObject, ObjectKey, StreamObject
 from tidelog_operator.objects import Objects
@@ -28,9 +29,6 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE_MAX: Final = 16
 """Objects whose actions are done at the same time."""
-
-SHOWN_CHARACTERS_MAX: Final = 300
-"""Of an action, in a log line."""
 
 
 class Applying:
@@ -84,11 +82,11 @@ class Applying:
         except TidelogError as error:
             why = str(error)
         except KUBE_FAILURES as error:
-            log.warning("the API server did not take a write", action=_shown(action), error=str(error))
+            log.warning("the API server did not take a write", what=attempt(action), error=str(error))
             why = f"the Kubernetes API does not take it: {_said(error)}"
         else:
             self.done += 1
-            log.info("done", action=_shown(action))
+            log.info("done", what=attempt(action))
             self._reports.did(one, action)
             return None
         self._reports.failed(one, action, why)
@@ -151,10 +149,6 @@ class Applying:
     def _brokers(self) -> tidelog.Client:
         assert self._client is not None, "what is told to brokers is planned only when there are any"
         return self._client
-
-
-def _shown(action: object) -> str:
-    return repr(action)[:SHOWN_CHARACTERS_MAX]
 
 
 def _said(error: BaseException) -> str:

@@ -82,7 +82,7 @@ def event_of(action: do.StreamAction | do.ClusterAction) -> Event | None:
 
 def failure_of(action: do.StreamAction | do.ClusterAction, why: str) -> Event:
     """That it could not be done; it is tried again."""
-    return Event("Failed", f"could not {_attempt(action)}: {why}", warning=True)
+    return Event("Failed", f"could not {attempt(action)}: {why}", warning=True)
 
 
 def events_of_status(before: Manifest, after: Manifest) -> tuple[Event, ...]:
@@ -111,7 +111,8 @@ def _changes(settings: StreamSettings) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _attempt(action: do.StreamAction | do.ClusterAction) -> str:
+def attempt(action: do.StreamAction | do.ClusterAction) -> str:
+    """What is done by it, in a few words."""
     match action:
         case do.CreateStream(name=name):
             return f"make the stream {name}"

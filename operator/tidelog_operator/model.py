@@ -114,6 +114,7 @@ class BrokerPod:
     """The pod of a broker."""
 
     name: str
+    uid: str
     broker_id: int
     ip: str
     """Empty: it has none yet."""

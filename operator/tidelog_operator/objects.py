@@ -188,6 +188,7 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
     conditions: list[dict[str, Any]] = status.get("conditions") or []
     return BrokerPod(
         name=meta["name"],
+        uid=meta["uid"],
         broker_id=broker_id,
         ip=status.get("podIP", ""),
         node=manifest.get("spec", {}).get("nodeName", ""),

@@ -136,7 +136,10 @@ class Reconciler:
     def _owned(self) -> Owned:
         objects = self._objects
         return Owned(
-            objects.owned_by(self.key), objects.claims_of(self.key), objects.lowest_count_of(self.key)
+            objects.owned_by(self.key),
+            objects.claims_of(self.key),
+            objects.pods_of(self.key),
+            objects.lowest_count_of(self.key),
         )
 
     async def _client(self) -> Any:

@@ -22,6 +22,9 @@ log = structlog.get_logger(__name__)
 PERIOD_SECONDS: Final = 60.0
 """Every broker describes every copy that it has; and what counts are sizes that differ by a lot."""
 
+RETRY_SECONDS: Final = 2.0
+"""When no broker answered."""
+
 
 class Sizes:
     """See the module. Of one Cluster."""
@@ -57,6 +60,7 @@ class Sizes:
             self.known = sizes_of(await client.describe_replicas(), self.known or {})
             self.version += 1
         except TidelogError as error:
+            self._due = min(self._due, asyncio.get_running_loop().time() + RETRY_SECONDS)
             log.info("the sizes of partitions stay as they were", error=str(error))
         finally:
             self._asking = None

@@ -14,7 +14,7 @@ import pytest
 
 from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, cluster_manifest, stream
 from tidelog_operator import actions as do
-from tidelog_operator.model import Claim, ClusterObject, ObjectKey, read_cluster
+from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey, read_cluster
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
 from tidelog_operator.resources.stateful_set import Pods, read_pods
@@ -32,6 +32,7 @@ class Kubernetes:
         self.manifest = cluster_manifest(**spec)
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.claims: list[Claim] = []
+        self.pods_there: list[BrokerPod] = []
         self.lowest: str | None = None
         self.told: list[do.ClusterAction] = []
         self.history: list[tuple[int, str | None]] = []
@@ -42,7 +43,9 @@ class Kubernetes:
         return read_cluster(self.manifest)
 
     def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
-        return plan_cluster(self.cluster, Owned(self.objects, self.claims, self.lowest), view, now)
+        return plan_cluster(
+            self.cluster, Owned(self.objects, self.claims, self.pods_there, self.lowest), view, now
+        )
 
     def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> None:
         self.told.append(action)
@@ -83,6 +86,10 @@ class Kubernetes:
                 "observedGeneration": number, "readyReplicas": count,
                 "currentRevision": revision, "updateRevision": revision,
             }  # fmt: skip
+            self.pods_there = [
+                BrokerPod(f"main-{each}", f"pod-{each}", each, "10.0.0.1", "a", ready=True, deleting=False)
+                for each in range(count)
+            ]
             self.claims = [
                 next((one for one in self.claims if one.broker_id == each), _claim(each))
                 for each in range(count)
@@ -322,8 +329,12 @@ def test_a_volume_that_is_gone_is_replaced_after_the_grace_time() -> None:
     assert then.lost == {1: NOW}
     assert then.actions == (
         do.DeleteObject("PersistentVolumeClaim", ObjectKey("shop", "data-main-1"), "uid-1"),
-        do.DeleteObject("Pod", ObjectKey("shop", "main-1"), ""),
+        do.DeleteObject("Pod", ObjectKey("shop", "main-1"), "pod-1"),
     )
+
+    kube.pods_there = [replace(one, deleting=one.broker_id == 1) for one in kube.pods_there]
+    kube.claims = [replace(one, deleting=one.broker_id == 1) for one in kube.claims]
+    assert kube.plan(brokers.view(), "2026-01-01T00:15:02Z").actions == ()
 
 
 def test_a_volume_that_came_back_in_time_is_forgotten() -> None:

@@ -18,7 +18,7 @@ from tidelog_operator.actions import (
     SetLowestCount,
     Throttle,
 )
-from tidelog_operator.model import Claim, ClusterObject, Manifest
+from tidelog_operator.model import BrokerPod, Claim, ClusterObject, Manifest
 from tidelog_operator.plan.balancing import plan_balancing
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.scaling import plan_scaling
@@ -45,6 +45,7 @@ class Owned:
     objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """By kind and name."""
     claims: Sequence[Claim] = ()
+    pods: Sequence[BrokerPod] = ()
     lowest_count: str | None = None
     """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
 
@@ -83,7 +84,7 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
         # What follows would rest on a version that is over.
         return ClusterDecision((*actions, ApplyObject(wanted, _version(there))))
     assert there is not None
-    volumes = plan_volumes(cluster, owned.claims, view, now)
+    volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
     actions += volumes.actions
     problem = volumes.problem
     if view is not None:

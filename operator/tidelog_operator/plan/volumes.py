@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tidelog_operator.actions import ClusterAction, DeleteObject
-from tidelog_operator.model import Claim, ClusterObject, ObjectKey
+from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey
 from tidelog_operator.plan.brokers import BrokersView
 
 LOST: Final = "Lost"
@@ -30,7 +30,11 @@ class Volumes:
 
 
 def plan_volumes(
-    cluster: ClusterObject, claims: Sequence[Claim], view: BrokersView | None, now: str
+    cluster: ClusterObject,
+    claims: Sequence[Claim],
+    pods: Sequence[BrokerPod],
+    view: BrokersView | None,
+    now: str,
 ) -> Volumes:
     """`now`: RFC 3339; since when a volume is gone stands in the Cluster's status."""
     told = {
@@ -48,12 +52,15 @@ def plan_volumes(
         if why_not:
             problem = why_not
             continue
-        pod = f"{cluster.key.name}-{one.broker_id}"
+        # The claim goes when no pod uses it any more; with the next pod comes a new one.
         if not one.deleting:
             claim = ObjectKey(cluster.key.namespace, one.name)
             actions.append(DeleteObject("PersistentVolumeClaim", claim, one.uid))
-        # The claim goes when no pod uses it any more; with the next pod comes a new one.
-        actions.append(DeleteObject("Pod", ObjectKey(cluster.key.namespace, pod), ""))
+        actions += [
+            DeleteObject("Pod", ObjectKey(cluster.key.namespace, pod.name), pod.uid)
+            for pod in pods
+            if pod.broker_id == one.broker_id and not pod.deleting
+        ]
     return Volumes(tuple(actions), problem, lost)
 
 
