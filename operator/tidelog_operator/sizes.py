@@ -52,6 +52,7 @@ class Sizes:
         """Before the client is closed that is asking."""
         asking, self._asking = self._asking, None
         if asking is not None:
+            self._due = 0.0
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
