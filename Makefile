@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim chaos bench proto
+.PHONY: help setup demo test long check sim chaos bench proto
 
 PYTHON ?=
 ARGS ?=
@@ -34,6 +34,10 @@ demo: setup ## see the whole idea run: NATS messages, three brokers, Spark, Parq
 test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
+
+long: setup ## the tests that take minutes: the operator killed after each of its actions
+	@mkdir -p .build/tests
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .

@@ -12,7 +12,6 @@ import argparse
 import json
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def main() -> None:
             plane.apply(_object("Cluster", "main", {"image": "tidelog:1", "storage": {"size": "10Gi"}}))
             with (
                 BrokerPods(plane, folder, "main", 3),
-                OperatorProcess(folder, plane.kubeconfig, "--metrics", "127.0.0.1:0") as operator,
+                OperatorProcess(folder, plane.kubeconfig) as operator,
             ):
                 found = _measured(plane, operator, options.streams, options.idle_seconds)
     print(json.dumps(found, indent=2))
@@ -103,11 +102,9 @@ def _ready(plane: ControlPlane) -> int:
 
 def _requests(operator: OperatorProcess) -> float:
     """To the Kubernetes API, since it started."""
-    with urllib.request.urlopen(f"http://{operator.metrics_address}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
     return sum(
         float(line.rpartition(" ")[2])
-        for line in lines
+        for line in operator.get("/metrics").splitlines()
         if line.startswith("tidelog_operator_api_requests_total")
     )
 

@@ -103,7 +103,7 @@ class Kubernetes:
     def settle(self, brokers: Brokers | None = None, crash_at: int | None = None) -> None:
         done = 0
         for _ in range(200):
-            view = None if brokers is None or SET not in self.objects else self._view(brokers)
+            view = None if brokers is None or SET not in self.objects else self.view(brokers)
             decision = self.plan(view)
             if not decision.actions:
                 return
@@ -115,7 +115,7 @@ class Kubernetes:
                 done += 1
         raise AssertionError(f"it goes on for ever: {decision.actions}")
 
-    def _view(self, brokers: Brokers) -> BrokersView:
+    def view(self, brokers: Brokers) -> BrokersView:
         """Brokers come with their pods, and nobody votes who is cordoned."""
         for number in range(self.pods.count):
             if number not in brokers.states and number not in self.pods.emptying:
@@ -298,6 +298,21 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> N
         held = [one.target for one in brokers.streams["orders"].partitions]
         assert all(len(set(each)) == 3 and set(each) <= set(range(wanted)) for each in held)
     assert kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] == "tidelog:2"
+
+
+def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
+    for wanted in (3, 5, 4, 3):
+        kube.manifest["spec"]["brokers"] = wanted
+        for _ in range(60):
+            actions = kube.plan(kube.view(brokers) if SET in kube.objects else None).actions
+            if not actions:
+                break
+            kube.do(actions[0], brokers)
+        assert not actions, f"it goes on for ever: {actions}"
+        assert (kube.pods, kube.lowest) == (Pods(wanted), str(wanted))
+        assert set(brokers.states) == set(range(wanted))
 
 
 def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None:

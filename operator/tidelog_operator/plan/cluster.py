@@ -78,7 +78,9 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
     there = owned.stateful_set(cluster)
     actions: list[ClusterAction] = [*_formation(cluster, formation, owned, view), *_objects(cluster, owned)]
     pods = Pods(cluster.spec.brokers) if there is None else read_pods(there)
-    actions += _lowest_count(cluster, owned, pods.count)
+    if owned.lowest_count != str(max(pods.count, cluster.spec.brokers)):
+        # It is above the count while pods are about to come, and rises no later than they do.
+        actions += _lowest_count(cluster, owned, pods.count)
     wanted = stateful_set(cluster, pods)
     if not is_so(there, wanted):
         # What follows would rest on a version that is over.

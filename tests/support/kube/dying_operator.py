@@ -18,9 +18,9 @@ from tidelog_operator.apply import Applying
 def die_after(count: int) -> None:
     do, done = Applying._do, 0
 
-    async def dying(self: Applying, action: Any, stream: Any) -> None:
+    async def dying(self: Applying, action: Any, one: Any) -> None:
         nonlocal done
-        await do(self, action, stream)
+        await do(self, action, one)
         done += 1
         if done >= count:
             # One line, so that a test knows after what.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from support.waiting import wait_until
 
 STOP_SECONDS_MAX = 20.0
+TESTS = Path(__file__).parents[2]
 
 
 class OperatorProcess:
@@ -43,18 +45,22 @@ class OperatorProcess:
     def start(self) -> None:
         """Returns when it leads."""
         began = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tidelog_operator", "run", "--kubeconfig", str(self._kubeconfig),
-                 "--lease-namespace", "default", "--metrics", "127.0.0.1:0", *self._flags],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+        self._launch()
 
         def leads() -> bool:
             assert self.running, f"the operator ended: {self.log()}"
             return b"this operator leads" in self.log_path.read_bytes()[began:]
 
         wait_until(leads, "the operator leads")
+
+    def _launch(self, *module: str, **environment: str) -> None:
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *(module or ("tidelog_operator",)), "run",
+                 "--kubeconfig", str(self._kubeconfig), "--lease-namespace", "default",
+                 "--metrics", "127.0.0.1:0", *self._flags],
+                stdout=log, stderr=log, env={**os.environ, **environment},
+            )  # fmt: skip
 
     def get(self, path: str) -> str:
         """A page that it serves."""
@@ -76,3 +82,21 @@ class OperatorProcess:
         assert self._process is not None
         self._process.kill()
         self._process.wait(STOP_SECONDS_MAX)
+
+
+class DyingOperator(OperatorProcess):
+    """One that is killed when it has done one action, before it knows; each time it is entered, another."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        # The Lease of one that was killed is free after a while; these need not wait for one another.
+        super().__init__(folder, kubeconfig, "--identity", "dying")
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._launch("support.kube.dying_operator", "1", PYTHONPATH=str(TESTS))
+
+    def last_actions(self) -> list[str]:
+        """After which each of them was killed."""
+        if not self.log_path.exists():
+            return []
+        return re.findall(r"^killed after (\w+)$", self.log_path.read_text("utf-8", "replace"), re.MULTILINE)

@@ -14,6 +14,7 @@ from support.kube.control_plane import ControlPlane
 from support.kube.nodes import Nodes
 from support.waiting import wait_until
 from tidelog.errors import TidelogError
+from tidelog_operator.resources.counts import COUNTS_NAME
 
 Manifest = dict[str, Any]
 
@@ -44,14 +45,16 @@ class ClusterOnNodes:
             "spec": self._spec,
         })  # fmt: skip
 
-    def apply_stream(self, name: str, **spec: Any) -> None:
+    def apply_stream(self, name: str, *, wait: bool = True, **spec: Any) -> None:
         self._plane.apply({
             "apiVersion": "tidelog.io/v1alpha1", "kind": "Stream",
             "metadata": {"name": name, "namespace": "default"}, "spec": {"cluster": self.name, **spec},
         })  # fmt: skip
-        wait_until(
-            lambda: self._condition(self._object("streams", name), "Ready") == "True", f"{name} is ready"
-        )
+        if wait:
+            wait_until(lambda: self.stream_is_ready(name), f"{name} is ready")
+
+    def delete_stream(self, name: str, *, wait: bool = True) -> None:
+        self._plane.kubectl("delete", "stream.tidelog.io", name, f"--wait={str(wait).lower()}")
 
     # --- what the API server has
 
@@ -68,20 +71,63 @@ class ClusterOnNodes:
 
     def until_ready(self, brokers: int) -> None:
         """There are so many, all of them ready, nothing moves, and every copy has everything."""
+        wait_until(
+            lambda: self.is_settled(brokers) and self._says_so(brokers), f"{brokers} brokers are ready", 110
+        )
 
-        def is_so() -> bool:
-            found = self._object("clusters", self.name)
-            status = found.get("status") or {}
-            return (
-                status.get("observedGeneration") == found["metadata"]["generation"]
-                and status.get("brokersReady") == brokers
-                and len(status.get("brokers", ())) == brokers
-                and status.get("phase") == "Ready"
-                and status.get("moving") == 0
-                and len(self.pod_uids()) == brokers
-            )
+    def _says_so(self, brokers: int) -> bool:
+        found = self._object("clusters", self.name)
+        status = found.get("status") or {}
+        return bool(
+            status.get("observedGeneration") == found["metadata"]["generation"]
+            and status.get("brokersReady") == brokers
+            and len(status.get("brokers", ())) == brokers
+            and status.get("phase") == "Ready"
+            and status.get("moving") == 0
+        )
 
-        wait_until(is_so, f"{brokers} brokers are ready", 120)
+    def is_settled(self, brokers: int) -> bool:
+        """The same, as pods and brokers have it, whatever the status says."""
+        if self.ready_pods() != brokers or len(self.pod_uids()) != brokers:
+            return False
+        try:
+            with self.connected() as client:
+                found = client.describe_cluster()
+        except TidelogError:
+            return False
+        states = [one.state for one in found.standings]
+        counts = self._list("/api/v1/namespaces/default/configmaps")
+        lowest = [one["data"].get(self.name) for one in counts if one["metadata"]["name"] == COUNTS_NAME]
+        return (
+            states == ["active"] * brokers
+            and not found.reassigning_count
+            and not found.under_replicated_count
+            and lowest == [str(brokers)]
+        )
+
+    def stream_is_ready(self, name: str) -> bool:
+        """As its brokers have it: it is this object's, and everybody has everything."""
+        uid = self._object("streams", name)["metadata"]["uid"]
+        try:
+            with self.connected() as brokers:
+                found = brokers.describe_stream(name)
+        except TidelogError:
+            return False
+        calm = not any(one.lagging or one.adding or one.leader is None for one in found.partitions)
+        return found.owner.endswith(f"/{uid}") and calm
+
+    def has_stream(self, name: str) -> bool:
+        found = self._list("/apis/tidelog.io/v1alpha1/namespaces/default/streams")
+        return any(one["metadata"]["name"] == name for one in found)
+
+    def copies(self, stream: str) -> list[int]:
+        """In sync, by partition."""
+        with self.connected() as brokers:
+            return [len(one.isr) for one in brokers.describe_stream(stream).partitions]
+
+    def claim_uids(self) -> dict[str, str]:
+        found = self._list("/api/v1/namespaces/default/persistentvolumeclaims")
+        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
 
     def pod_uids(self) -> dict[str, str]:
         return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self._pods()}
@@ -94,8 +140,7 @@ class ClusterOnNodes:
         )
 
     def claims(self) -> list[str]:
-        found = self._list("/api/v1/namespaces/default/persistentvolumeclaims")
-        return [one["metadata"]["name"] for one in found]
+        return list(self.claim_uids())
 
     def _pods(self) -> list[Manifest]:
         found = self._list("/api/v1/namespaces/default/pods")
@@ -109,12 +154,6 @@ class ClusterOnNodes:
         path = f"/apis/tidelog.io/v1alpha1/namespaces/default/{plural}/{name}"
         found: Manifest = json.loads(self._plane.get(path))
         return found
-
-    @staticmethod
-    def _condition(manifest: Manifest, kind: str) -> str:
-        status = manifest.get("status") or {}
-        found = (one["status"] for one in status.get("conditions", ()) if one["type"] == kind)
-        return str(next(found, "Unknown"))
 
     # --- what the brokers have
 

@@ -1,0 +1,116 @@
+"""The operator killed after every single one of its actions: a Cluster and a Stream get where they belong.
+
+Each process does one action and is killed before it knows, so each step of a story is followed by a new
+operator that finds what the one before it left. What it comes to is the same as without a kill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.kube.control_plane import ControlPlane
+from support.kube.nodes import Nodes
+from support.kube.operator_process import DyingOperator, OperatorProcess
+from support.kube.situation import ClusterOnNodes
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+LIVES_MAX = 60
+
+
+class Story:
+    """A Cluster whose operators do one action each."""
+
+    def __init__(self, cluster: ClusterOnNodes, operator: DyingOperator) -> None:
+        self.cluster = cluster
+        self._operator = operator
+
+    def goes_on(self, until: Callable[[], bool]) -> list[str]:
+        """Operators live and are killed until there is nothing more to do; after which action each was."""
+        operator, before = self._operator, len(self._operator.last_actions())
+        for _ in range(LIVES_MAX):
+            with operator:
+                wait_until(lambda: not operator.running or until(), "it acts, or has nothing to do", 120)
+                lives = operator.running
+            if lives:
+                return operator.last_actions()[before:]
+        raise AssertionError(f"it goes on for ever: {operator.last_actions()[before:]}")
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
+        made.add_crds()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with Nodes(plane, tmp_path_factory.mktemp("nodes") / "nodes") as made:
+        yield made
+
+
+def test_every_step_of_a_life(plane: ControlPlane, nodes: Nodes, tmp_path: Path) -> None:
+    cluster = ClusterOnNodes(plane, nodes, "main")
+    story = Story(cluster, DyingOperator(tmp_path, plane.kubeconfig))
+
+    # Made.
+    cluster.apply(brokers=3)
+    died = story.goes_on(lambda: cluster.is_settled(3))
+    assert {"CreateObject", "ApplyObject", "SetLowestCount"} <= set(died)
+    cluster.apply_stream("orders", wait=False, partitions=2, replicationFactor=1)
+    died = story.goes_on(lambda: cluster.stream_is_ready("orders"))
+    assert died == ["AddFinalizer", "CreateStream"]
+    with cluster.connected() as brokers:
+        stream_id = brokers.describe_stream("orders").stream_id
+        with brokers.producer("orders") as producer:
+            for number in range(100):
+                producer.send(str(number).encode(), key=str(number).encode())
+    written = cluster.records("orders")
+
+    # Changed.
+    more = {"partitions": 4, "replicationFactor": 3}
+    cluster.apply_stream("orders", wait=False, **more, retention={"messages": 1000})
+    died = story.goes_on(lambda: cluster.stream_is_ready("orders") and cluster.copies("orders") == [3] * 4)
+    assert {"AlterStream", "Reassign"} <= set(died)
+
+    # More brokers, and fewer.
+    cluster.apply(brokers=5)
+    died = story.goes_on(lambda: cluster.is_settled(5) and {3, 4} <= cluster.holders("orders"))
+    assert {"SetLowestCount", "ApplyObject", "Reassign"} <= set(died)
+    cluster.apply(brokers=3)
+    died = story.goes_on(lambda: cluster.is_settled(3))
+    assert {"CordonBroker", "Reassign", "UnregisterBroker", "ApplyObject", "SetLowestCount"} <= set(died)
+    assert cluster.holders("orders") == {0, 1, 2}
+    assert sorted(cluster.claims()) == ["data-main-0", "data-main-1", "data-main-2"]
+
+    # A volume is gone.
+    before = cluster.claim_uids()
+    nodes.lose_volume("data-main-1")
+    died = story.goes_on(lambda: cluster.claim_uids() != before and cluster.is_settled(3))
+    assert died[:2] == ["DeleteObject", "DeleteObject"]
+    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+
+    # The object goes and comes back.
+    cluster.delete_stream("orders", wait=False)
+    died = story.goes_on(lambda: not cluster.has_stream("orders"))
+    assert died == ["AlterStream", "RemoveFinalizer"]
+    cluster.apply_stream("orders", wait=False, **more, deletionPolicy="Delete")
+    story.goes_on(lambda: cluster.stream_is_ready("orders"))
+    with cluster.connected() as brokers:
+        found = brokers.describe_stream("orders")
+    assert found.stream_id == stream_id
+    assert all(len(one.replicas) == 3 and not one.lagging for one in found.partitions)
+    assert cluster.records("orders") == written
+    cluster.delete_stream("orders", wait=False)
+    died = story.goes_on(lambda: not cluster.has_stream("orders"))
+    assert died[:1] == ["DeleteStream"]
+
+    # One that lives says how it all stands.
+    with OperatorProcess(tmp_path, plane.kubeconfig):
+        cluster.until_ready(3)
+        assert cluster.status()["streams"] == 0
