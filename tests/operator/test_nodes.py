@@ -143,7 +143,6 @@ def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
         plane.apply(*OBJECTS)
         until_ready(plane)
         with connected(made) as brokers:
-            until_active(brokers)
             brokers.create_stream("orders", partitions=1, replication_factor=3, min_insync_replicas=2)
             with brokers.producer("orders") as producer:
                 for record in RECORDS:
@@ -184,16 +183,6 @@ def until_ready(plane: ControlPlane) -> None:
     wait_until(are, "all brokers' pods are ready")
 
 
-def until_active(brokers: tidelog.blocking.Client) -> None:
-    """Each has shown that it lives, which is a moment after it is ready."""
-
-    def are() -> bool:
-        cluster = brokers.describe_cluster()
-        return {one.broker_id: one.state for one in cluster.brokers} == dict.fromkeys(range(3), "active")
-
-    wait_until(are, "three brokers are active")
-
-
 def container(plane: ControlPlane, pod: str) -> Manifest:
     status: Manifest = pods(plane)[pod]["status"]["containerStatuses"][0]
     return status
@@ -203,8 +192,13 @@ def test_the_pods_are_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nod
     until_ready(plane)
 
     with connected(nodes) as brokers:
-        until_active(brokers)
 
+        def all_are_active() -> bool:
+            states = {one.broker_id: one.state for one in brokers.describe_cluster().brokers}
+            return states == dict.fromkeys(range(len(PODS)), "active")
+
+        # Whoever is asked may hear a moment later of the last one that came back.
+        wait_until(all_are_active, "the cluster has three brokers")
     assert {pod: one["status"]["podIP"] for pod, one in pods(plane).items()} == {
         pod: nodes.address(pod) for pod in PODS
     }
@@ -328,14 +322,15 @@ def test_a_config_map_reaches_a_running_broker(plane: ControlPlane, nodes: Nodes
 
 def test_a_claim_whose_volume_is_lost_says_so_and_its_broker_waits(plane: ControlPlane, nodes: Nodes) -> None:
     until_ready(plane)
-    claim = "/api/v1/namespaces/default/persistentvolumeclaims/data-main-1"
+    claim = "/api/v1/namespaces/default/persistentvolumeclaims/data-main-2"
 
-    nodes.lose_volume("data-main-1")
+    nodes.lose_volume("data-main-2")
 
     wait_until(lambda: found(plane, claim)["status"]["phase"] == "Lost", "the claim is lost")
-    wait_until(lambda: "waiting" in container(plane, "main-1")["state"], "the container waits")
-    plane.kubectl("delete", "pvc", "data-main-1", "--wait=false")
-    plane.kubectl("delete", "pod", "main-1")
+    waits = {"reason": "CreateContainerError", "message": "the claim data-main-2 is Lost, not Bound"}
+    wait_until(lambda: container(plane, "main-2")["state"] == {"waiting": waits}, "its broker waits")
+    plane.kubectl("delete", "pvc", "data-main-2", "--wait=false")
+    plane.kubectl("delete", "pod", "main-2")
     until_ready(plane)
     assert records(nodes) == RECORDS
 

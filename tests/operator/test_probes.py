@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from support.kube.probes import Probe
+from support.kube.probes import LIVENESS, READINESS, STARTUP, Health, Probe
+
+ALL = {
+    STARTUP: {"periodSeconds": 1, "failureThreshold": 60},
+    READINESS: {"periodSeconds": 5, "failureThreshold": 2},
+    LIVENESS: {"periodSeconds": 5, "failureThreshold": 2},
+}
 
 
 def heard(probe: Probe, *answers: tuple[float, bool]) -> tuple[bool, bool]:
@@ -33,3 +39,44 @@ def test_what_never_succeeded_has_the_delay_on_top() -> None:
 
 def test_a_period_may_be_cut_short() -> None:
     assert heard(Probe.of({"periodSeconds": 10}, 0.0, 1.0), (3.0, False)) == (False, True)
+
+
+def test_a_container_is_ready_when_its_probe_has_said_so_and_not_before() -> None:
+    health = Health(ALL)
+    seen = [(health.due, health.started, health.ready)]
+
+    for name in (STARTUP, READINESS):
+        health.hear(name, True, 0.0)
+        seen.append((health.due, health.started, health.ready))
+
+    assert seen == [
+        ([STARTUP], False, False),
+        ([READINESS, LIVENESS], True, False),
+        ([READINESS, LIVENESS], True, True),
+    ]
+
+
+def test_a_container_without_probes_is_ready() -> None:
+    assert (Health({}).due, Health({}).started, Health({}).ready, Health({}).failed) == ([], True, True, "")
+
+
+def test_a_container_is_killed_when_it_is_not_alive_and_not_because_it_is_not_ready() -> None:
+    health = Health(ALL)
+    health.hear(STARTUP, True, 0.0)
+    for second in range(10):
+        health.hear(READINESS, second < 5, float(second))
+        health.hear(LIVENESS, False, float(second))
+    assert (health.ready, health.failed) == (False, "")
+
+    health.hear(LIVENESS, False, 10.0)
+
+    assert health.failed == LIVENESS
+
+
+def test_a_container_that_does_not_start_in_time_is_killed() -> None:
+    health = Health(ALL)
+    health.hear(STARTUP, False, 0.0)
+
+    health.hear(STARTUP, False, 60.0)
+
+    assert (health.started, health.failed) == (False, STARTUP)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import shutil
 import signal
@@ -22,13 +21,13 @@ from typing import Final
 from support.kube.api import Json
 from support.kube.containers import NotYet, Surroundings
 from support.kube.pod_workers import LOOK_SECONDS, Machine, PodWorker, now_text
-from support.kube.probes import Probe, answers_well
+from support.kube.probes import Health, answers_well
 
 PROBE_SECONDS: Final = 0.2
 """Between two probes of a broker that is not ready."""
 
 READY_PROBE_SECONDS: Final = 1.0
-"""Between two probes of one that is; so long does a readiness probe's period take at most, too."""
+"""Between two probes of one that is."""
 
 RESTART_SECONDS: Final = 0.2
 RESTART_SECONDS_MAX: Final = 2.0
@@ -43,17 +42,10 @@ class Run:
     """One process of a broker's container, from its start to its end."""
 
     process: subprocess.Popen[bytes]
-    probes: dict[str, Probe] = field(default_factory=dict)
-    """By their names in the manifest; `livenessProbe` and `readinessProbe` once it has started."""
+    health: Health
     probed_at: float = 0.0
     began: str = field(default_factory=now_text)
     began_at: float = field(default_factory=time.monotonic)
-    started: bool = False
-
-    @property
-    def ready(self) -> bool:
-        readiness = self.probes.get("readinessProbe")
-        return self.started and (readiness is None or readiness.passed)
 
     @property
     def ended(self) -> bool:
@@ -166,7 +158,7 @@ class BrokerWorker(PodWorker):
                 raise NotYet("the test holds it")
             self.surroundings = self._look_around()
             self._write_config_maps()
-            self._run = Run(self._spawn(self.surroundings.command(self._broker)))
+            self._run = Run(self._spawn(self.surroundings.command(self._broker)), Health(self._broker))
         except NotYet as error:
             self._waits_for = ("CreateContainerError" if self._restarts else "ContainerCreating", str(error))
 
@@ -216,31 +208,19 @@ class BrokerWorker(PodWorker):
         self._run = None
 
     async def _probe(self, run: Run) -> None:
-        pause = READY_PROBE_SECONDS if run.ready else PROBE_SECONDS
+        pause = READY_PROBE_SECONDS if run.health.ready else PROBE_SECONDS
         if time.monotonic() < run.probed_at + pause:
             return
         run.probed_at = time.monotonic()
-        if not run.started:
-            startup = await self._ask(run, "startupProbe")
-            run.started = startup is None or startup.passed
-            deadly = "startupProbe"
-        else:
-            await self._ask(run, "readinessProbe", READY_PROBE_SECONDS)
-            await self._ask(run, "livenessProbe")
-            deadly = "livenessProbe"
-        if deadly in run.probes and run.probes[deadly].failed:
-            self._note(f"the {deadly} has failed")
+        for name in run.health.due:
+            good = await answers_well(self._machine.web, self.address, self._broker, self._broker[name])
+            run.health.hear(name, good, time.monotonic())
+        failed = run.health.failed
+        if failed:
+            self._note(f"the {failed} has failed")
             grace = self.pod["spec"]["terminationGracePeriodSeconds"]
-            grace = self._broker[deadly].get("terminationGracePeriodSeconds", grace)
+            grace = self._broker[failed].get("terminationGracePeriodSeconds", grace)
             await self._end(run, time.monotonic() + grace)
-
-    async def _ask(self, run: Run, name: str, period_seconds_max: float = math.inf) -> Probe | None:
-        spec = self._broker.get(name)
-        if spec is None:
-            return None
-        probe = run.probes.setdefault(name, Probe.of(spec, time.monotonic(), period_seconds_max))
-        probe.hear(await answers_well(self._machine.web, self.address, self._broker, spec), time.monotonic())
-        return probe
 
     # --- the end
 
@@ -300,8 +280,8 @@ class BrokerWorker(PodWorker):
             reason, message = self._waits_for
             return status | {"state": {"waiting": {"reason": reason, "message": message}}}
         return status | {
-            "ready": run.ready,
-            "started": run.started,
+            "ready": run.health.ready,
+            "started": run.health.started,
             "state": {"running": {"startedAt": run.began}},
         }
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import aiohttp
 
 from support.kube.api import AWAY, Json
+
+STARTUP: Final = "startupProbe"
+READINESS: Final = "readinessProbe"
+LIVENESS: Final = "livenessProbe"
+
+READINESS_SECONDS_MAX: Final = 1.0
+"""A readiness probe's period is no longer here: tests wait for what it finds."""
 
 
 @dataclass
@@ -32,6 +40,46 @@ class Probe:
             self.good_at, self.passed, self.failed = now, True, False
         elif now - self.good_at >= self.patience_seconds:
             self.passed, self.failed = False, True
+
+
+class Health:
+    """What a container's probes have said since it was started. A probe that it has not is content."""
+
+    def __init__(self, container: Json) -> None:
+        kinds = (STARTUP, READINESS, LIVENESS)
+        self._specs: dict[str, Json] = {name: container[name] for name in kinds if name in container}
+        self._probes: dict[str, Probe] = {}
+        """Those that were asked."""
+
+    @property
+    def due(self) -> list[str]:
+        """Which are to be asked: until it has started, nothing else."""
+        return [name for name in self._specs if (name == STARTUP) != self.started]
+
+    @property
+    def started(self) -> bool:
+        return self._passed(STARTUP)
+
+    @property
+    def ready(self) -> bool:
+        return self.started and self._passed(READINESS)
+
+    @property
+    def failed(self) -> str:
+        """The probe for whose failure it is to be killed; empty: none."""
+        return next((name for name in self.due if name != READINESS and self._failed(name)), "")
+
+    def hear(self, name: str, good: bool, now: float) -> None:
+        if name not in self._probes:
+            longest = READINESS_SECONDS_MAX if name == READINESS else math.inf
+            self._probes[name] = Probe.of(self._specs[name], now, longest)
+        self._probes[name].hear(good, now)
+
+    def _passed(self, name: str) -> bool:
+        return name not in self._specs or (name in self._probes and self._probes[name].passed)
+
+    def _failed(self, name: str) -> bool:
+        return name in self._probes and self._probes[name].failed
 
 
 async def answers_well(web: aiohttp.ClientSession, address: str, container: Json, probe: Json) -> bool:
