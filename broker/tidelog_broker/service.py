@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -296,12 +297,16 @@ class Service:
                 port,
                 self.broker.metrics,
                 ready=self.broker.readiness.reason,
-                state=self.broker.state,
+                state=self._state,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
         self.http_port = self._http.port
         self._http.start()
+
+    def _state(self) -> dict[str, Any]:
+        assert self._controller is not None, "it was opened before"
+        return self.broker.state() | self._controller.state()
 
     async def stop(self) -> None:
         """Takes in what was sent, commits it, leaves the clean-stop mark."""

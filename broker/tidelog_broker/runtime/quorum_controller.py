@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -26,6 +26,7 @@ from tidelog.errors import (
     TimedOut,
     Unavailable,
 )
+from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
@@ -157,6 +158,11 @@ class QuorumController:
     @property
     def leader(self) -> int | None:
         return self.neighbours.leader
+
+    def state(self) -> dict[str, Any]:
+        """Who votes, by broker, with which data directory; for /debug/state."""
+        voters = self._driver.node.configuration.voters
+        return {"voters": {str(one.broker_id): id_text(one.directory_id) for one in voters}}
 
     @property
     def voters(self) -> tuple[int, ...]:

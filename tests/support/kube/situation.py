@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,11 +15,13 @@ from support.kube.control_plane import ControlPlane
 from support.kube.nodes import Nodes
 from support.waiting import wait_until
 from tidelog.errors import TidelogError
+from tidelog.model import id_text
 from tidelog_operator.resources.counts import COUNTS_NAME
 
 Manifest = dict[str, Any]
 
 BROKERS_MAX = 5
+VOTERS = 3
 
 
 class ClusterOnNodes:
@@ -96,14 +99,26 @@ class ClusterOnNodes:
         except TidelogError:
             return False
         states = [one.state for one in found.standings]
+        voters = self._voters()
+        directories = {str(one.broker_id): id_text(one.directory_id) for one in found.brokers}
         counts = self._list("/api/v1/namespaces/default/configmaps")
         lowest = [one["data"].get(self.name) for one in counts if one["metadata"]["name"] == COUNTS_NAME]
         return (
             states == ["active"] * brokers
             and not found.reassigning_count
             and not found.under_replicated_count
+            # Another volume votes only after the others were told of it.
+            and len(voters) == min(VOTERS, brokers)
+            and voters.items() <= directories.items()
             and lowest == [str(brokers)]
         )
+
+    def _voters(self) -> dict[str, str]:
+        """By broker: with which data directory it votes, as one of them believes."""
+        url = f"http://{self._nodes.address(f'{self.name}-0')}:9211/debug/state"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            voters: dict[str, str] = json.loads(answer.read())["voters"]
+            return voters
 
     def stream_is_ready(self, name: str) -> bool:
         """As its brokers have it: it is this object's, and everybody has everything."""
