@@ -16,11 +16,15 @@ from support.waiting import wait_until
 
 Manifest = dict[str, Any]
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
 
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
         made.add_crds()
+        made.apply(DEPLOY / "rbac.yaml", DEPLOY / "policy.yaml")
+        made.kubectl("label", "namespace", "default", "tidelog.io/brokers=true")
         yield made
 
 
@@ -35,12 +39,15 @@ def cluster(
     plane: ControlPlane, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterOnNodes]:
     """Three brokers, made by the operator, and the stream `orders` on them."""
-    with OperatorProcess(tmp_path_factory.mktemp("operator"), plane.kubeconfig):
+    account = plane.account("tidelog-system", "tidelog-operator")
+    folder = tmp_path_factory.mktemp("operator")
+    with OperatorProcess(folder, account, "--lease-namespace", "tidelog-system") as operator:
         made = ClusterOnNodes(plane, nodes, "main")
         made.apply(brokers=3)
         made.until_ready(3)
         made.apply_stream("orders", partitions=6, replicationFactor=3)
         yield made
+        assert "forbidden" not in operator.log().lower()
 
 
 def test_brokers_form_one_cluster_with_the_id_of_the_object(
@@ -71,6 +78,15 @@ def test_more_brokers_and_fewer_again_while_records_are_written(cluster: Cluster
     assert load.errors == []
     assert cluster.records("orders") == load.acknowledged
     assert sorted(cluster.claims()) == ["data-main-0", "data-main-1", "data-main-2"]
+
+
+def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnNodes) -> None:
+    cluster.until_ready(3)
+
+    refused = plane.kubectl("scale", "statefulset", "main", "--replicas=2", fails=True)
+
+    assert "lower spec.brokers of the Cluster instead" in refused
+    assert cluster.ready_pods() == 3
 
 
 def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNodes) -> None:

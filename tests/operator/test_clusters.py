@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,3 +119,24 @@ def test_a_marker_that_nobody_can_read_is_explained(plane: ControlPlane) -> None
         return "whether the brokers formed a cluster" in ready(plane, "marked")["message"]
 
     wait_until(explained, "it says why it does nothing")
+
+
+def test_of_two_operators_one_works_and_the_other_goes_on(
+    plane: ControlPlane, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    second = OperatorProcess(tmp_path, plane.kubeconfig, "--identity", "second")
+    second.launch()
+    try:
+        wait_until(lambda: "serves /metrics" in second.log(), "the second one runs")
+        plane.apply(cluster("shared"))
+        wait_until(lambda: "StatefulSet shared" in made_for(plane, "shared"), "the first one works")
+        assert not second.leads()
+
+        operator.stop()
+
+        wait_until(second.leads, "the second one leads")
+        plane.apply(cluster("taken-over"))
+        wait_until(lambda: "StatefulSet taken-over" in made_for(plane, "taken-over"), "it works")
+    finally:
+        second.stop()
+        operator.start()

@@ -24,6 +24,7 @@ class OperatorProcess:
         self._kubeconfig = kubeconfig
         self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0
 
     @property
     def running(self) -> bool:
@@ -44,14 +45,18 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Returns when it leads."""
-        began = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self.launch()
+        wait_until(self.leads, "the operator leads")
+
+    def launch(self) -> None:
+        """Does not wait."""
+        self._began = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._launch()
 
-        def leads() -> bool:
-            assert self.running, f"the operator ended: {self.log()}"
-            return b"this operator leads" in self.log_path.read_bytes()[began:]
-
-        wait_until(leads, "the operator leads")
+    def leads(self) -> bool:
+        """It has begun to; raises if it ended."""
+        assert self.running, f"the operator ended: {self.log()}"
+        return b"this operator leads" in self.log_path.read_bytes()[self._began :]
 
     def _launch(self, *module: str, **environment: str) -> None:
         with self.log_path.open("ab") as log:
