@@ -35,7 +35,7 @@ test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
 
-long: setup ## the tests that take minutes: the operator killed after each of its actions
+long: setup ## the tests that take minutes: the operator killed after each of its actions; made-up nodes
 	@mkdir -p .build/tests
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long $(ARGS)
 

@@ -143,7 +143,7 @@ def test_a_change_that_can_be_made_is_taken(plane: ControlPlane, before: Spec, a
 
     plane.kubectl("replace", "-f", "-", given=manifest)
 
-    kept = plane.object("stream", manifest["metadata"]["name"])["spec"]
+    kept = plane.object("Stream", manifest["metadata"]["name"])["spec"]
     for name, value in after.items():
         assert value.items() <= kept[name].items() if isinstance(value, dict) else value == kept[name]
 
@@ -153,7 +153,7 @@ def test_what_a_stream_does_not_say_has_the_default_of_the_brokers(plane: Contro
 
     plane.kubectl("create", "-f", "-", given=manifest)
 
-    kept = plane.object("stream", manifest["metadata"]["name"])["spec"]
+    kept = plane.object("Stream", manifest["metadata"]["name"])["spec"]
     assert kept == {"cluster": "main", **STREAM_DEFAULTS}
 
 
@@ -162,7 +162,7 @@ def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
 
     plane.kubectl("create", "-f", "-", given=manifest)
 
-    kept = plane.object("cluster.tidelog.io", manifest["metadata"]["name"])["spec"]
+    kept = plane.object("Cluster", manifest["metadata"]["name"])["spec"]
     assert kept == {**manifest["spec"], **CLUSTER_DEFAULTS}
 
 
@@ -237,7 +237,7 @@ def test_every_field_is_explained(plane: ControlPlane, path: str) -> None:
     """`kubectl explain` is the documentation."""
     kind, _, half = path.partition(".")
     plural = f"{kind}s.tidelog.io"
-    (version,) = plane.object("crd", plural)["spec"]["versions"]
+    (version,) = plane.object("CustomResourceDefinition", plural)["spec"]["versions"]
 
     bare = [
         name

@@ -44,7 +44,7 @@ def operator(
 
 
 def partition(plane: ControlPlane) -> dict[str, Any]:
-    status = plane.object("stream", "orders").get("status", {})
+    status = plane.object("Stream", "orders").get("status", {})
     (one,) = status.get("partitions") or [{}]
     return dict(one)
 

@@ -32,13 +32,16 @@ def cluster(name: str, **spec: Any) -> Manifest:
 
 
 def made_for(plane: ControlPlane, name: str) -> dict[str, Manifest]:
-    kinds = "statefulsets,services,configmaps,poddisruptionbudgets"
-    found = plane.object(kinds, "--selector", f"tidelog.io/cluster={name}")
-    return {f"{one['kind']} {one['metadata']['name']}": one for one in found["items"]}
+    kinds = ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget")
+    return {
+        f"{kind} {one['metadata']['name']}": one
+        for kind in kinds
+        for one in plane.objects(kind, f"tidelog.io/cluster={name}")
+    }
 
 
 def ready(plane: ControlPlane, name: str) -> Manifest:
-    status = plane.object("cluster.tidelog.io", name).get("status") or {}
+    status = plane.object("Cluster", name).get("status") or {}
     return next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {"message": ""})
 
 
@@ -53,7 +56,7 @@ def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: C
     wait_until(lambda: set(made_for(plane, "made")) == names, "everything is made")
     wait_until(lambda: "no pod of a broker" in ready(plane, "made")["message"], "it says what it waits for")
     before = made_for(plane, "made")
-    counts = plane.object("configmap", "tidelog-broker-counts")
+    counts = plane.object("ConfigMap", "tidelog-broker-counts")
     assert counts["data"]["made"] == "3"
 
     plane.kubectl("annotate", "service", "made", "somebody=else")
@@ -95,8 +98,13 @@ def test_two_clusters_of_a_namespace_keep_their_counts_apart_and_take_them_with_
     plane.apply(cluster("one", brokers=1), cluster("five", brokers=5))
 
     def counts() -> Manifest:
-        found = plane.kubectl("get", "configmap", "tidelog-broker-counts", "--ignore-not-found", "-o", "json")
-        return dict(json.loads(found).get("data") or {}) if found else {}
+        found = plane.objects("ConfigMap", "app.kubernetes.io/managed-by=tidelog-operator")
+        return {
+            name: count
+            for one in found
+            if one["metadata"]["name"] == "tidelog-broker-counts"
+            for name, count in (one.get("data") or {}).items()
+        }
 
     def says(expected: Manifest) -> bool:
         found = counts()

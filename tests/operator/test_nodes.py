@@ -17,6 +17,9 @@ from support.kube.nodes import Nodes
 from support.waiting import wait_until
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
+# It is about the tests' own nodes.
+pytestmark = pytest.mark.long
+
 Manifest = dict[str, Any]
 
 PODS = ("main-0", "main-1", "main-2")

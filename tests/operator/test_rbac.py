@@ -246,7 +246,7 @@ def stream(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def reason(plane: ControlPlane, name: str) -> str:
-    conditions = plane.object("stream", name).get("status", {}).get("conditions", [])
+    conditions = plane.object("Stream", name).get("status", {}).get("conditions", [])
     return next((one["reason"] for one in conditions if one["type"] == "Ready"), "")
 
 
@@ -298,8 +298,8 @@ def test_with_its_account_it_makes_what_stands_for_a_cluster(plane: ControlPlane
     told = {line.removeprefix("Normal ") for line in described(plane, "clusters.tidelog.io", "main")}
     assert told >= made
     assert not any("Failed" in line for line in told)
-    assert plane.object("statefulset", "main")["metadata"]["ownerReferences"][0]["blockOwnerDeletion"]
-    assert plane.object("configmap", "tidelog-broker-counts")["data"] == {"main": "1"}
+    assert plane.object("StatefulSet", "main")["metadata"]["ownerReferences"][0]["blockOwnerDeletion"]
+    assert plane.object("ConfigMap", "tidelog-broker-counts")["data"] == {"main": "1"}
 
 
 def test_it_serves_what_it_counts(plane: ControlPlane, operator: OperatorProcess) -> None:

@@ -52,7 +52,7 @@ def stream(name: str, **spec: Any) -> Manifest:
 
 
 def condition(plane: ControlPlane, name: str, kind: str = "Ready") -> Manifest:
-    found = plane.object("stream", name).get("status", {}).get("conditions", [])
+    found = plane.object("Stream", name).get("status", {}).get("conditions", [])
     return next(
         (one for one in found if one["type"] == kind), {"status": "none", "reason": "", "message": ""}
     )
@@ -60,12 +60,12 @@ def condition(plane: ControlPlane, name: str, kind: str = "Ready") -> Manifest:
 
 def until_ready(plane: ControlPlane, name: str) -> Manifest:
     def is_ready() -> bool:
-        found = plane.object("stream", name)
+        found = plane.object("Stream", name)
         generation = found.get("status", {}).get("observedGeneration")
         return generation == found["metadata"]["generation"] and condition(plane, name)["status"] == "True"
 
     wait_until(is_ready, f"{name} is ready")
-    status: Manifest = plane.object("stream", name)["status"]
+    status: Manifest = plane.object("Stream", name)["status"]
     return status
 
 
@@ -75,14 +75,17 @@ def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
 ) -> None:
     plane.apply(stream("orders", subject="orders.>", partitions=3, replicationFactor=3))
 
-    status = until_ready(plane, "orders")
+    until_ready(plane, "orders")
 
+    def is_true() -> bool:
+        status = plane.object("Stream", "orders")["status"]
+        return status["phase"] == "Ready" and status["partitions"] == [
+            {"id": one.partition, "leader": one.leader, "replicas": list(one.replicas), "isr": list(one.isr)}
+            for one in brokers.describe_stream("orders").partitions
+        ]
+
+    wait_until(is_true, "the status says what the brokers say")
     made = brokers.describe_stream("orders")
-    assert status["phase"] == "Ready"
-    assert status["partitions"] == [
-        {"id": one.partition, "leader": one.leader, "replicas": list(one.replicas), "isr": list(one.isr)}
-        for one in made.partitions
-    ]
     # Who is preferred is the operator's decision; who leads just now is also that of a busy machine.
     assert {one.replicas[0] for one in made.partitions} == {0, 1, 2}
     assert made.owner.startswith("kubernetes:default/orders/")
@@ -149,7 +152,7 @@ def test_settings_and_copies_follow_the_manifest(
         return full and len(found.partitions) == 4 and found.config.retention.messages == 100
 
     wait_until(is_so, "the stream is as it is to be")
-    assert until_ready(plane, "changed")["replicationFactor"] == 3
+    wait_until(lambda: until_ready(plane, "changed")["replicationFactor"] == 3, "the status says so")
 
 
 @pytest.mark.usefixtures("operator")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 POLL_SECONDS = 0.002
+POLL_SECONDS_MAX = 0.1
 
 
 async def until(condition: Callable[[], object], what: str, seconds: float = 10.0) -> None:
@@ -24,8 +25,9 @@ async def until_true(attempt: Callable[[], Awaitable[bool]], what: str, seconds:
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Like ``until``, where no event loop runs."""
-    deadline = time.monotonic() + seconds
+    """Like ``until``, where no event loop runs. What takes long is asked less often."""
+    deadline, pause = time.monotonic() + seconds, 10 * POLL_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(10 * POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(1.2 * pause, POLL_SECONDS_MAX)

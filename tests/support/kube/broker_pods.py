@@ -54,8 +54,7 @@ class BrokerPods:
 
     def _format(self) -> None:
         """As broker 0 does for a new Cluster: with its id."""
-        words = ("cluster.tidelog.io", self._cluster, "--namespace", self._namespace)
-        uid = self._plane.object(*words)["metadata"]["uid"]
+        uid = self._plane.object("Cluster", self._cluster, self._namespace)["metadata"]["uid"]
         format_solo(
             OsFiles(),
             str(self.brokers[0].data),

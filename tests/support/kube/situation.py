@@ -74,9 +74,11 @@ class ClusterOnNodes:
 
     def until_ready(self, brokers: int) -> None:
         """There are so many, all of them ready, nothing moves, and every copy has everything."""
-        wait_until(
-            lambda: self.is_settled(brokers) and self._says_so(brokers), f"{brokers} brokers are ready", 110
-        )
+
+        def is_so() -> bool:
+            return self._says_so(brokers) and self.is_settled(brokers)
+
+        wait_until(is_so, f"{brokers} brokers are ready", 110)
 
     def _says_so(self, brokers: int) -> bool:
         found = self._object("clusters", self.name)
