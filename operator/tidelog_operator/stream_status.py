@@ -75,11 +75,8 @@ def _conditions(
     """Ready, InSync (None: nothing is known), and the phase."""
     if unreachable:
         ready = condition("Ready", None, "BrokersUnreachable", unreachable)
-        return (
-            ready,
-            kept(before, "InSync"),
-            "Deleting" if one.deleting else str(before.get("phase", "Pending")),
-        )
+        phase = "Unreachable" if "streamId" in before else "Pending"
+        return ready, kept(before, "InSync"), "Deleting" if one.deleting else phase
     if one.deleting:
         why = error or "the stream is let go"
         return condition("Ready", False, "Deleting", why), None, "Deleting"
