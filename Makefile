@@ -35,9 +35,9 @@ test: setup ## all tests; ARGS goes to pytest
 	@mkdir -p .build/tests
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
 
-long: setup ## the tests that take minutes: the operator killed after each of its actions; made-up nodes
+long: setup ## the tests that take minutes, such as the operator killed after each of its actions
 	@mkdir -p .build/tests
-	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(CURDIR)/.build/tests" exec $(BIN)/python -m pytest -m long -n 2 $(ARGS)
 
 check: setup ## style, types, import contracts, generated code
 	$(BIN)/ruff check .

@@ -139,12 +139,15 @@ class ClusterAdmin(Admin):
 
         return cluster_wire.stop_answer_from_proto(await self._call(ask, repeat_indefinite=True))
 
-    async def unregister_broker(self, broker_id: int) -> None:
+    async def unregister_broker(self, broker_id: int, *, only_if_empty: bool = False) -> None:
         """`broker_id` is gone for good: nobody waits for what it holds any more.
 
-        Raises `InvalidRequest` while it is alive and holds replicas. Not repeated.
+        Raises `InvalidRequest` while it is alive and holds replicas; with `only_if_empty` also when it is
+        away and holds some. Not repeated.
         """
-        request = admin_pb2.UnregisterBrokerRequest(broker_id=_checked(broker_id))
+        request = admin_pb2.UnregisterBrokerRequest(
+            broker_id=_checked(broker_id), only_if_empty=only_if_empty
+        )
 
         async def ask(broker: Broker) -> admin_pb2.UnregisterBrokerResponse:
             return await broker.admin.UnregisterBroker(request, timeout=self._options.request_timeout_s)

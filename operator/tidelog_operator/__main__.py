@@ -128,7 +128,7 @@ async def _run(
             return "" if ready.is_set() else "watching has not begun"
 
         reconciling = await held.enter_async_context(Loop(kube, leads, Reports(events, metrics)))
-        leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.wake_all)
+        leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.begin)
         metrics.shows(reconciling.objects, leads, lambda: events.dropped)
         if listen is not None:
             await held.enter_async_context(HttpDoor(*listen, metrics.registry, why_not_ready))

@@ -1,7 +1,7 @@
 """What can be done, as values: `plan` says it, `apply` does it.
 
-Every action names what it rests on (a version, an id), so that it does nothing when that is not so any
-more: what another operator, or a person, did meanwhile is looked at again, never overwritten.
+What changes a stream, or the number of pods, names what it rests on (a version, an id), so that it does
+nothing when that is not so any more. The others may be done twice: moves, cordons, what is applied whole.
 """
 
 from __future__ import annotations

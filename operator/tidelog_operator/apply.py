@@ -8,19 +8,20 @@ looks at it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 import structlog
 from kubernetes.aio.client.exceptions import ApiException
 
 import tidelog
-from tidelog.errors import StreamNotFound, TidelogError
+from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError
 from tidelog_operator import actions as do
 from tidelog_operator.events import attempt
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
-from tidelog_operator.model import ClusterObject, ObjectKey, StreamObject
-from tidelog_operator.objects import Objects
+from tidelog_operator.model import ClusterObject, Manifest, ObjectKey, StreamObject
+from tidelog_operator.objects import Objects, key_of
 from tidelog_operator.plan.streams import Decision
 from tidelog_operator.reports import Reports
 from tidelog_operator.resources.counts import counts_manager, counts_map
@@ -30,12 +31,27 @@ log = structlog.get_logger(__name__)
 AT_ONCE_MAX: Final = 16
 """Objects whose actions are done at the same time."""
 
+SENTENCE_CHARACTERS_MAX: Final = 1000
+"""Of what the API server says against something."""
+
+
+class NotOurs(Exception):
+    """Somebody else's object has the name of one that is to be made."""
+
 
 class Applying:
     """One pass."""
 
-    def __init__(self, objects: Objects, kube: Kube, client: tidelog.Client | None, reports: Reports) -> None:
-        """`client` None: there are no brokers to be told of anything."""
+    def __init__(
+        self,
+        objects: Objects,
+        kube: Kube,
+        client: tidelog.Client | None,
+        reports: Reports,
+        leads: Callable[[], bool],
+    ) -> None:
+        """`client` None: there are no brokers to be told of anything. Nothing is done without `leads`."""
+        self._leads = leads
         self._objects = objects
         self._kube = kube
         self._client = client
@@ -47,6 +63,8 @@ class Applying:
         """What went wrong with the Cluster; empty: nothing."""
         self.done = 0
         """Actions that changed something."""
+        self.outdated = False
+        """Something was not as it is known here."""
 
     async def cluster(self, one: ClusterObject | None, actions: Sequence[do.ClusterAction]) -> None:
         """`one`: as it is now, if it is there."""
@@ -75,10 +93,15 @@ class Applying:
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> str | None:
         """None: it is done; else why not. Empty: what it rests on is over, and its change is on its way."""
+        if not self._leads():
+            return ""
         try:
             await self._do(action, one)
         except Outdated:
+            self.outdated = True
             return ""
+        except NotOurs as error:
+            why = str(error)
         except TidelogError as error:
             why = str(error)
         except KUBE_FAILURES as error:
@@ -127,14 +150,16 @@ class Applying:
             case do.UncordonBroker(broker):
                 await self._brokers.uncordon(broker)
             case do.UnregisterBroker(broker):
-                await self._brokers.unregister_broker(broker)
+                await self._unregister(broker)
             case do.ElectPreferred(names):
                 await self._brokers.elect_preferred(names)
             case do.Throttle(speed):
                 await self._brokers.throttle(speed)
             case do.CreateObject(manifest):
+                await self._check_ours(manifest)
                 self._objects.owned(await self._kube.create(manifest), gone=False)
             case do.ApplyObject(manifest, version):
+                await self._check_ours(manifest)
                 self._objects.owned(await self._kube.apply(manifest, version), gone=False)
             case do.DeleteObject(kind, key, uid):
                 await self._kube.delete(kind, key, uid)
@@ -145,6 +170,37 @@ class Applying:
             case _:
                 assert_never(action)
 
+    async def _unregister(self, broker: int) -> None:
+        try:
+            await self._brokers.unregister_broker(broker, only_if_empty=True)
+        except InvalidRequest:
+            # An operator before this one was killed when it had done it.
+            if any(one.broker_id == broker for one in (await self._brokers.describe_cluster()).brokers):
+                raise
+
+    async def _check_ours(self, manifest: Manifest) -> None:
+        """What is not known here may be there all the same, and somebody else's. Raises `NotOurs`."""
+        kind, key = manifest["kind"], key_of(manifest)
+        if self._objects.knows(kind, key):
+            return
+        there = await self._kube.find(kind, key)
+        if there is None:
+            return
+        (owner,) = manifest["metadata"]["ownerReferences"]
+        if any(one["uid"] == owner["uid"] for one in there["metadata"].get("ownerReferences", ())):
+            wanted, labels = manifest["metadata"]["labels"], there["metadata"].get("labels") or {}
+            lost = [f"{name}={value}" for name, value in wanted.items() if labels.get(name) != value]
+            if not lost:
+                # It has only just been made.
+                raise Outdated(str(key))
+            raise NotOurs(
+                f"the {kind} {key.name!r} lost labels by which it is found; give it back {', '.join(lost)}"
+            )
+        raise NotOurs(
+            f"there is a {kind} {key.name!r} that is not this Cluster's: it would be overwritten. Delete it, "
+            "or give the Cluster another name"
+        )
+
     @property
     def _brokers(self) -> tidelog.Client:
         assert self._client is not None, "what is told to brokers is planned only when there are any"
@@ -152,8 +208,9 @@ class Applying:
 
 
 def _said(error: BaseException) -> str:
-    return (
-        f"{error.status} {error.reason}"
-        if isinstance(error, ApiException)
-        else str(error) or type(error).__name__
-    )
+    if not isinstance(error, ApiException):
+        return str(error) or type(error).__name__
+    try:
+        return str(json.loads(error.body or "")["message"])[:SENTENCE_CHARACTERS_MAX]
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

@@ -16,9 +16,6 @@ from tidelog_operator.model import GROUP, VERSION, Manifest
 from tidelog_operator.objects import Objects
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 
-BATCH_SECONDS: Final = 0.02
-"""Events of one object that come within that time are one."""
-
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses when the API server does not answer; the last one again and again."""
 
@@ -44,7 +41,6 @@ async def watch(
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    settings.batching.batch_window = BATCH_SECONDS
     settings.networking.error_backoffs = _ForEver()
 
     @kopf.on.login(registry=registry)

@@ -57,6 +57,12 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+class Listed(NamedTuple):
+    items: Sequence[Manifest]
+    version: int
+    """Of all that the API server has, when it made the list."""
+
+
 class Outdated(Exception):
     """The object is not as it was seen: it is looked at again when its change comes."""
 
@@ -88,12 +94,20 @@ class Kube:
         if self._client is not None:
             await self._client.close()
 
-    async def list(self, kind: str, namespace: str, label: str = "") -> Sequence[Manifest]:
+    async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
         """All of a namespace, as the API server has them now; only those with `label`, if there is one."""
-        path = KINDS[kind].path(ObjectKey(namespace, ""))
-        found = await self._request("GET", path, query={"labelSelector": label} if label else {})
+        return await self._list(kind, namespace, {"labelSelector": label} if label else {})
+
+    async def find(self, kind: str, key: ObjectKey) -> Manifest | None:
+        """It, whatever its labels are; None: there is none."""
+        listed = await self._list(kind, key.namespace, {"fieldSelector": f"metadata.name={key.name}"})
+        return next(iter(listed.items), None)
+
+    async def _list(self, kind: str, namespace: str, query: Mapping[str, str]) -> Listed:
+        found = await self._request("GET", KINDS[kind].path(ObjectKey(namespace, "")), query=query)
         # A list says once what its items are.
-        return [{**one, "kind": kind, "apiVersion": KINDS[kind].version} for one in found["items"]]
+        items = [{**one, "kind": kind, "apiVersion": KINDS[kind].version} for one in found["items"]]
+        return Listed(items, int(found["metadata"]["resourceVersion"]))
 
     async def create(self, manifest: Manifest) -> Manifest:
         """As it is then. Raises `Outdated` if it is there."""

@@ -40,6 +40,8 @@ class Loop:
         self._reports = reports
         self._tasks: dict[ObjectKey, asyncio.Task[None]] = {}
         self._awake: dict[ObjectKey, asyncio.Event] = {}
+        self._term = 0
+        """How often it has begun to lead."""
 
     def __repr__(self) -> str:
         return f"<Loop clusters={len(self._tasks)}>"
@@ -59,13 +61,15 @@ class Loop:
             self._tasks[cluster] = asyncio.create_task(self._run(cluster), name=f"cluster {cluster}")
         self._awake[cluster].set()
 
-    def wake_all(self) -> None:
+    def begin(self) -> None:
+        """This operator leads from now on."""
+        self._term += 1
         for awake in self._awake.values():
             awake.set()
 
     async def _run(self, cluster: ObjectKey) -> None:
-        reconciler = Reconciler(cluster, self.objects, self._kube, self._reports)
-        awake, failures = self._awake[cluster], 0
+        reconciler = Reconciler(cluster, self.objects, self._kube, self._reports, self._leads)
+        awake, failures, term = self._awake[cluster], 0, self._term
         try:
             while self._concerns(cluster):
                 pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2**failures)
@@ -78,6 +82,9 @@ class Loop:
                 awake.clear()
                 if not self._leads():
                     continue
+                if term != self._term:
+                    term = self._term
+                    reconciler.forget()
                 try:
                     with self._reports.a_pass(cluster):
                         await reconciler.once()

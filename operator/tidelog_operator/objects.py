@@ -5,14 +5,16 @@ Nobody asks the API server for what stands here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from tidelog_operator.model import (
+    CLUSTER,
     FINALIZER,
+    STREAM,
     BrokerPod,
     Claim,
     ClusterObject,
@@ -31,6 +33,28 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+class Take(Protocol):
+    def __call__(self, manifest: Manifest, *, gone: bool) -> None: ...
+
+
+class _Seen(NamedTuple):
+    """What was known last of an object."""
+
+    uid: str
+    version: int
+    labels: Mapping[str, str]
+
+    def last_words(self, kind: str, key: ObjectKey) -> Manifest:
+        meta = {
+            "namespace": key.namespace,
+            "name": key.name,
+            "uid": self.uid,
+            "resourceVersion": str(self.version),
+            "labels": self.labels,
+        }
+        return {"kind": kind, "metadata": meta}
+
+
 class Objects:
     """See the module. Of one event loop."""
 
@@ -42,7 +66,7 @@ class Objects:
         self.clusters: dict[ObjectKey, ClusterObject] = {}
         self.streams: dict[ObjectKey, StreamObject] = {}
         self.unreadable: dict[ObjectKey, str] = {}
-        """Streams that passed the schema and cannot be read, and why."""
+        """Streams that passed the schema and cannot be read, and why. They have claims all the same."""
         self.unreadable_clusters: dict[ObjectKey, str] = {}
         self._pods: dict[ObjectKey, dict[str, BrokerPod]] = {}
         """By Cluster and name."""
@@ -54,12 +78,25 @@ class Objects:
         """By namespace: below how many pods nobody may take a StatefulSet (K1)."""
         self._zones: dict[str, Mapping[str, str]] = {}
         """Labels by node."""
+        self._seen: dict[tuple[str, ObjectKey], _Seen] = {}
+        """What was known last, by kind and name."""
 
     def __repr__(self) -> str:
         return f"<Objects clusters={len(self.clusters)} streams={len(self.streams)}>"
 
+    def knows(self, kind: str, key: ObjectKey) -> bool:
+        return (kind, key) in self._seen
+
     def streams_of(self, namespace: str) -> list[StreamObject]:
         return [one for key, one in self.streams.items() if key.namespace == namespace]
+
+    def claimants_of(self, namespace: str) -> set[str]:
+        """The uids of all Streams, of those too that cannot be read."""
+        return {
+            seen.uid
+            for (kind, key), seen in self._seen.items()
+            if (kind, key.namespace) == (STREAM, namespace)
+        }
 
     def pods_of(self, cluster: ObjectKey) -> list[BrokerPod]:
         return list(self._pods.get(cluster, {}).values())
@@ -94,8 +131,42 @@ class Objects:
 
     # --- what came
 
+    def listed(self, kind: str, namespace: str, items: Sequence[Manifest], version: int) -> None:
+        """All of a kind (that have the label, if there is one), as of `version`: what is missing is gone."""
+        there = {key_of(one) for one in items}
+        takes: Mapping[str, Take] = {
+            STREAM: self.stream,
+            CLUSTER: self.cluster,
+            "Pod": self.pod,
+            "PersistentVolumeClaim": self.claim,
+        }
+        take = takes.get(kind, self.owned)
+        for (other, key), known in list(self._seen.items()):
+            if (other, key.namespace) == (kind, namespace) and key not in there and known.version <= version:
+                take(known.last_words(kind, key), gone=True)
+        for one in items:
+            take(one, gone=False)
+
+    def _is_news(self, kind: str, manifest: Manifest, *, gone: bool) -> bool:
+        """Lists, watches and answers to writes overtake one another, and a name may be another one's now."""
+        meta = manifest["metadata"]
+        key = (kind, key_of(manifest))
+        seen = _Seen(meta["uid"], int(meta["resourceVersion"]), meta.get("labels") or {})
+        known = self._seen.get(key)
+        if gone:
+            if known is not None and known.uid != seen.uid:
+                return False
+            self._seen.pop(key, None)
+            return True
+        if known is not None and seen.version < known.version:
+            return False
+        self._seen[key] = seen
+        return True
+
     def stream(self, manifest: Manifest, *, gone: bool) -> None:
-        key = _key_of(manifest)
+        if not self._is_news(STREAM, manifest, gone=gone):
+            return
+        key = key_of(manifest)
         before = self.streams.pop(key, None)
         self.unreadable.pop(key, None)
         if not gone:
@@ -109,7 +180,9 @@ class Objects:
                 self._tell(ObjectKey(key.namespace, one.cluster))
 
     def cluster(self, manifest: Manifest, *, gone: bool) -> None:
-        key = _key_of(manifest)
+        if not self._is_news(CLUSTER, manifest, gone=gone):
+            return
+        key = key_of(manifest)
         self.clusters.pop(key, None)
         self.unreadable_clusters.pop(key, None)
         if not gone:
@@ -121,12 +194,16 @@ class Objects:
         self._tell(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
+        if not self._is_news("Pod", manifest, gone=gone):
+            return
         number = (manifest["metadata"].get("labels") or {}).get(BROKER_LABEL)
         if number is not None:
             pod = None if gone else _read_pod(manifest, int(number))
             self._keep(self._pods, manifest, manifest["metadata"]["name"], pod)
 
     def claim(self, manifest: Manifest, *, gone: bool) -> None:
+        if not self._is_news("PersistentVolumeClaim", manifest, gone=gone):
+            return
         name = manifest["metadata"]["name"]
         number = name.rpartition("-")[2]
         if number.isdecimal():
@@ -135,7 +212,9 @@ class Objects:
 
     def owned(self, manifest: Manifest, *, gone: bool) -> None:
         """What the operator makes: StatefulSets, Services, ConfigMaps, budgets."""
-        key = _key_of(manifest)
+        if not self._is_news(manifest["kind"], manifest, gone=gone):
+            return
+        key = key_of(manifest)
         if key.name == COUNTS_NAME:
             self._counts[key.namespace] = {} if gone else dict(manifest.get("data") or {})
             for one in [one for one in self.clusters if one.namespace == key.namespace]:
@@ -167,7 +246,7 @@ class Objects:
                 self._tell(cluster)
 
 
-def _key_of(manifest: Manifest) -> ObjectKey:
+def key_of(manifest: Manifest) -> ObjectKey:
     meta = manifest["metadata"]
     return ObjectKey(meta["namespace"], meta["name"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -34,6 +34,24 @@ log = structlog.get_logger(__name__)
 LEADERS_SECONDS: Final = 10.0
 """A broker that came back gets its leaderships after so long: it may be one that comes and goes."""
 
+RELUCTANT_SECONDS: Final = 600.0
+"""A preferred leader that did not take its leaderships, because it had rather not, is asked again."""
+
+LIST_SECONDS: Final = 300.0
+"""How often the API server is asked for all objects of a namespace."""
+
+LISTED: Final = (
+    (CLUSTER, ""),
+    (STREAM, ""),
+    ("StatefulSet", CLUSTER_LABEL),
+    ("Service", CLUSTER_LABEL),
+    ("PodDisruptionBudget", CLUSTER_LABEL),
+    ("ConfigMap", f"{MANAGED_LABEL}={MANAGED_BY}"),
+    ("PersistentVolumeClaim", CLUSTER_LABEL),
+    ("Pod", CLUSTER_LABEL),
+)
+"""Kinds, and the label of those that concern the operator."""
+
 PASSES_MAX: Final = 5
 """In a row, as long as something is done: what a change makes possible is done at once."""
 
@@ -41,15 +59,20 @@ PASSES_MAX: Final = 5
 class Reconciler:
     """See the module. Of one Cluster."""
 
-    def __init__(self, key: ObjectKey, objects: Objects, kube: Kube, reports: Reports) -> None:
+    def __init__(
+        self, key: ObjectKey, objects: Objects, kube: Kube, reports: Reports, leads: Callable[[], bool]
+    ) -> None:
+        """`leads`: only then is anything written."""
         self.key = key
         self._objects = objects
         self._kube = kube
         self._reports = reports
+        self._leads = leads
         self._brokers = Brokers()
-        self._complete = False
-        """Every object of the namespace is known. Watches bring them one by one, and a claim looks dead, or
-        a Cluster gone, as long as its object has not come."""
+        self._loop = asyncio.get_running_loop()
+        self._listed_at = -LIST_SECONDS
+        """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
+        by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
         self._written: dict[ObjectKey, tuple[str, Status]] = {}
         """By object: its uid and the status that was written last, which may not have come back yet."""
         self._cluster_written: tuple[str, Status] = ("", {})
@@ -57,13 +80,21 @@ class Reconciler:
         """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
         self._leaders_since: float | None = None
         """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
+        self._elected: tuple[ClusterAction, ...] = ()
+        """What was asked for last, and when; whoever had rather not lead is not asked all the time."""
+        self._elected_at = 0.0
 
     async def close(self) -> None:
         await self._brokers.close()
 
+    def forget(self) -> None:
+        """Another operator may have led meanwhile: nothing is as it was left."""
+        self._listed_at = -LIST_SECONDS
+        self._written, self._cluster_written, self._calm = {}, ("", {}), None
+
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
-        if not self._complete:
+        if self._loop.time() - self._listed_at >= LIST_SECONDS:
             await self._list()
         for _ in range(PASSES_MAX):
             view, unreachable = await self._look()
@@ -72,9 +103,11 @@ class Reconciler:
                 return
             decision, decisions = self._plan_cluster(view), self._plan(view)
             client = await self._client() if view is not None else None
-            applying = Applying(self._objects, self._kube, client, self._reports)
+            applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
             await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
             await applying.decisions(decisions)
+            if applying.outdated:
+                await self._list()
             if not applying.done:
                 break
             self._brokers.changed()
@@ -86,20 +119,11 @@ class Reconciler:
 
     async def _list(self) -> None:
         """Raises `KUBE_FAILURES`; then nothing is done."""
-        kube, objects, namespace = self._kube, self._objects, self.key.namespace
-        for take, kind, label in (
-            (objects.cluster, CLUSTER, ""),
-            (objects.stream, STREAM, ""),
-            (objects.owned, "StatefulSet", CLUSTER_LABEL),
-            (objects.owned, "Service", CLUSTER_LABEL),
-            (objects.owned, "PodDisruptionBudget", CLUSTER_LABEL),
-            (objects.owned, "ConfigMap", f"{MANAGED_LABEL}={MANAGED_BY}"),
-            (objects.claim, "PersistentVolumeClaim", CLUSTER_LABEL),
-            (objects.pod, "Pod", CLUSTER_LABEL),
-        ):
-            for manifest in await kube.list(kind, namespace, label):
-                take(manifest, gone=False)
-        self._complete = True
+        namespace, began = self.key.namespace, self._loop.time()
+        for kind, label in LISTED:
+            found = await self._kube.list(kind, namespace, label)
+            self._objects.listed(kind, namespace, found.items, found.version)
+        self._listed_at = began
 
     async def _look(self) -> tuple[BrokersView | None, str]:
         """The brokers; None, and why they cannot be asked."""
@@ -159,20 +183,23 @@ class Reconciler:
         """Leaders go back to the brokers that are preferred when those have been there for a while."""
         found = () if view is None else plan_leaders(view)
         if not found:
-            self._leaders_since = None
+            self._leaders_since, self._elected = None, ()
             return ()
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if self._leaders_since is None:
             self._leaders_since = now
         if now - self._leaders_since < LEADERS_SECONDS:
             return ()
-        self._leaders_since = None
+        if found == self._elected and now - self._elected_at < RELUCTANT_SECONDS:
+            return ()
+        self._elected, self._elected_at = found, now
         return found
 
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)
         if view is not None:
-            return plan_streams(streams, self.key.name, view)
+            claimants = self._objects.claimants_of(self.key.namespace)
+            return plan_streams(streams, self.key.name, view, claimants)
         if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
             return let_go(streams, self.key.name)
         return ()

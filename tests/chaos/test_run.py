@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "chaos"]
 RUN_SECONDS_MAX = 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_short_run_is_clean_and_leaves_nothing(tmp_path: Path) -> None:
     data, verdict = tmp_path / "data", tmp_path / "verdict.json"
     data.mkdir()

@@ -153,3 +153,8 @@ def test_a_log_lost_while_running_is_led_by_another_in_the_same_entry() -> None:
     assert (after.leader, after.isr) == (1, (1, 2))
     with pytest.raises(VersionConflict, match="is not the registered one"):
         registration.lose(image, 0, identifier(77), (ReplicaName(S, 0),))
+
+
+def test_a_broker_that_was_to_be_empty_and_is_not_stays_also_when_it_is_away() -> None:
+    with pytest.raises(InvalidRequest, match="holds 1 replicas, and was to be empty; drain it first"):
+        registration.unregister(cluster(), 0, Sessions(), 0, only_if_empty=True)

@@ -24,7 +24,7 @@ Resource = tuple[str, str]
 """Group and plural; a subresource behind a slash."""
 
 ANYWHERE: dict[Resource, str] = {
-    ("tidelog.io", "clusters"): "list watch patch",
+    ("tidelog.io", "clusters"): "list watch",
     ("tidelog.io", "streams"): "list watch patch",
     ("tidelog.io", "clusters/status"): "patch",
     ("tidelog.io", "streams/status"): "patch",

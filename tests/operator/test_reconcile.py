@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
+from tidelog.errors import Unavailable
 from tidelog_operator.event_writer import EventWriter
+from tidelog_operator.kube import Listed
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
@@ -36,21 +38,30 @@ class Kube:
         self.fails = False
         self.statuses: dict[str, dict[str, Any]] = {}
         self.finalizers: list[str] = []
+        self.applied: list[str] = []
+        """Kinds of objects that were made or changed."""
+        self.foreign: dict[str, Any] | None = None
+        """What is there, and not in any list."""
 
-    async def list(self, kind: str, namespace: str, label: str = "") -> list[dict[str, Any]]:
+    async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
         if self.fails:
             raise ConnectionRefusedError("no API server")
-        return self._kept.get(kind, [])
+        return Listed(self._kept.get(kind, []), 1)
+
+    async def find(self, kind: str, key: ObjectKey) -> dict[str, Any] | None:
+        return self.foreign if self.foreign and self.foreign["kind"] == kind else None
 
     async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> None:
         self.statuses[key.name] = status
 
     async def create(self, manifest: Any) -> Any:
-        return manifest
+        return await self.apply(manifest)
 
     async def apply(self, manifest: Any, version: str = "", manager: str = "") -> Any:
-        meta = {**manifest["metadata"], "resourceVersion": "1", "generation": 1}
-        return {**manifest, "metadata": meta}
+        self.applied.append(manifest["kind"])
+        name = manifest["metadata"]["name"]
+        given = {"uid": f"uid-of-{name}", "resourceVersion": "2", "generation": 1}
+        return {**manifest, "metadata": {**manifest["metadata"], **given}}
 
     async def remove_finalizer(self, kind: str, one: Any) -> None:
         self.finalizers.append(one.key.name)
@@ -69,13 +80,14 @@ def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Re
     for one in came:
         objects.stream(one, gone=False)
     reports = Reports(EventWriter(NoEvents(), "here"), Metrics())
-    made = Reconciler(KEY, objects, kube, reports)  # type: ignore[arg-type]
+    made = Reconciler(KEY, objects, kube, reports, lambda: True)  # type: ignore[arg-type]
 
     class Answering:
         version = 0
 
         async def look(self, ips: Any, zones: Any) -> Any:
-            assert brokers is not None
+            if brokers is None:
+                raise Unavailable("nobody is there")
             return brokers.view()
 
         async def client(self, ips: Any) -> None:
@@ -113,3 +125,43 @@ async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
     with pytest.raises(ConnectionRefusedError):
         await reconciler(kube, None, leaving).once()
     assert kube.finalizers == []
+
+
+async def test_a_stream_that_went_while_nobody_watched_is_not_made_again() -> None:
+    """A watch that was interrupted does not tell of deletions."""
+    gone = manifest("gone", 1)
+    kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3)
+
+    await reconciler(kube, brokers, gone).once()
+
+    assert "gone" not in kube.statuses
+    assert brokers.streams == {}
+
+
+async def test_an_object_of_somebody_else_is_not_overwritten() -> None:
+    kube = Kube(Cluster=[MAIN])
+    meta = {"namespace": NAMESPACE, "name": CLUSTER, "uid": "else", "resourceVersion": "1"}
+    kube.foreign = {"kind": "PodDisruptionBudget", "metadata": meta}
+
+    await reconciler(kube, None).once()
+
+    ready = kube.statuses[CLUSTER]["conditions"][0]
+    assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
+    assert "there is a PodDisruptionBudget 'main' that is not this Cluster's" in ready["message"]
+    assert "PodDisruptionBudget" not in kube.applied
+    assert "StatefulSet" not in kube.applied
+
+
+async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> None:
+    one = manifest("orders", 1)
+    claimed = stream("claimed", owner="kubernetes:shop/orders/uid-of-orders")
+    kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3, claimed)
+    operator = reconciler(kube, brokers)
+    await operator.once()
+    kube.statuses.clear()
+    kube._kept["Stream"] = []
+
+    operator.forget()
+    await operator.once()
+
+    assert set(kube.statuses) == {CLUSTER}

@@ -86,8 +86,7 @@ def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
 
     wait_until(is_true, "the status says what the brokers say")
     made = brokers.describe_stream("orders")
-    # Who is preferred is the operator's decision; who leads just now is also that of a busy machine.
-    assert {one.replicas[0] for one in made.partitions} == {0, 1, 2}
+    assert all(set(one.replicas) == {0, 1, 2} for one in made.partitions)
     assert made.owner.startswith("kubernetes:default/orders/")
     assert made.config.subject == "orders.>"
 

@@ -69,7 +69,12 @@ def test_every_flipped_bit_is_refused_by_crc_or_before_it(capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("mode", "cases_min"),
-    [("flip_sealed", 50_000), ("words", 25_000), ("noise", 8_000), ("shuffle_parts", 4_000)],
+    [
+        pytest.param("flip_sealed", 50_000, marks=pytest.mark.long),
+        pytest.param("words", 25_000, marks=pytest.mark.long),
+        ("noise", 8_000),
+        ("shuffle_parts", 4_000),
+    ],
 )
 def test_damage_under_a_right_crc_is_refused_or_read_alike_by_every_reader(
     mode: str, cases_min: int, capsys: pytest.CaptureFixture[str]

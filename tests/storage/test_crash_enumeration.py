@@ -139,7 +139,7 @@ class Twice(Enumeration):
             recover_and_go_on(Crash(point, same_boot, models, crash.wanted, crash.story))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_crash_in_the_middle_of_a_recovery_is_recovered_from_as_well() -> None:
     enumeration = Twice(seed=SEED, subsets=1, every=max(1, 28 // SUBSETS))
 

@@ -75,7 +75,13 @@ class BrokerRequests:
         def command(image: ClusterImage) -> Command:
             duties = self._duties()
             quorum_plan.check_can_go(duties.node.configuration, broker)
-            return registration.unregister(image, broker, duties.sessions, self._quorum.now_ms)
+            return registration.unregister(
+                image,
+                broker,
+                duties.sessions,
+                self._quorum.now_ms,
+                only_if_empty=request.only_if_empty,
+            )
 
         await self._quorum.change(command)
         return pb.UnregisterBrokerResponse()

@@ -6,7 +6,7 @@ another claim on it says so and does nothing. A claim of an object that is no mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -56,9 +56,14 @@ class Decision:
     finding: Finding | None = None
 
 
-def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersView) -> list[Decision]:
-    """For every object of the namespace that names `cluster`. The others count: their claims are alive."""
-    alive = {one.uid for one in objects}
+def plan_streams(
+    objects: Sequence[StreamObject], cluster: str, view: BrokersView, claimants: Collection[str] = ()
+) -> list[Decision]:
+    """For every object of the namespace that names `cluster`. The others count: their claims are alive.
+
+    `claimants`: uids of further objects, which nobody can read.
+    """
+    alive = {one.uid for one in objects} | set(claimants)
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
     placing, first = Placing(view), _first_of(mine, view)
     decisions = []

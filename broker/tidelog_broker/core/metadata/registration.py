@@ -90,10 +90,13 @@ def register(
     return replace(command, changes=elect(apply(image, command, image.version + 1), unwilling=unwilling))
 
 
-def unregister(image: ClusterImage, broker: int, sessions: Sessions, now_ms: int) -> UnregisterBroker:
+def unregister(
+    image: ClusterImage, broker: int, sessions: Sessions, now_ms: int, *, only_if_empty: bool = False
+) -> UnregisterBroker:
     """`broker` is gone for good, by command. Raises `InvalidRequest`.
 
-    Refused while it is alive and holds replicas: those would be given up for nothing.
+    Refused while it is alive and holds replicas: those would be given up for nothing. With `only_if_empty`
+    also of one that is away.
     """
     known = image.brokers.get(broker)
     if known is None:
@@ -101,6 +104,11 @@ def unregister(image: ClusterImage, broker: int, sessions: Sessions, now_ms: int
             f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
         )
     share = image.shares.get(broker)
+    if share is not None and only_if_empty:
+        raise InvalidRequest(
+            f"broker {broker} holds {share.replicas} replicas, and was to be empty; drain it first",
+            field="broker",
+        )
     if share is not None and not known.fenced and sessions.is_alive(known, now_ms):
         raise InvalidRequest(
             f"broker {broker} is alive and holds {share.replicas} replicas; drain it or stop it first",
