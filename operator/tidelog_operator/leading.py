@@ -1,8 +1,9 @@
 """One operator at a time: a Lease, held by whoever renews it.
 
-Two that lead at once do little harm (`actions`); one is enough, and the other is there when it ends. As in Kubernetes' own components nobody trusts another clock: a lease is
-free when nobody renewed it for its length, by the time of whoever watches it. (The client library's own
-election cannot make a Lease in the version that is pinned.)
+Two that lead at once do little harm (`actions`); one is enough, and the other is there when it ends. As in
+Kubernetes' own components nobody trusts another clock: a lease is free when nobody renewed it for its length,
+by the time of whoever watches it. (The client library's own election cannot make a Lease in the version that
+is pinned.)
 """
 
 from __future__ import annotations

@@ -156,5 +156,7 @@ def test_a_log_lost_while_running_is_led_by_another_in_the_same_entry() -> None:
 
 
 def test_a_broker_that_was_to_be_empty_and_is_not_stays_also_when_it_is_away() -> None:
+    image = applied(cluster(), [created(1, replicas=(0, 1, 2)), ChangeBroker(0, fenced=True)])
+
     with pytest.raises(InvalidRequest, match="holds 1 replicas, and was to be empty; drain it first"):
-        registration.unregister(cluster(), 0, Sessions(), 0, only_if_empty=True)
+        registration.unregister(image, 0, Sessions(), 0, only_if_empty=True)
