@@ -231,6 +231,13 @@ class ControlPlane:
         self.apply(*sorted(CRDS.glob("*.yaml")))
         self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
+        def are_found() -> bool:
+            found = self.kubectl("api-resources", "--api-group=tidelog.io", "--output=name")
+            return set(found.split()) == {"clusters.tidelog.io", "streams.tidelog.io"}
+
+        # What is established is discovered a moment later.
+        wait_until(are_found, "kubectl knows Clusters and Streams")
+
     def object(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """As the API server has it; asked directly, because `kubectl` takes longer to start than to ask."""
         found: dict[str, Any] = json.loads(self.get(f"{_path(kind, namespace)}/{name}"))
