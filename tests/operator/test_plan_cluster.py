@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, cluster_manifest, stream
+from tidelog.model import PartitionStanding, StreamDescription
 from tidelog_operator import actions as do
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey, read_cluster
 from tidelog_operator.plan.brokers import BrokersView
@@ -138,6 +139,10 @@ def kinds(decision: ClusterDecision) -> list[str]:
         one.manifest["kind"] if isinstance(one, do.ApplyObject | do.CreateObject) else type(one).__name__
         for one in decision.actions
     ]
+
+
+def deleted(decision: ClusterDecision) -> list[str]:
+    return [one.object.name for one in decision.actions if isinstance(one, do.DeleteObject)]
 
 
 # --- made
@@ -372,3 +377,126 @@ def test_the_only_copy_is_not_given_up() -> None:
 
     assert decision.actions == ()
     assert "nobody else has all of orders/0" in decision.problem
+
+
+def gone(kube: Kubernetes, *brokers: int) -> None:
+    """Their volumes are, and have been for a long while."""
+    for number in brokers:
+        lost(kube, number)
+    since = "2026-01-01T00:00:00Z"
+    kube.manifest["status"] = {"brokers": [{"id": one, "volumeLostSince": since} for one in brokers]}
+
+
+def held_by(*isrs: tuple[int, ...], replicas: tuple[int, ...] = (0, 1, 2)) -> StreamDescription:
+    """A partition for each of `isrs`."""
+    made = stream("orders", [replicas] * len(isrs))
+    parts = zip(made.partitions, isrs, strict=True)
+    return replace(made, partitions=tuple(replace(one, isr=isr) for one, isr in parts))
+
+
+def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_broker_is_back() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5, stream("orders", [(0, 3, 4), (4, 1, 2)]))
+    kube.settle(brokers)
+    gone(kube, 3, 4)
+
+    assert deleted(kube.plan(brokers.view())) == ["data-main-3", "main-3"]
+
+    kube.claims = [replace(one, deleting=one.broker_id == 3) for one in kube.claims]
+    kube.pods_there = [replace(one, deleting=one.broker_id == 3) for one in kube.pods_there]
+    assert kube.plan(brokers.view()).actions == ()
+
+    kube.claims = [one for one in kube.claims if one.broker_id != 3]
+    brokers.states[3] = "fenced"
+    meanwhile = kube.plan(brokers.view())
+    assert meanwhile.actions == ()
+    assert "it is replaced when every other broker is here, and 3 is not" in meanwhile.problem
+
+    kube.claims.append(_claim(3))
+    brokers.states[3] = "active"
+    assert deleted(kube.plan(brokers.view())) == ["data-main-4", "main-4"]
+
+
+def test_a_broker_whose_volume_is_gone_too_vouches_for_nothing() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3, 4), replicas=(3, 4)))
+    kube.settle(brokers)
+    gone(kube, 3, 4)
+
+    decision = kube.plan(brokers.view())
+
+    assert decision.actions == ()
+    assert "nobody else has all of orders/0" in decision.problem
+
+
+def test_a_broker_that_was_lost_a_moment_ago_vouches_for_nothing() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3, 4), replicas=(3, 4)))
+    kube.settle(brokers)
+    gone(kube, 3)
+    lost(kube, 4)
+
+    assert kube.plan(brokers.view()).actions == ()
+
+
+def test_what_a_broker_holds_until_a_move_ends_counts() -> None:
+    kube = Kubernetes(brokers=5)
+    brokers = Brokers(5, held_by((4,), replicas=(0, 4)))
+    orders = brokers.streams["orders"]
+    moving = replace(orders.partitions[0], adding=(0,), removing=(4,))
+    brokers.streams["orders"] = replace(orders, partitions=(moving,))
+    kube.settle(brokers)
+    gone(kube, 4)
+
+    assert "nobody else has all of orders/0" in kube.plan(brokers.view()).problem
+
+
+def test_the_only_copy_of_one_is_no_obstacle_to_another() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3,), replicas=(3,)))
+    kube.settle(brokers)
+    gone(kube, 3, 4)
+
+    decision = kube.plan(brokers.view())
+
+    assert deleted(decision) == ["data-main-4", "main-4"]
+    assert "the volume of broker 3 is gone, and nobody else has all of orders/0" in decision.problem
+
+
+def test_the_brokers_own_streams_are_looked_at_as_well() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    gone(kube, 1)
+    view = brokers.view()
+    (alone,) = held_by((1,)).partitions
+    troubled = (PartitionStanding("__own", b"o" * 16, alone, 2),)
+
+    decision = kube.plan(replace(view, cluster=replace(view.cluster, troubled=troubled)))
+
+    assert decision.actions == ()
+    assert "nobody else has all of __own/0" in decision.problem
+
+
+def test_nothing_is_replaced_without_a_controller() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
+    kube.settle(brokers)
+    gone(kube, 1)
+
+    decision = kube.plan(without_controller(brokers.view()))
+
+    assert decision.actions == ()
+    assert "it is replaced when the other brokers have a controller" in decision.problem
+
+
+@pytest.mark.parametrize("other", ["lost", "away"])
+def test_nothing_is_replaced_once_most_voters_are_gone(other: str) -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    gone(kube, *((1, 2) if other == "lost" else (1,)))
+    if other == "away":
+        brokers.states[2] = "fenced"
+
+    decision = kube.plan(brokers.view())
+
+    assert decision.actions == ()
+    assert "of the voters 0, 1, 2 too few are here without it: bring a volume back" in decision.problem
+
+
+def without_controller(view: BrokersView) -> BrokersView:
+    return replace(view, cluster=replace(view.cluster, controller=None))

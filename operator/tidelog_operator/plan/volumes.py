@@ -1,17 +1,19 @@
 """Brokers whose volume is gone: they get a new one after a while, and fill it from the others.
 
 A claim is lost when its volume went away under it. Kubernetes leaves it so for ever, and the pod waits for
-ever. A volume that was only out of sight comes back within the grace time. Nothing is replaced that holds
-the only copy in sync of some partition: as long as the claim is there, so is the way back.
+ever. A volume that was only out of sight comes back within the grace time. One at a time is replaced, and
+none while another broker is away, nor one that holds the only copy in sync of some partition, nor while most
+voters are gone: as long as the claim is there, so is the way back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from tidelog.model import PartitionDescription
 from tidelog_operator.actions import ClusterAction, DeleteObject
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey
 from tidelog_operator.plan.brokers import BrokersView
@@ -19,6 +21,8 @@ from tidelog_operator.plan.brokers import BrokersView
 LOST: Final = "Lost"
 TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 NAMED_MAX: Final = 3
+HERE: Final = ("active", "cordoned")
+"""States of a broker that is up, and has what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +47,81 @@ def plan_volumes(
         if "volumeLostSince" in one
     }
     lost = {one.broker_id: told.get(one.broker_id, now) for one in claims if one.phase == LOST}
-    actions: list[ClusterAction] = []
+    over = [
+        one
+        for one in claims
+        if one.phase == LOST and _seconds(lost[one.broker_id], now) * 1000 >= cluster.spec.replace_after_ms
+    ]
     problem = ""
-    for one in claims:
-        if one.phase != LOST or _seconds(lost[one.broker_id], now) * 1000 < cluster.spec.replace_after_ms:
-            continue
-        why_not = _why_not(one.broker_id, view)
-        if why_not:
-            problem = why_not
-            continue
-        # The claim goes when no pod uses it any more; with the next pod comes a new one.
-        if not one.deleting:
-            claim = ObjectKey(cluster.key.namespace, one.name)
-            actions.append(DeleteObject("PersistentVolumeClaim", claim, one.uid))
-        actions += [
-            DeleteObject("Pod", ObjectKey(cluster.key.namespace, pod.name), pod.uid)
-            for pod in pods
-            if pod.broker_id == one.broker_id and not pod.deleting
-        ]
-    return Volumes(tuple(actions), problem, lost)
+    # Whose claim goes already is seen to first: two are never replaced at once.
+    for one in [one for one in over if one.deleting] or over:
+        why_not = _why_not(one.broker_id, lost, view)
+        if not why_not:
+            return Volumes(_replaced(cluster, one, pods), problem, lost)
+        problem = problem or why_not
+    return Volumes((), problem, lost)
 
 
-def _why_not(broker: int, view: BrokersView | None) -> str:
+def _replaced(cluster: ClusterObject, claim: Claim, pods: Sequence[BrokerPod]) -> tuple[ClusterAction, ...]:
+    """The claim goes when no pod uses it any more; with the next pod comes a new one."""
+    space = cluster.key.namespace
+    actions: list[ClusterAction] = []
+    if not claim.deleting:
+        actions.append(DeleteObject("PersistentVolumeClaim", ObjectKey(space, claim.name), claim.uid))
+    actions += [
+        DeleteObject("Pod", ObjectKey(space, pod.name), pod.uid)
+        for pod in pods
+        if pod.broker_id == claim.broker_id and not pod.deleting
+    ]
+    return tuple(actions)
+
+
+def _why_not(broker: int, lost: Collection[int], view: BrokersView | None) -> str:
+    gone = f"the volume of broker {broker} is gone"
     if view is None:
-        return f"the volume of broker {broker} is gone; it is replaced when the other brokers answer"
+        return f"{gone}; it is replaced when the other brokers answer"
+    if view.cluster.controller is None:
+        return f"{gone}; it is replaced when the other brokers have a controller"
+    here = {one.broker_id for one in view.cluster.brokers if one.state in HERE} - set(lost)
+    voters = view.cluster.voters
+    if 2 * len(here.intersection(voters)) <= len(voters):
+        return (
+            f"{gone}, and of the voters {_named(voters)} too few are here without it: bring a volume back, "
+            'or see "When most voters are lost" in docs/operations.md'
+        )
+    away = [
+        one.broker_id
+        for one in view.cluster.brokers
+        if one.broker_id not in lost and one.broker_id not in here
+    ]
+    if away:
+        return f"{gone}; it is replaced when every other broker is here, and {_named(away)} is not"
     only = [
-        f"{stream.name}/{one.partition}"
-        for _, stream in sorted(view.streams.items())
-        for one in stream.partitions
-        if broker in one.target and not set(one.isr) - {broker}
+        f"{name}/{one.partition}"
+        for name, one in _partitions(view)
+        if broker in {*one.isr, *one.replicas} and not here.intersection(one.isr)
     ]
     if not only:
         return ""
-    named = ", ".join(only[:NAMED_MAX]) + (
-        f" and {len(only) - NAMED_MAX} more" if len(only) > NAMED_MAX else ""
-    )
     return (
-        f"the volume of broker {broker} is gone, and nobody else has all of {named}: bring the volume back, "
-        "or give up what it held by deleting the claim and the pod yourself"
+        f"{gone}, and nobody else has all of {_named(only)}: bring the volume back, or give up what it held "
+        "by deleting the claim and the pod yourself"
     )
+
+
+def _partitions(view: BrokersView) -> Iterator[tuple[str, PartitionDescription]]:
+    """With the brokers' own streams, as far as those are in trouble."""
+    for name, stream in sorted(view.streams.items()):
+        for one in stream.partitions:
+            yield name, one
+    for standing in view.cluster.troubled:
+        if standing.name not in view.streams:
+            yield standing.name, standing.partition
+
+
+def _named(some: Sequence[int | str]) -> str:
+    more = f" and {len(some) - NAMED_MAX} more" if len(some) > NAMED_MAX else ""
+    return ", ".join(map(str, some[:NAMED_MAX])) + more
 
 
 def _seconds(since: str, now: str) -> float:
