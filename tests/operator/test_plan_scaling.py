@@ -21,9 +21,9 @@ class Cluster:
         self.brokers, self.pods, self.voters = brokers, pods, voters
         self.told: list[do.BrokerAction] = []
 
-    def plan(self, wanted: int) -> tuple[do.BrokerAction, ...]:
+    def plan(self, wanted: int, controller: int | None = 0) -> tuple[do.BrokerAction, ...]:
         view = self.brokers.view()
-        view = replace(view, cluster=replace(view.cluster, voters=self.voters))
+        view = replace(view, cluster=replace(view.cluster, voters=self.voters, controller=controller))
         found = plan_scaling(wanted, self.pods, view, AT_ONCE)
         self.problem = found.problem
         return found.actions
@@ -38,7 +38,7 @@ class Cluster:
             case do.UnregisterBroker(broker):
                 assert not any(broker in one.replicas for one in self._partitions()), "it holds something"
                 assert broker not in self.voters
-                del self.brokers.states[broker]
+                self.brokers.states.pop(broker, None)
             case do.SetBrokerCount(expected, count, emptying):
                 assert expected == self.pods.count
                 if count < expected:
@@ -189,3 +189,103 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(begin, wanted: int)
         cluster = begin()
         cluster.settle(wanted, crash_at=crash_at)
         assert (cluster.pods, cluster.brokers.states) == (whole.pods, whole.brokers.states), crash_at
+
+
+# --- what is in the way
+
+
+def test_too_few_brokers_to_take_the_copies_are_a_problem_that_is_told() -> None:
+    cluster = five()
+    cluster.pods = Pods(5, (3, 4))
+    cluster.brokers.states[1] = "fenced"
+
+    assert cluster.plan(3) == ()
+
+    assert "the brokers that are to go cannot be emptied now: no broker is left" in cluster.problem
+
+
+def test_who_is_uncordoned_is_so_even_where_the_others_cannot_go() -> None:
+    cluster = five()
+    cluster.pods = Pods(5, (2, 3, 4))
+    cluster.brokers.states |= {2: "cordoned", 1: "cordoned"}
+
+    assert cluster.plan(3) == (do.UncordonBroker(2), do.SetBrokerCount(5, 5, (3, 4)))
+    assert "lower its replicationFactor first" in cluster.problem
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 5])
+def test_without_a_controller_nothing_is_taken_away_and_nobody_is_told_anything(wanted: int) -> None:
+    cluster = five(replicas=((0, 1, 2),))
+    cluster.voters = (0, 1, 2)
+    cluster.pods = Pods(5, (3, 4))
+    cluster.brokers.states |= {3: "cordoned", 4: "cordoned"}
+
+    assert cluster.plan(wanted, controller=None) == ()
+
+
+def test_without_a_controller_or_an_answer_pods_that_are_missing_come_back() -> None:
+    missing = do.SetBrokerCount(2, 5, ())
+
+    cluster = five()
+    cluster.pods = Pods(2)
+    assert cluster.plan(5, controller=None) == (missing,)
+    assert plan_scaling(5, Pods(2), None, AT_ONCE).actions == (missing,)
+    assert plan_scaling(5, Pods(2, (1,)), None, AT_ONCE).actions == ()
+
+
+def test_a_broker_that_may_have_registered_a_moment_ago_is_unregistered_before_its_pod_goes() -> None:
+    cluster = Cluster(Brokers(3), Pods(4, (3,)))
+
+    assert cluster.plan(3) == (do.UnregisterBroker(3), do.SetBrokerCount(4, 3, ()))
+
+
+# --- back and forth
+
+
+def test_copies_on_their_way_to_a_broker_that_is_to_go_are_sent_elsewhere_whatever_else_moves() -> None:
+    cluster = five(replicas=((0, 1, 2), (0, 1, 2), (0, 1, 2)))
+    cluster.pods = Pods(5, (3, 4))
+    orders = cluster.brokers.streams["orders"]
+    parts = [
+        replace(one, replicas=(0, 1, new, 2), adding=(new,), removing=(2,))
+        for one, new in zip(orders.partitions, (3, 4, 3), strict=True)
+    ]
+    cluster.brokers.streams["orders"] = replace(orders, partitions=tuple(parts))
+
+    (reassign,) = (one for one in cluster.plan(3) if isinstance(one, do.Reassign))
+
+    assert [(one.partition, set(one.replicas)) for one in reassign.moves] == [
+        (0, {0, 1, 2}),
+        (1, {0, 1, 2}),
+        (2, {0, 1, 2}),
+    ]
+
+
+def test_who_is_to_stay_is_uncordoned_whatever_is_known_of_it() -> None:
+    cluster = five()
+    cluster.pods = Pods(5, (3, 4))
+
+    assert cluster.plan(5) == (do.UncordonBroker(3), do.UncordonBroker(4), do.SetBrokerCount(5, 5, ()))
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 5, 7])
+def test_a_pod_whose_broker_is_unregistered_goes_even_if_it_is_to_stay_after_all(wanted: int) -> None:
+    cluster = Cluster(Brokers(4, states={3: "cordoned"}), Pods(5, (3, 4)))
+
+    actions = cluster.plan(wanted)
+
+    assert actions[-2:] == (do.UnregisterBroker(4), do.SetBrokerCount(5, 4, (3,)))
+    assert actions[:-2] == ((do.UncordonBroker(3),) if wanted > 3 else ())
+
+
+def test_brokers_without_pods_are_unregistered_once_they_hold_nothing_and_do_not_vote() -> None:
+    away = {3: "fenced", 4: "fenced", 5: "fenced", 6: "active"}
+    cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 4)]), states=away), Pods(3), voters=(0, 1, 5))
+
+    assert cluster.plan(3) == (do.UnregisterBroker(3),)
+
+
+def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
+    cluster = Cluster(Brokers(4, states={3: "fenced"}), Pods(3))
+
+    assert cluster.plan(4) == (do.SetBrokerCount(3, 4, ()),)

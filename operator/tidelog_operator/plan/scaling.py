@@ -3,7 +3,7 @@
 Those with the highest ids go, because a StatefulSet takes away its last pods. They are cordoned, emptied a
 few partitions at a time, lose their votes (the brokers see to that), are unregistered, and only then has the
 StatefulSet one pod fewer, and another one. Whatever is asked for meanwhile counts: who is to stay after all
-is uncordoned.
+is uncordoned. Without a controller's word nothing is taken away, and nobody is told anything.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from tidelog.errors import InvalidRequest
 from tidelog.model import PartitionDescription
 from tidelog.placement import BrokerLoad, drain
 from tidelog_operator.actions import (
@@ -28,6 +29,7 @@ from tidelog_operator.resources.stateful_set import Pods
 
 ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
 
+FENCED: Final = "fenced"
 EMPTYING: Final = "brokers are emptied that are to go"
 
 
@@ -38,27 +40,46 @@ class Scaling:
     """Why there cannot be as few brokers as are asked for."""
 
 
-def plan_scaling(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
-    """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together."""
-    cordoned = {one.broker_id for one in view.cluster.standings if one.cordoned}
+def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_once: int) -> Scaling:
+    """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together.
+    `view` None: the brokers do not answer."""
+    if view is None or view.cluster.controller is None:
+        more = wanted > pods.count and not pods.emptying
+        return Scaling((SetBrokerCount(pods.count, wanted, ()),) if more else ())
+    found = _steps(wanted, pods, view, moves_at_once)
+    return Scaling((*found.actions, *_without_pods(max(wanted, pods.count), view)), found.problem)
+
+
+def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
     back: list[ScalingAction] = [
-        UncordonBroker(broker) for broker in pods.emptying if broker < wanted and broker in cordoned
+        # Whatever the view says: somebody may have been told to cordon it a moment ago.
+        UncordonBroker(broker)
+        for broker in _registered(pods.emptying, view)
+        if broker < wanted
     ]
+    if _half_gone(pods, view):
+        return Scaling((*back, *_without_last(pods)))
     if wanted >= pods.count:
         if wanted > pods.count or pods.emptying:
             back.append(SetBrokerCount(pods.count, wanted, ()))
         return Scaling(tuple(back))
     leaving = tuple(range(wanted, pods.count))
+    cordoned = {one.broker_id for one in view.cluster.standings if one.cordoned}
     problem = _why_not(wanted, cordoned, view)
     if problem:
+        still = tuple(broker for broker in pods.emptying if broker >= wanted)
+        if still != pods.emptying:
+            back.append(SetBrokerCount(pods.count, pods.count, still))
         return Scaling(tuple(back), problem)
     if pods.emptying != leaving:
         # Written before anybody is cordoned, so that whoever comes next knows whom to uncordon.
         return Scaling((*back, SetBrokerCount(pods.count, pods.count, leaving)))
+    try:
+        emptied = _emptied(leaving, view, moves_at_once)
+    except InvalidRequest as error:
+        return Scaling(tuple(back), f"the brokers that are to go cannot be emptied now: {error}")
     actions = [*back, *(CordonBroker(one) for one in _registered(leaving, view) if one not in cordoned)]
-    actions += _emptied(leaving, view, moves_at_once)
-    actions += _last_one(leaving[-1], pods, view)
-    return Scaling(tuple(actions))
+    return Scaling((*actions, *emptied, *_last_one(leaving[-1], pods, view)))
 
 
 def _why_not(wanted: int, cordoned: set[int], view: BrokersView) -> str:
@@ -80,7 +101,8 @@ def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
 
 
 def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
-    """The next partitions that move away, as many as there is room for beside those that move now."""
+    """The next partitions that move away, as many as there is room for beside those that move now. Raises
+    `InvalidRequest` if too few brokers may get copies now."""
     parts = [
         (stream, one)
         for _, stream in sorted(view.streams.items())
@@ -89,7 +111,9 @@ def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) ->
     ]
     moving = sum(_moves(one) for stream in view.streams.values() for one in stream.partitions)
     room = max(0, moves_at_once - moving)
-    begin = [pair for pair in parts if not _moves(pair[1])][:room]
+    # What is on its way to them is sent elsewhere at once: that takes no room.
+    begin = [pair for pair in parts if set(pair[1].adding).intersection(leaving)]
+    begin += [pair for pair in parts if not _moves(pair[1])][:room]
     sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
     targets = _away([one.target for _, one in begin], sizes, leaving, view)
     moves = tuple(
@@ -114,10 +138,32 @@ def _moves(one: PartitionDescription) -> bool:
 
 def _last_one(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
     """The last pod goes when its broker holds nothing and does not vote."""
-    fewer = SetBrokerCount(pods.count, pods.count - 1, pods.emptying[:-1])
     standing = next((one for one in view.cluster.standings if one.broker_id == last), None)
-    if standing is None:
-        return [fewer]
-    if standing.replicas or last in view.cluster.voters or not standing.cordoned:
+    if standing is not None and (standing.replicas or last in view.cluster.voters or not standing.cordoned):
         return []
-    return [UnregisterBroker(last), fewer]
+    return _without_last(pods)
+
+
+def _without_last(pods: Pods) -> list[ScalingAction]:
+    """Unregistered even if it is not registered, as it seems: it may have come a moment ago."""
+    last = pods.count - 1
+    return [UnregisterBroker(last), SetBrokerCount(pods.count, last, pods.emptying[:-1])]
+
+
+def _half_gone(pods: Pods, view: BrokersView) -> bool:
+    """Its broker was unregistered and its pod is there: it goes, and comes back with another volume if it
+    is to stay after all."""
+    last = pods.count - 1
+    return pods.emptying[-1:] == (last,) and not _registered((last,), view)
+
+
+def _without_pods(count: int, view: BrokersView) -> list[ScalingAction]:
+    """Brokers that registered once more on their way out, or whose pods somebody took away."""
+    return [
+        UnregisterBroker(one.broker_id)
+        for one in view.cluster.standings
+        if one.broker_id >= count
+        and one.state == FENCED
+        and not one.replicas
+        and one.broker_id not in view.cluster.voters
+    ]

@@ -76,8 +76,9 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
 
 
 def read_pods(found: Manifest) -> Pods:
+    """What is no broker in the annotation is nothing that the operator wrote, and not looked at."""
     text = (found["metadata"].get("annotations") or {}).get(EMPTYING_ANNOTATION, "")
-    return Pods(found["spec"]["replicas"], tuple(int(one) for one in text.split(",") if one))
+    return Pods(found["spec"]["replicas"], tuple(int(one) for one in text.split(",") if one.isdecimal()))
 
 
 def _pod(cluster: ClusterObject) -> dict[str, Any]:

@@ -212,6 +212,8 @@ class Brokers:
             parts[move.partition],
             replicas=move.replicas,
             isr=move.replicas,
+            adding=(),
+            removing=(),
             leader=leader if leader in move.replicas else move.replicas[0],
         )
         factor = min(len(part.replicas) for part in parts)
