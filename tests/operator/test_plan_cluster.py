@@ -35,6 +35,9 @@ class Kubernetes:
         self.claims: list[Claim] = []
         self.pods_there: list[BrokerPod] = []
         self.lowest: str | None = None
+        self.claims_made = 0
+        self.over: set[str] = set()
+        """Claims of brokers that were unregistered: another broker must not begin with one."""
         self.told: list[do.ClusterAction] = []
         self.history: list[tuple[int, str | None]] = []
         """The number of pods, and the lowest count, after each action."""
@@ -70,10 +73,15 @@ class Kubernetes:
                 brokers.states[broker] = "active"
             case do.UnregisterBroker(broker):
                 assert brokers is not None
+                if broker in brokers.states:
+                    self.over |= {one.uid for one in self.claims if one.broker_id == broker}
                 brokers.states.pop(broker, None)
             case do.Reassign():
                 assert brokers is not None
                 brokers.do(action)
+            case do.DeleteObject("PersistentVolumeClaim", _, uid):
+                assert uid in self.over, "it may hold something"
+                self.claims = [one for one in self.claims if one.uid != uid]
         self.history.append((self.pods.count if SET in self.objects else 0, self.lowest))
         if isinstance(action, do.UncordonBroker | do.UnregisterBroker):
             return brokers is not None and brokers.states != states
@@ -96,11 +104,16 @@ class Kubernetes:
                 BrokerPod(f"main-{each}", f"pod-{each}", each, "10.0.0.1", "a", ready=True, deleting=False)
                 for each in range(count)
             ]
-            self.claims = [
-                next((one for one in self.claims if one.broker_id == each), _claim(each))
-                for each in range(count)
-            ]
+            for each in range(count):
+                self._claim(each)
         self.objects[_name(manifest)] = made
+
+    def _claim(self, number: int) -> None:
+        """Claims stay, whatever becomes of the pods."""
+        if all(one.broker_id != number for one in self.claims):
+            uid = f"uid-{number}" if self.claims_made <= number else f"uid-{self.claims_made}"
+            self.claims_made += 1
+            self.claims.append(replace(_claim(number), uid=uid))
 
     @property
     def pods(self) -> Pods:
@@ -121,10 +134,21 @@ class Kubernetes:
                 done += 1
         raise AssertionError(f"it goes on for ever: {decision.actions}")
 
+    def crawl(self, brokers: Brokers, actions_max: int = 60) -> None:
+        """The operator is killed after each action that changes something. What is said once more, to be
+        sure, does not."""
+        for _ in range(actions_max):
+            decision = self.plan(self.view(brokers) if SET in self.objects else None)
+            if not any(self.do(action, brokers) for action in decision.actions):
+                return
+        assert actions_max < 60, f"it goes on for ever: {decision.actions}"
+
     def view(self, brokers: Brokers) -> BrokersView:
         """Brokers come with their pods, and nobody votes who is cordoned."""
         for number in range(self.pods.count):
             if number not in brokers.states and number not in self.pods.emptying:
+                uid = next(one.uid for one in self.claims if one.broker_id == number)
+                assert uid not in self.over, "it comes with the volume of the one before it"
                 brokers.states[number] = "active"
         view = brokers.view()
         able = tuple(number for number, state in brokers.states.items() if state == "active")
@@ -258,6 +282,9 @@ def test_a_throttle_is_told_to_the_brokers_and_only_if_it_is_another_one() -> No
     view = brokers.view()
     assert do.Throttle(8 << 20) in kube.plan(view).actions
 
+    kube.manifest["spec"]["brokers"] = 5
+    assert kube.plan(view).actions[-1] == do.Throttle(8 << 20), "a refusal stops nothing else"
+
     slowed = replace(view, cluster=replace(view.cluster, throttle_bytes_per_second=8 << 20))
     assert not any(isinstance(one, do.Throttle) for one in kube.plan(slowed).actions)
 
@@ -298,12 +325,13 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> N
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers, crash_at=crash_at)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
-    for wanted, image in ((5, "tidelog:1"), (5, "tidelog:2"), (3, "tidelog:2")):
+    for wanted, image in ((5, "tidelog:1"), (5, "tidelog:2"), (3, "tidelog:2"), (5, "tidelog:2")):
         kube.manifest["spec"] |= {"brokers": wanted, "image": image}
         kube.settle(brokers, crash_at=crash_at)
         assert kube.pods == Pods(wanted)
         assert kube.lowest == str(wanted)
         assert set(brokers.states) == set(range(wanted))
+        assert {one.broker_id for one in kube.claims} == set(range(wanted))
         assert all(state == "active" for state in brokers.states.values())
         held = [one.target for one in brokers.streams["orders"].partitions]
         assert all(len(set(each)) == 3 and set(each) <= set(range(wanted)) for each in held)
@@ -313,17 +341,31 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> N
 def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
-    for wanted in (3, 5, 4, 3):
+    for wanted in (3, 5, 4, 3, 5):
         kube.manifest["spec"]["brokers"] = wanted
-        for _ in range(60):
-            actions = kube.plan(kube.view(brokers) if SET in kube.objects else None).actions
-            if not actions:
-                break
-            # What is said once more to be sure changes nothing; it is killed after what does.
-            any(kube.do(action, brokers) for action in actions)
-        assert not actions, f"it goes on for ever: {actions}"
+        kube.crawl(brokers)
         assert (kube.pods, kube.lowest) == (Pods(wanted), str(wanted))
         assert set(brokers.states) == set(range(wanted))
+        assert {one.broker_id for one in kube.claims} == set(range(wanted))
+
+
+@pytest.mark.parametrize("turns_after", range(20))
+def test_whoever_changes_their_mind_at_any_moment_gets_what_they_want_last(turns_after: int) -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
+    for wanted in (3, 5):
+        kube.manifest["spec"]["brokers"] = wanted
+        kube.crawl(brokers)
+    for wanted in (3, 5, 3, 5):
+        kube.manifest["spec"]["brokers"] = wanted
+        kube.crawl(brokers, turns_after)
+    kube.crawl(brokers)
+
+    assert (kube.pods, kube.lowest) == (Pods(5), "5")
+    assert brokers.states == dict.fromkeys(range(5), "active")
+    assert {one.broker_id for one in kube.claims} == set(range(5))
+    held = [set(one.target) for one in brokers.streams["orders"].partitions]
+    assert all(len(each) == 3 and each <= set(range(5)) for each in held)
 
 
 def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None:
@@ -332,6 +374,108 @@ def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None
     kube.manifest["spec"]["brokers"] = 3
 
     assert kube.plan(None).actions == ()
+
+
+def test_pods_that_somebody_took_away_come_back_even_if_the_brokers_cannot_be_asked() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5)
+    kube.settle(brokers)
+
+    for view in (None, without_controller(brokers.view()), brokers.view()):
+        kube.objects[SET]["spec"]["replicas"] = 2
+        for _ in range(2):
+            (change,) = kube.plan(view).actions
+            kube.do(change)
+        assert kube.pods == Pods(5)
+        assert kube.plan(view).actions == ()
+
+
+def test_nobodys_pods_or_volumes_go_because_somebody_wrote_nonsense_into_an_annotation() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5)
+    kube.settle(brokers)
+    kube.objects[SET]["metadata"]["annotations"]["tidelog.io/emptying"] = "4,all, -1,x3"
+
+    kube.settle(brokers)
+
+    assert kube.pods == Pods(5)
+    assert brokers.states == dict.fromkeys(range(5), "active")
+
+
+# --- volumes of brokers that went
+
+
+def went(kube: Kubernetes) -> Brokers:
+    """There were five brokers, and three are left; two volumes are."""
+    brokers = Brokers(3)
+    kube.settle(brokers)
+    kube.claims += [_claim(3), _claim(4)]
+    return brokers
+
+
+def test_taking_pods_away_takes_no_volume() -> None:
+    kube = Kubernetes()
+    kube.settle()
+
+    policy = kube.objects[SET]["spec"]["persistentVolumeClaimRetentionPolicy"]
+
+    assert policy == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_the_volume_of_a_broker_that_went_goes_after_its_pod() -> None:
+    kube = Kubernetes()
+    brokers = went(kube)
+    kube.pods_there.append(replace(kube.pods_there[0], name="main-4", broker_id=4, deleting=True))
+    kube.claims[-2] = replace(kube.claims[-2], deleting=True)
+    assert kube.plan(brokers.view()).actions == ()
+
+    kube.pods_there.pop()
+    assert kube.plan(brokers.view()).actions == (
+        do.DeleteObject("PersistentVolumeClaim", ObjectKey("shop", "data-main-4"), "uid-4"),
+    )
+
+
+def test_a_volume_stays_while_its_broker_is_registered_or_nobody_can_say() -> None:
+    kube = Kubernetes()
+    brokers = went(kube)
+
+    assert kube.plan(None).actions == ()
+    assert kube.plan(without_controller(brokers.view())).actions == ()
+    brokers.states |= {3: "active", 4: "active"}
+    assert kube.plan(brokers.view()).actions == ()
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_no_broker_begins_with_the_volume_of_one_that_went(answering: bool) -> None:
+    kube = Kubernetes()
+    brokers = went(kube)
+    kube.manifest["spec"]["brokers"] = 5
+
+    decision = kube.plan(brokers.view() if answering else None)
+
+    assert deleted(decision) == (["data-main-3", "data-main-4"] if answering else [])
+    assert kinds(decision) == ["DeleteObject"] * len(decision.actions)
+
+
+def test_a_broker_that_is_registered_gets_its_volume_back() -> None:
+    kube = Kubernetes()
+    brokers = went(kube)
+    brokers.states |= {3: "fenced", 4: "fenced"}
+    kube.manifest["spec"]["brokers"] = 5
+
+    assert kinds(kube.plan(brokers.view())) == ["SetLowestCount", "StatefulSet"]
+
+
+def test_volumes_of_an_earlier_cluster_that_do_not_answer_are_explained() -> None:
+    kube = Kubernetes()
+    kube.claims = list(CLAIMS)
+
+    for _ in range(2):
+        decision = kube.plan()
+        assert "an earlier Cluster are here (data-main-0, data-main-1, data-main-2)" in decision.problem
+        for action in decision.actions:
+            kube.do(action)
+
+    assert kube.pods == Pods(3)
+    assert kube.plan(Brokers(3).view()).problem == ""
 
 
 # --- volumes that are gone

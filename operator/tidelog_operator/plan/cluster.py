@@ -2,7 +2,8 @@
 
 Said once more, whatever was done before: each pass looks at everything, so it does not matter where the one
 before it ended. Order matters within a pass: the marker of formation before the first pod (M1), the count
-that nobody may go below before pods are added, and after they were taken away (K1).
+that nobody may go below before pods are added, and after they were taken away (K1). The volume of a broker
+that went goes after its pod, and before there may be another pod in its place.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from tidelog_operator.actions import (
     ApplyObject,
     ClusterAction,
     CreateObject,
+    DeleteObject,
     SetBrokerCount,
     SetLowestCount,
     Throttle,
 )
-from tidelog_operator.model import BrokerPod, Claim, ClusterObject, Manifest
+from tidelog_operator.model import BrokerPod, Claim, ClusterObject, Manifest, ObjectKey
 from tidelog_operator.plan.balancing import plan_balancing
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.scaling import plan_scaling
-from tidelog_operator.plan.volumes import plan_volumes
+from tidelog_operator.plan.volumes import NAMED_MAX, plan_volumes
 from tidelog_operator.resources.comparing import is_so
 from tidelog_operator.resources.formation import (
     FORMATTED,
@@ -82,25 +84,60 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
         # It is above the count while pods are about to come, and rises no later than they do.
         actions += _lowest_count(cluster, owned, pods.count)
     wanted = stateful_set(cluster, pods)
+    silence = _silence(formation, owned, view)
     if not is_so(there, wanted):
         # What follows would rest on a version that is over.
-        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))))
+        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))), silence)
     assert there is not None
     volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
     actions += volumes.actions
-    problem = volumes.problem
-    if view is not None:
-        actions += _throttle(cluster, view)
-        scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
-        problem = scaling.problem or problem
-        for action in scaling.actions:
-            if isinstance(action, SetBrokerCount):
-                actions += _counted(cluster, owned, there, action)
-            else:
-                actions.append(action)
+    scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
+    problem = scaling.problem or volumes.problem or silence
+    left = _left_over(owned, pods, view)
+    for action in scaling.actions:
+        if not isinstance(action, SetBrokerCount):
+            actions.append(action)
+        elif not any(one.broker_id < action.count for one in left):
+            actions += _counted(cluster, owned, there, action)
+    if view is not None and view.cluster.controller is not None:
+        actions += _without(left, cluster, owned)
         if cluster.spec.balance and not scaling.actions and not problem and _is_whole(there, pods):
             actions += plan_balancing(view, cluster.spec.moves_at_once)
+        # The last one: if the brokers refuse it, everything else is done.
+        actions += _throttle(cluster, view)
     return ClusterDecision(tuple(actions), problem, volumes.lost)
+
+
+def _silence(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
+    if formation is not None or view is not None or not owned.claims:
+        return ""
+    names = sorted(one.name for one in owned.claims)
+    named = ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")
+    return (
+        f"volumes of an earlier Cluster are here ({named}) and no broker answers yet; if they hold nothing, "
+        "delete this Cluster and them, and apply it again"
+    )
+
+
+def _left_over(owned: Owned, pods: Pods, view: BrokersView | None) -> list[Claim]:
+    """Volumes of brokers that went, for as long as it is sure that they did."""
+    if view is None or view.cluster.controller is None:
+        # Below the lowest count it was not the operator who took pods away.
+        lowest = owned.lowest_count or ""
+        brokers = range(int(lowest) if lowest.isdecimal() else 0)
+        return [one for one in owned.claims if one.broker_id >= pods.count and one.broker_id not in brokers]
+    registered = {one.broker_id for one in view.cluster.brokers}
+    return [one for one in owned.claims if one.broker_id >= pods.count and one.broker_id not in registered]
+
+
+def _without(left: Sequence[Claim], cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
+    """They go once no pod can write to them any more."""
+    used = {one.broker_id for one in owned.pods}
+    return [
+        DeleteObject("PersistentVolumeClaim", ObjectKey(cluster.key.namespace, one.name), one.uid)
+        for one in left
+        if not one.deleting and one.broker_id not in used
+    ]
 
 
 def _formation(

@@ -59,8 +59,8 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
         "serviceName": brokers_service(cluster),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
-        # Whoever is taken away by the operator is empty; a Cluster that is deleted leaves its data.
-        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"},
+        # Whoever takes pods away takes no data: the operator deletes the volumes of brokers that are gone.
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": selector(cluster)},
         "template": {
             "metadata": {
