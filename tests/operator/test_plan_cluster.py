@@ -73,6 +73,8 @@ class Kubernetes:
                 brokers.states[broker] = "active"
             case do.UnregisterBroker(broker):
                 assert brokers is not None
+                parts = [one for each in brokers.streams.values() for one in each.partitions]
+                assert not any(broker in one.replicas for one in parts), "it holds something"
                 if broker in brokers.states:
                     self.over |= {one.uid for one in self.claims if one.broker_id == broker}
                 brokers.states.pop(broker, None)
@@ -139,7 +141,7 @@ class Kubernetes:
         sure, does not."""
         for _ in range(actions_max):
             decision = self.plan(self.view(brokers) if SET in self.objects else None)
-            if not any(self.do(action, brokers) for action in decision.actions):
+            if not any(self.do(action, brokers) for action in decision.actions) and not brokers.arrive():
                 return
         assert actions_max < 60, f"it goes on for ever: {decision.actions}"
 
@@ -349,9 +351,12 @@ def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> No
         assert {one.broker_id for one in kube.claims} == set(range(wanted))
 
 
+@pytest.mark.parametrize("instant", [True, False])
 @pytest.mark.parametrize("turns_after", range(20))
-def test_whoever_changes_their_mind_at_any_moment_gets_what_they_want_last(turns_after: int) -> None:
-    kube, brokers = Kubernetes(), Brokers(3)
+def test_whoever_changes_their_mind_at_any_moment_gets_what_they_want_last(
+    turns_after: int, instant: bool
+) -> None:
+    kube, brokers = Kubernetes(), Brokers(3, instant=instant)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
     for wanted in (3, 5):
         kube.manifest["spec"]["brokers"] = wanted
@@ -564,6 +569,15 @@ def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_br
     kube.claims.append(_claim(3))
     brokers.states[3] = "active"
     assert deleted(kube.plan(brokers.view())) == ["data-main-4", "main-4"]
+
+
+def test_the_volume_that_goes_already_is_seen_to_before_another_one() -> None:
+    kube, brokers = Kubernetes(brokers=5), Brokers(5)
+    kube.settle(brokers)
+    gone(kube, 3, 4)
+    kube.claims = [replace(one, deleting=one.broker_id == 4) for one in kube.claims]
+
+    assert deleted(kube.plan(brokers.view())) == ["main-4"]
 
 
 def test_a_broker_whose_volume_is_gone_too_vouches_for_nothing() -> None:

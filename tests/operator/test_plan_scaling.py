@@ -283,6 +283,7 @@ def test_brokers_without_pods_are_unregistered_once_they_hold_nothing_and_do_not
     cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 4)]), states=away), Pods(3), voters=(0, 1, 5))
 
     assert cluster.plan(3) == (do.UnregisterBroker(3),)
+    assert "brokers that have no pods: 4, 5; set brokers to 6 until all are there" in cluster.problem
 
 
 def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidelog.errors import InvalidRequest
-from tidelog.model import PartitionDescription
+from tidelog.model import BrokerStanding, PartitionDescription
 from tidelog.placement import BrokerLoad, drain
 from tidelog_operator.actions import (
     BrokerAction,
@@ -47,7 +47,11 @@ def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_onc
         more = wanted > pods.count and not pods.emptying
         return Scaling((SetBrokerCount(pods.count, wanted, ()),) if more else ())
     found = _steps(wanted, pods, view, moves_at_once)
-    return Scaling((*found.actions, *_without_pods(max(wanted, pods.count), view)), found.problem)
+    strays = _strays(max(wanted, pods.count), view)
+    empty = tuple(one for one in strays if not one.replicas and one.broker_id not in view.cluster.voters)
+    unregistered = (UnregisterBroker(one.broker_id) for one in empty)
+    problem = found.problem or _stranded([one.broker_id for one in strays if one not in empty])
+    return Scaling((*found.actions, *unregistered), problem)
 
 
 def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
@@ -157,13 +161,15 @@ def _half_gone(pods: Pods, view: BrokersView) -> bool:
     return pods.emptying[-1:] == (last,) and not _registered((last,), view)
 
 
-def _without_pods(count: int, view: BrokersView) -> list[ScalingAction]:
+def _strays(count: int, view: BrokersView) -> list[BrokerStanding]:
     """Brokers that registered once more on their way out, or whose pods somebody took away."""
-    return [
-        UnregisterBroker(one.broker_id)
-        for one in view.cluster.standings
-        if one.broker_id >= count
-        and one.state == FENCED
-        and not one.replicas
-        and one.broker_id not in view.cluster.voters
-    ]
+    return [one for one in view.cluster.standings if one.broker_id >= count and one.state == FENCED]
+
+
+def _stranded(brokers: Sequence[int]) -> str:
+    if not brokers:
+        return ""
+    return (
+        f"copies or votes are left at brokers that have no pods: {', '.join(map(str, brokers))}; set brokers "
+        f"to {max(brokers) + 1} until all are there, and then to as many as are wanted"
+    )

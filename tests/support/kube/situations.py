@@ -124,13 +124,16 @@ class Brokers:
         states: Mapping[int, str] | None = None,
         zones: Mapping[int, str] | None = None,
         sizes: Mapping[tuple[str, int], int] | None = None,
+        instant: bool = True,
     ) -> None:
+        """`instant`: what is to move is there at once; else when it is said to `arrive`."""
         self.states = {number: (states or {}).get(number, "active") for number in range(count)}
         self.zones = zones or {}
         self.sizes = sizes or {}
         self.streams = {one.name: one for one in streams}
         self.finalizers: dict[ObjectKey, bool] = {}
         self.made = 0
+        self.instant = instant
 
     def view(self) -> BrokersView:
         parts = [part for one in self.streams.values() for part in one.partitions]
@@ -203,20 +206,49 @@ class Brokers:
             version=old.version + 1,
         )
 
+    def arrive(self) -> bool:
+        """Everybody has caught up; False: nothing was on its way."""
+        on_their_way = [
+            do.MovePartition(each.name, one.partition, one.target)
+            for each in self.streams.values()
+            for one in each.partitions
+            if one.adding or one.removing
+        ]
+        for move in on_their_way:
+            self._end(move)
+        return bool(on_their_way)
+
     def _move(self, move: do.MovePartition) -> None:
-        """At once: everybody has caught up."""
+        """Takes the place of a move that is on its way."""
         old = self.streams[move.name]
-        parts = list(old.partitions)
-        leader = parts[move.partition].leader
-        parts[move.partition] = replace(
-            parts[move.partition],
+        part = old.partitions[move.partition]
+        here = tuple(broker for broker in part.replicas if broker not in part.adding)
+        leave = tuple(broker for broker in here if broker not in move.replicas)
+        self._change(
+            move,
+            replicas=(*move.replicas, *leave),
+            adding=tuple(broker for broker in move.replicas if broker not in here),
+            removing=leave,
+        )
+        if self.instant:
+            self._end(move)
+
+    def _end(self, move: do.MovePartition) -> None:
+        leader = self.streams[move.name].partitions[move.partition].leader
+        self._change(
+            move,
             replicas=move.replicas,
             isr=move.replicas,
+            leader=leader if leader in move.replicas else move.replicas[0],
             adding=(),
             removing=(),
-            leader=leader if leader in move.replicas else move.replicas[0],
         )
-        factor = min(len(part.replicas) for part in parts)
+
+    def _change(self, move: do.MovePartition, **change: Any) -> None:
+        old = self.streams[move.name]
+        parts = list(old.partitions)
+        parts[move.partition] = replace(parts[move.partition], **change)
+        factor = min(len(part.target) for part in parts)
         self.streams[move.name] = replace(
             old, partitions=tuple(parts), config=replace(old.config, replication_factor=factor)
         )
