@@ -512,6 +512,17 @@ def test_a_volume_that_is_gone_is_replaced_after_the_grace_time() -> None:
     assert kube.plan(brokers.view(), "2026-01-01T00:15:02Z").actions == ()
 
 
+def test_since_when_a_volume_is_gone_is_not_forgotten_over_a_change_of_something_else() -> None:
+    kube, brokers = Kubernetes(), Brokers(3)
+    kube.settle(brokers)
+    gone(kube, 1)
+    kube.manifest["spec"]["image"] = "tidelog:2"
+
+    decision = kube.plan(brokers.view())
+
+    assert (deleted(decision), decision.lost) == ([], {1: "2026-01-01T00:00:00Z"})
+
+
 def test_a_volume_that_came_back_in_time_is_forgotten() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)

@@ -85,11 +85,11 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
         actions += _lowest_count(cluster, owned, pods.count)
     wanted = stateful_set(cluster, pods)
     silence = _silence(formation, owned, view)
+    volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
     if not is_so(there, wanted):
         # What follows would rest on a version that is over.
-        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))), silence)
+        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))), silence, volumes.lost)
     assert there is not None
-    volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
     actions += volumes.actions
     scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
     problem = scaling.problem or volumes.problem or silence
