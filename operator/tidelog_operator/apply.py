@@ -96,7 +96,7 @@ class Applying:
         if not self._leads():
             return ""
         try:
-            await self._do(action, one)
+            changed = await self._do(action, one)
         except Outdated:
             self.outdated = True
             return ""
@@ -108,16 +108,18 @@ class Applying:
             log.warning("the API server did not take a write", what=attempt(action), error=str(error))
             why = f"the Kubernetes API does not take it: {_said(error)}"
         else:
-            self.done += 1
-            log.info("done", what=attempt(action))
-            self._reports.did(one, action)
+            if changed:
+                self.done += 1
+                log.info("done", what=attempt(action))
+                self._reports.did(one, action)
             return None
         self._reports.failed(one, action, why)
         return why
 
     async def _do(
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
-    ) -> None:
+    ) -> bool:
+        """Whether that changed anything, as far as it is told."""
         match action:
             case do.AddFinalizer(kind):
                 assert isinstance(one, StreamObject)
@@ -142,7 +144,7 @@ class Applying:
                     await self._brokers.delete_stream(name, expected_version=version, stream_id=stream_id)
                 except StreamNotFound:
                     # An operator before this one was killed when it had done it.
-                    return
+                    return False
             case do.Reassign(moves):
                 await self._brokers.reassign({(one.name, one.partition): one.replicas for one in moves})
             case do.CordonBroker(broker):
@@ -150,7 +152,7 @@ class Applying:
             case do.UncordonBroker(broker):
                 await self._brokers.uncordon(broker)
             case do.UnregisterBroker(broker):
-                await self._unregister(broker)
+                return await self._unregister(broker)
             case do.ElectPreferred(names):
                 await self._brokers.elect_preferred(names)
             case do.Throttle(speed):
@@ -169,14 +171,18 @@ class Applying:
                 self._objects.owned(found, gone=False)
             case _:
                 assert_never(action)
+        return True
 
-    async def _unregister(self, broker: int) -> None:
+    async def _unregister(self, broker: int) -> bool:
         try:
             await self._brokers.unregister_broker(broker, only_if_empty=True)
         except InvalidRequest:
             # An operator before this one was killed when it had done it.
-            if any(one.broker_id == broker for one in (await self._brokers.describe_cluster()).brokers):
+            found = await self._brokers.describe_cluster()
+            if found.controller is None or any(one.broker_id == broker for one in found.brokers):
                 raise
+            return False
+        return True
 
     async def _check_ours(self, manifest: Manifest) -> None:
         """What is not known here may be there all the same, and somebody else's. Raises `NotOurs`."""

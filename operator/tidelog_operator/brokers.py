@@ -31,6 +31,8 @@ class Brokers:
         self._cluster: ClusterDescription | None = None
         self._streams: dict[str, StreamDescription] = {}
         self._sizes = Sizes()
+        self._turn = 0
+        """Whom to ask first."""
         self._answers = 0
         """That were other ones than before."""
 
@@ -56,8 +58,9 @@ class Brokers:
         if self._client is not None and addresses != self._addresses:
             await self.close()
         if self._client is None:
+            first = self._turn % len(addresses)
             self._client = await tidelog.connect(
-                list(addresses),
+                [*addresses[first:], *addresses[:first]],
                 request_timeout_s=REQUEST_SECONDS_MAX,
                 retry_timeout_s=REQUEST_SECONDS_MAX,
                 connect_timeout_s=CONNECT_SECONDS_MAX,
@@ -74,6 +77,12 @@ class Brokers:
                 self._streams = {one.name: one for one in streams if not one.name.startswith(INTERNAL_PREFIX)}
                 self._cluster = cluster
                 self._answers += 1
+            if cluster.controller is None:
+                # That one has lost touch; next time another one is asked first.
+                self._turn += 1
+                self._cluster = None
+                await self.close()
+                return BrokersView(cluster, self._streams, zones=zones, sizes=self._sizes.known)
         except TidelogError:
             # Perhaps all the brokers that it knew have new addresses.
             self._cluster = None

@@ -34,7 +34,11 @@ class Story:
         operator, before = self._operator, len(self._operator.last_actions())
         for _ in range(LIVES_MAX):
             with operator:
-                wait_until(lambda: not operator.running or until(), "it acts, or has nothing to do", 120)
+                try:
+                    wait_until(lambda: not operator.running or until(), "it acts, or has nothing to do", 60)
+                except AssertionError as error:
+                    said = self.cluster.status().get("conditions")
+                    raise AssertionError(f"after {operator.last_actions()[before:]}: {said}") from error
                 lives = operator.running
             if lives:
                 return operator.last_actions()[before:]
@@ -83,10 +87,11 @@ def test_every_step_of_a_life(plane: ControlPlane, nodes: Nodes, tmp_path: Path)
     died = story.goes_on(lambda: cluster.is_settled(5) and {3, 4} <= cluster.holders("orders"))
     assert {"SetLowestCount", "ApplyObject", "Reassign"} <= set(died)
     cluster.apply(brokers=3)
-    died = story.goes_on(lambda: cluster.is_settled(3))
+    claims = ["data-main-0", "data-main-1", "data-main-2"]
+    died = story.goes_on(lambda: cluster.is_settled(3) and sorted(cluster.claims()) == claims)
     assert {"CordonBroker", "Reassign", "UnregisterBroker", "ApplyObject", "SetLowestCount"} <= set(died)
+    assert died.count("DeleteObject") == 2
     assert cluster.holders("orders") == {0, 1, 2}
-    assert sorted(cluster.claims()) == ["data-main-0", "data-main-1", "data-main-2"]
 
     # A volume is gone.
     before = cluster.claim_uids()

@@ -98,10 +98,16 @@ class DyingOperator(OperatorProcess):
 
     def start(self) -> None:
         """Returns at once."""
-        self._launch("support.kube.dying_operator", "1", PYTHONPATH=str(TESTS))
+        last = self._deaths()[-1:] or [("", "")]
+        variables = {"PYTHONPATH": str(TESTS), "TIDELOG_TESTS_LAST_ACTION": last[0][1]}
+        self._launch("support.kube.dying_operator", "1", **variables)
 
     def last_actions(self) -> list[str]:
         """After which each of them was killed."""
+        return [kind for kind, _ in self._deaths()]
+
+    def _deaths(self) -> list[tuple[str, str]]:
         if not self.log_path.exists():
             return []
-        return re.findall(r"^killed after (\w+)$", self.log_path.read_text("utf-8", "replace"), re.MULTILINE)
+        text = self.log_path.read_text("utf-8", "replace")
+        return re.findall(r"^killed after (\w+): (.*)$", text, re.MULTILINE)
