@@ -24,7 +24,9 @@ from tidelog_operator.model import ClusterObject, Manifest, ObjectKey, StreamObj
 from tidelog_operator.objects import Objects, key_of
 from tidelog_operator.plan.streams import Decision
 from tidelog_operator.reports import Reports
+from tidelog_operator.resources.comparing import difference
 from tidelog_operator.resources.counts import counts_manager, counts_map
+from tidelog_operator.resources.naming import Said, said_of
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +65,8 @@ class Applying:
         """What went wrong with the Cluster; empty: nothing."""
         self.done = 0
         """Actions that changed something."""
+        self.changed_on_the_way: dict[Said, str] = {}
+        """What came out of the API server other than it was applied, and where it differs."""
         self.outdated = False
         """Something was not as it is known here."""
 
@@ -162,7 +166,17 @@ class Applying:
                 self._objects.owned(await self._kube.create(manifest), gone=False)
             case do.ApplyObject(manifest, version):
                 await self._check_ours(manifest)
-                self._objects.owned(await self._kube.apply(manifest, version), gone=False)
+                found = await self._kube.apply(manifest, version)
+                self._objects.owned(found, gone=False)
+                where = difference(found, manifest)
+                if where is not None:
+                    self.changed_on_the_way[said_of(manifest)] = where
+                    log.warning(
+                        "something changes what is applied on its way into the API server; it is left so",
+                        kind=manifest["kind"],
+                        object=str(key_of(manifest)),
+                        where=where,
+                    )
             case do.DeleteObject(kind, key, uid):
                 await self._kube.delete(kind, key, uid)
             case do.SetLowestCount(cluster, count):

@@ -26,7 +26,7 @@ from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
 from tidelog_operator.plan.streams import Decision, let_go, plan_streams
 from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reports import Reports
-from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
+from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
 from tidelog_operator.stream_status import stream_status
 
 log = structlog.get_logger(__name__)
@@ -76,6 +76,8 @@ class Reconciler:
         self._written: dict[ObjectKey, tuple[str, Status]] = {}
         """By object: its uid and the status that was written last, which may not have come back yet."""
         self._cluster_written: tuple[str, Status] = ("", {})
+        self._changed_on_the_way: dict[Said, str] = {}
+        """What the API server keeps other than it was applied, and where it differs."""
         self._calm: tuple[int, int] | None = None
         """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
         self._leaders_since: float | None = None
@@ -91,6 +93,7 @@ class Reconciler:
         """Another operator may have led meanwhile: nothing is as it was left."""
         self._listed_at = -LIST_SECONDS
         self._written, self._cluster_written, self._calm = {}, ("", {}), None
+        self._changed_on_the_way = {}
 
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
@@ -106,6 +109,7 @@ class Reconciler:
             applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
             await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
             await applying.decisions(decisions)
+            self._changed_on_the_way |= applying.changed_on_the_way
             if applying.outdated:
                 await self._list()
             if not applying.done:
@@ -159,10 +163,12 @@ class Reconciler:
 
     def _owned(self) -> Owned:
         objects = self._objects
+        said = [said_of(one) for one in objects.owned_by(self.key).values()]
         return Owned(
             objects.owned_by(self.key),
             objects.claims_of(self.key),
             objects.pods_of(self.key),
+            {one: self._changed_on_the_way[one] for one in said if one in self._changed_on_the_way},
             objects.lowest_count_of(self.key),
         )
 

@@ -18,6 +18,7 @@ from tidelog_operator import actions as do
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey, read_cluster
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
+from tidelog_operator.resources.naming import Said, said_of
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 NOW = "2026-01-01T00:10:00Z"
@@ -34,6 +35,7 @@ class Kubernetes:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.claims: list[Claim] = []
         self.pods_there: list[BrokerPod] = []
+        self.meddled: dict[Said, str] = {}
         self.lowest: str | None = None
         self.claims_made = 0
         self.over: set[str] = set()
@@ -48,7 +50,10 @@ class Kubernetes:
 
     def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
         return plan_cluster(
-            self.cluster, Owned(self.objects, self.claims, self.pods_there, self.lowest), view, now
+            self.cluster,
+            Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest),
+            view,
+            now,
         )
 
     def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
@@ -299,6 +304,19 @@ def test_what_somebody_changed_by_hand_is_put_right() -> None:
     kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "mine:1"
 
     assert kinds(kube.plan(brokers.view())) == ["Service", "PodDisruptionBudget", "StatefulSet"]
+
+
+def test_what_something_changes_on_its_way_in_is_not_applied_for_ever_and_holds_nothing_up() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders", [(0, 1, 2)] * 6))
+    kube.settle(brokers)
+    kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror/tidelog:1"
+    (again,) = kube.plan(brokers.view()).actions
+    assert isinstance(again, do.ApplyObject)
+
+    kube.meddled = {said_of(again.manifest): "spec.template.spec.containers[0].image"}
+    kube.manifest["spec"]["brokers"] = 5
+
+    assert kinds(kube.plan(brokers.view())) == ["SetLowestCount", "StatefulSet"]
 
 
 # --- more and fewer brokers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -165,3 +166,22 @@ async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> No
     await operator.once()
 
     assert set(kube.statuses) == {CLUSTER}
+
+
+async def test_what_a_webhook_changes_is_applied_once() -> None:
+    kube = Kube(Cluster=[MAIN])
+    apply = kube.apply
+
+    async def changed(manifest: Any, version: str = "", manager: str = "") -> Any:
+        found = await apply(manifest)
+        if manifest["kind"] == "StatefulSet":
+            found = copy.deepcopy(found)
+            found["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror/tidelog:1"
+        return found
+
+    kube.apply = changed  # type: ignore[method-assign]
+    operator = reconciler(kube, None)
+    await operator.once()
+    await operator.once()
+
+    assert kube.applied.count("StatefulSet") == 1

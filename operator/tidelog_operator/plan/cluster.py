@@ -34,7 +34,7 @@ from tidelog_operator.resources.formation import (
     formation_map,
     read_formation,
 )
-from tidelog_operator.resources.naming import formation_name
+from tidelog_operator.resources.naming import Said, formation_name, said_of
 from tidelog_operator.resources.services import client_service, disruption_budget, headless_service
 from tidelog_operator.resources.settings import settings_map
 from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_set
@@ -48,6 +48,8 @@ class Owned:
     """By kind and name."""
     claims: Sequence[Claim] = ()
     pods: Sequence[BrokerPod] = ()
+    changed_on_the_way: Mapping[Said, str] = field(default_factory=dict)
+    """What the API server keeps other than it was applied, and where it differs."""
     lowest_count: str | None = None
     """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
 
@@ -86,7 +88,7 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
     wanted = stateful_set(cluster, pods)
     silence = _silence(formation, owned, view)
     volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
-    if not is_so(there, wanted):
+    if not _is_so(owned, there, wanted):
         # What follows would rest on a version that is over.
         return ClusterDecision((*actions, ApplyObject(wanted, _version(there))), silence, volumes.lost)
     assert there is not None
@@ -106,6 +108,11 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
         # The last one: if the brokers refuse it, everything else is done.
         actions += _throttle(cluster, view)
     return ClusterDecision(tuple(actions), problem, volumes.lost)
+
+
+def _is_so(owned: Owned, there: Manifest | None, wanted: Manifest) -> bool:
+    """Or as near to it as the API server will have it: it is not applied again and again."""
+    return is_so(there, wanted) or (there is not None and said_of(wanted) in owned.changed_on_the_way)
 
 
 def _silence(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
@@ -165,7 +172,7 @@ def _objects(cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
     return [
         ApplyObject(one)
         for one in wanted
-        if not is_so(owned.objects.get((one["kind"], one["metadata"]["name"])), one)
+        if not _is_so(owned, owned.objects.get((one["kind"], one["metadata"]["name"])), one)
     ]
 
 

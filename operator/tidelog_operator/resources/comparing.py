@@ -12,23 +12,32 @@ from tidelog_operator.model import Manifest
 
 def is_so(there: Manifest | None, wanted: Manifest) -> bool:
     """None: it is not there. More keys than `wanted` has are not looked at: its hash tells which went."""
-    return there is not None and _says(there, wanted)
+    return there is not None and difference(there, wanted) is None
 
 
-def _says(there: object, wanted: object) -> bool:
+def difference(there: object, wanted: object, path: str = "") -> str | None:
+    """Where they differ first, like ``spec.template``; None: nowhere."""
     if isinstance(wanted, Mapping):
-        return isinstance(there, Mapping) and all(
-            # What is empty need not be there.
-            _says(there[key], value) if key in there else value in ({}, [], "")
-            for key, value in wanted.items()
-        )
+        if not isinstance(there, Mapping):
+            return path
+        for key, value in wanted.items():
+            below = f"{path}.{key}".lstrip(".")
+            if key in there:
+                found = difference(there[key], value, below)
+            else:
+                # What is empty need not be there.
+                found = None if value in ({}, [], "") else below
+            if found is not None:
+                return found
+        return None
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        return (
-            isinstance(there, Sequence)
-            and len(there) == len(wanted)
-            and all(_says(*pair) for pair in zip(there, wanted, strict=True))
+        if not isinstance(there, Sequence) or len(there) != len(wanted):
+            return path
+        pairs = enumerate(zip(there, wanted, strict=True))
+        return next(
+            (found for at, pair in pairs if (found := difference(*pair, f"{path}[{at}]")) is not None), None
         )
-    return there == wanted or _same_quantity(there, wanted)
+    return None if there == wanted or _same_quantity(there, wanted) else path
 
 
 def _same_quantity(there: object, wanted: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidelog_operator.model import CLUSTER, GROUP, VERSION, ClusterObject, Manifest
 
@@ -23,6 +23,9 @@ HASH_ANNOTATION: Final = "tidelog.io/manifest"
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tidelog-operator"
+Said: TypeAlias = tuple[str, str, str]
+"""Kind, name and hash."""
+
 NAME_LABEL: Final = "app.kubernetes.io/name"
 BROKER_APP: Final = "tidelog-broker"
 
@@ -77,6 +80,12 @@ def manifest(
     }
     said["metadata"]["annotations"][HASH_ANNOTATION] = digest(said)
     return said
+
+
+def said_of(manifest: Manifest) -> Said:
+    """Which object, and what is said of it: its hash; empty for what has none."""
+    meta = manifest["metadata"]
+    return (manifest["kind"], meta["name"], (meta.get("annotations") or {}).get(HASH_ANNOTATION, ""))
 
 
 def digest(value: object) -> str:
