@@ -55,7 +55,7 @@ def run(kind: str, text: str, cluster: Addresses, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS_MAX + 40)
 def test_every_step_of_the_document_works_in_its_order(cluster: Addresses, tmp_path: Path) -> None:
     output = "".join(run(kind, text, cluster, tmp_path) for kind, text in BLOCKS)

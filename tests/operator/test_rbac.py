@@ -16,6 +16,8 @@ from support.kube.control_plane import ControlPlane
 from support.kube.operator_process import OperatorProcess
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 RBAC = Path(__file__).parents[2] / "deploy" / "rbac.yaml"
 OWN, OTHER = "tidelog-system", "default"
 NAME = "tidelog-operator"

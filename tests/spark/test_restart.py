@@ -24,7 +24,7 @@ LIMIT = 2_000
 WAIT_SECONDS_MAX = 90.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("batch", [1])
 def test_a_query_killed_in_the_middle_restarts_exactly_from_its_checkpoint(

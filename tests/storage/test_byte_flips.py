@@ -143,7 +143,7 @@ def every_flip(small: Small, *, same_boot: bool) -> Counter[tuple[str, str]]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flipped_bit_after_a_clean_stop_is_refused_or_harmless() -> None:
     found = every_flip(small_log(clean=True), same_boot=True)
 
@@ -163,7 +163,7 @@ def test_a_flipped_bit_after_a_clean_stop_is_refused_or_harmless() -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("same_boot", [True, False], ids=["the same boot", "another boot"])
 def test_a_flipped_bit_after_a_crash_is_cut_only_past_the_recovery_point(same_boot: bool) -> None:
     found = every_flip(small_log(clean=False), same_boot=same_boot)
