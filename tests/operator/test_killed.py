@@ -117,5 +117,5 @@ def test_every_step_of_a_life(plane: ControlPlane, nodes: Nodes, tmp_path: Path)
 
     # One that lives says how it all stands.
     with OperatorProcess(tmp_path, plane.kubeconfig):
+        wait_until(lambda: cluster.status()["streams"] == 0, "the status says what is so")
         cluster.until_ready(3)
-        assert cluster.status()["streams"] == 0
