@@ -105,7 +105,7 @@ class Reconciler:
             if view is not None and state == self._calm:
                 return
             decision, decisions = self._plan_cluster(view), self._plan(view)
-            client = await self._client() if view is not None else None
+            client = await self._client() if _is_vouched_for(view) else None
             applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
             await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
             await applying.decisions(decisions)
@@ -187,7 +187,7 @@ class Reconciler:
 
     def _leaders(self, view: BrokersView | None) -> tuple[ClusterAction, ...]:
         """Leaders go back to the brokers that are preferred when those have been there for a while."""
-        found = () if view is None else plan_leaders(view)
+        found = plan_leaders(view) if view is not None and _is_vouched_for(view) else ()
         if not found:
             self._leaders_since, self._elected = None, ()
             return ()
@@ -205,7 +205,8 @@ class Reconciler:
         streams = self._objects.streams_of(self.key.namespace)
         if view is not None:
             claimants = self._objects.claimants_of(self.key.namespace)
-            return plan_streams(streams, self.key.name, view, claimants)
+            vouched = _is_vouched_for(view)
+            return plan_streams(streams, self.key.name, view, claimants) if vouched else ()
         if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
             return let_go(streams, self.key.name)
         return ()
@@ -291,6 +292,11 @@ class Reconciler:
         """As it is or will be when what was written has come back."""
         uid, status = self._written.get(one.key, ("", {}))
         return status if uid == one.uid else one.status
+
+
+def _is_vouched_for(view: BrokersView | None) -> bool:
+    """Who answered is in touch with the controller. What others say may be old: told, and not acted upon."""
+    return view is not None and view.cluster.controller is not None
 
 
 def _now() -> str:

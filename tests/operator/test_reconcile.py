@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -185,3 +186,16 @@ async def test_what_a_webhook_changes_is_applied_once() -> None:
     await operator.once()
 
     assert kube.applied.count("StatefulSet") == 1
+
+
+async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_brokers() -> None:
+    one = manifest("orders", 1)
+    kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
+    operator, view = reconciler(kube, brokers), brokers.view()
+    lost = replace(view, cluster=replace(view.cluster, controller=None))
+    brokers.view = lambda: lost  # type: ignore[method-assign]
+
+    # Without a client of theirs, whatever is to be done to brokers would raise.
+    await operator.once()
+
+    assert kube.statuses["orders"]["phase"] == "Pending"
