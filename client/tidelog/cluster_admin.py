@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from tidelog import cluster_wire
@@ -21,6 +22,7 @@ from tidelog.model import (
     ClusterDescription,
     DrainAnswer,
     PartitionStanding,
+    PartitionVersion,
     ReplicaDescription,
     StopAnswer,
     StreamDescription,
@@ -38,6 +40,8 @@ REPLICAS_TIMEOUT_S: Final = 5.0
 
 ELECT_REQUESTS_MAX: Final = 100
 """One changes some thousands of leaders; more than that have no place in a cluster."""
+
+NOTHING_EXPECTED: Final[Mapping[tuple[str, int], PartitionVersion]] = MappingProxyType({})
 
 PEER_LISTENER: Final = "peer"
 """The listener that is not for clients."""
@@ -92,23 +96,27 @@ class ClusterAdmin(Admin):
 
     # --- brokers
 
-    async def cordon(self, broker_id: int) -> None:
-        """`broker_id` gets no new replicas and, where another can lead, no leadership."""
-        request = admin_pb2.CordonRequest(broker_id=_checked(broker_id))
+    async def cordon(self, broker_id: int, *, expected_version: int | None = None) -> None:
+        """`broker_id` gets no new replicas and, where another can lead, no leadership.
+
+        With `expected_version` (of its `BrokerStanding`) it raises `VersionConflict` if something was said
+        of the broker since, and is not repeated.
+        """
+        request = admin_pb2.CordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
         async def ask(broker: Broker) -> admin_pb2.CordonResponse:
             return await broker.admin.Cordon(request, timeout=self._options.request_timeout_s)
 
-        await self._call(ask, repeat_indefinite=True)
+        await self._call(ask, repeat_indefinite=expected_version is None)
 
-    async def uncordon(self, broker_id: int) -> None:
-        """Ends `cordon`, and what a `drain` began with."""
-        request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id))
+    async def uncordon(self, broker_id: int, *, expected_version: int | None = None) -> None:
+        """Ends `cordon`, and what a `drain` began with; `expected_version` as there."""
+        request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
         async def ask(broker: Broker) -> admin_pb2.UncordonResponse:
             return await broker.admin.Uncordon(request, timeout=self._options.request_timeout_s)
 
-        await self._call(ask, repeat_indefinite=True)
+        await self._call(ask, repeat_indefinite=expected_version is None)
 
     async def drain(self, broker_id: int) -> DrainAnswer:
         """Cordons `broker_id` and begins to move away what it holds; done when no replicas are left.
@@ -139,14 +147,17 @@ class ClusterAdmin(Admin):
 
         return cluster_wire.stop_answer_from_proto(await self._call(ask, repeat_indefinite=True))
 
-    async def unregister_broker(self, broker_id: int, *, only_if_empty: bool = False) -> None:
+    async def unregister_broker(
+        self, broker_id: int, *, only_if_empty: bool = False, expected_version: int | None = None
+    ) -> None:
         """`broker_id` is gone for good: nobody waits for what it holds any more.
 
         Raises `InvalidRequest` while it is alive and holds replicas; with `only_if_empty` also when it is
-        away and holds some. Not repeated.
+        away and holds some; with `expected_version` (0: none of that id was seen) `VersionConflict` if
+        something was said of it since. Not repeated.
         """
         request = admin_pb2.UnregisterBrokerRequest(
-            broker_id=_checked(broker_id), only_if_empty=only_if_empty
+            broker_id=_checked(broker_id), only_if_empty=only_if_empty, expected_version=expected_version
         )
 
         async def ask(broker: Broker) -> admin_pb2.UnregisterBrokerResponse:
@@ -204,16 +215,25 @@ class ClusterAdmin(Admin):
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.elected]
 
     async def reassign(
-        self, targets: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
+        self,
+        targets: Mapping[tuple[str, int], Sequence[int]],
+        *,
+        expected: Mapping[tuple[str, int], PartitionVersion] = NOTHING_EXPECTED,
+        validate_only: bool = False,
     ) -> list[PartitionStanding]:
         """Each (stream, partition) gets these replicas, the preferred leader first, as many as are named:
         the stream's replication factor follows that of its partition with the fewest.
 
-        Answers the partitions that begin to move; with `validate_only` those that would.
+        Answers the partitions that begin to move; with `validate_only` those that would. Nothing moves, and
+        it raises `StreamNotFound` or `VersionConflict`, if one that is `expected` is not so any more.
         """
         named = [
             admin_pb2.PartitionTarget(
-                name=name, partition=_checked_partition(partition), replicas=map(_checked, replicas)
+                name=name,
+                partition=_checked_partition(partition),
+                replicas=map(_checked, replicas),
+                stream_id=expected[name, partition].stream_id if (name, partition) in expected else None,
+                partition_epoch=expected[name, partition].epoch if (name, partition) in expected else None,
             )
             for (name, partition), replicas in targets.items()
         ]

@@ -96,7 +96,7 @@ class PartitionNotFound(TidelogError):
 
 
 class VersionConflict(TidelogError):
-    """The stream changed since the version that the caller saw."""
+    """The stream, partition or broker changed since the version that the caller saw."""
 
     code = "VERSION_CONFLICT"
 

@@ -1,7 +1,9 @@
 """What can be done, as values: `plan` says it, `apply` does it.
 
-What changes a stream, or the number of pods, names what it rests on (a version, an id), so that it does
-nothing when that is not so any more. The others may be done twice: moves, cordons, what is applied whole.
+What changes a stream, its replicas, a broker, or the number of pods names what it rests on (a version, an
+id), so that it does nothing when that is not so any more, whoever changed it: another operator, too. The
+others may be done twice, or late: leadership goes only where it would go anyway, and what is applied whole
+is compared with its manifest by every pass.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tidelog.model import StreamSettings
+from tidelog.model import PartitionVersion, StreamSettings
 from tidelog_operator.model import Manifest, ObjectKey
 
 NOTHING: Final = StreamSettings()
@@ -55,6 +57,7 @@ class MovePartition:
     name: str
     partition: int
     replicas: tuple[int, ...]
+    expected: PartitionVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +83,20 @@ class RemoveFinalizer:
 @dataclass(frozen=True, slots=True)
 class CordonBroker:
     broker: int
+    expected_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class UncordonBroker:
     broker: int
+    expected_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker:
     broker: int
+    expected_version: int
+    """0: there seems to be none."""
 
 
 @dataclass(frozen=True, slots=True)

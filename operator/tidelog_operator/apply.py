@@ -16,7 +16,7 @@ import structlog
 from kubernetes.aio.client.exceptions import ApiException
 
 import tidelog
-from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError
+from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, VersionConflict
 from tidelog_operator import actions as do
 from tidelog_operator.events import attempt
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
@@ -104,6 +104,9 @@ class Applying:
         except Outdated:
             self.outdated = True
             return ""
+        except VersionConflict as error:
+            log.info("what it rests on is over; it is planned again", what=attempt(action), error=str(error))
+            return ""
         except NotOurs as error:
             why = str(error)
         except TidelogError as error:
@@ -150,13 +153,16 @@ class Applying:
                     # An operator before this one was killed when it had done it.
                     return False
             case do.Reassign(moves):
-                await self._brokers.reassign({(one.name, one.partition): one.replicas for one in moves})
-            case do.CordonBroker(broker):
-                await self._brokers.cordon(broker)
-            case do.UncordonBroker(broker):
-                await self._brokers.uncordon(broker)
-            case do.UnregisterBroker(broker):
-                return await self._unregister(broker)
+                await self._brokers.reassign(
+                    {(one.name, one.partition): one.replicas for one in moves},
+                    expected={(one.name, one.partition): one.expected for one in moves},
+                )
+            case do.CordonBroker(broker, version):
+                await self._brokers.cordon(broker, expected_version=version)
+            case do.UncordonBroker(broker, version):
+                await self._brokers.uncordon(broker, expected_version=version)
+            case do.UnregisterBroker(broker, version):
+                return await self._unregister(broker, version)
             case do.ElectPreferred(names):
                 await self._brokers.elect_preferred(names)
             case do.Throttle(speed):
@@ -187,9 +193,9 @@ class Applying:
                 assert_never(action)
         return True
 
-    async def _unregister(self, broker: int) -> bool:
+    async def _unregister(self, broker: int, version: int) -> bool:
         try:
-            await self._brokers.unregister_broker(broker, only_if_empty=True)
+            await self._brokers.unregister_broker(broker, only_if_empty=True, expected_version=version)
         except InvalidRequest:
             # An operator before this one was killed when it had done it.
             found = await self._brokers.describe_cluster()

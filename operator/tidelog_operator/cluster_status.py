@@ -8,7 +8,7 @@ from typing import Final
 
 from tidelog.model import ClusterDescription, id_text
 from tidelog_operator.conditions import Status, condition, kept, timed
-from tidelog_operator.model import BrokerPod, ClusterObject, Manifest
+from tidelog_operator.model import BrokerPod, ClusterObject, Manifest, UnreadableCluster
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, Owned
 from tidelog_operator.resources.stateful_set import Pods, read_pods
@@ -68,6 +68,14 @@ def cluster_status(
     if decision.lost:
         status["brokers"] = _lost_too(status.get("brokers", ()), decision.lost)
     return status
+
+
+def unreadable_status(one: UnreadableCluster, before: Manifest, now: str) -> Status:
+    """Of a Cluster that was told `before`: all else stays as it was known last, and nothing is done."""
+    ready = timed(condition("Ready", False, "Invalid", one.why), before, one.generation, now)
+    others = [each for each in before.get("conditions", ()) if each["type"] != "Ready"]
+    told = {"observedGeneration": one.generation, "phase": "Degraded", "conditions": [ready, *others]}
+    return {**before, **told}
 
 
 def _facts(found: _Situation, view: BrokersView) -> Status:

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import structlog
 from kubernetes.aio.client.exceptions import ApiException
 
 from tidelog_operator.events import Event
 from tidelog_operator.kube import HTTP_NOT_FOUND, KUBE_FAILURES, MERGE_PATCH, REQUEST_SECONDS_MAX
-from tidelog_operator.model import CLUSTER, GROUP, STREAM, VERSION, ClusterObject, StreamObject
+from tidelog_operator.model import GROUP, VERSION, Told
 
 log = structlog.get_logger(__name__)
 
@@ -45,8 +45,6 @@ REASON_CHARACTERS_MAX: Final = 500
 
 CONTROLLER: Final = "tidelog.io/operator"
 EVENTS: Final = ("events.k8s.io", "v1")
-
-Told: TypeAlias = StreamObject | ClusterObject
 
 
 class EventsApi(Protocol):
@@ -188,7 +186,7 @@ class EventWriter:
             "note": _cut(event.note),
             "regarding": {
                 "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": STREAM if isinstance(one, StreamObject) else CLUSTER,
+                "kind": one.kind,
                 "namespace": one.key.namespace,
                 "name": one.key.name,
                 "uid": one.uid,

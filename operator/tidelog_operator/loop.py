@@ -102,6 +102,6 @@ class Loop:
     def _concerns(self, cluster: ObjectKey) -> bool:
         """It is there, or some Stream names it; else there is nothing to do until it is woken again."""
         objects = self.objects
-        return cluster in objects.clusters or any(
-            one.cluster == cluster.name for one in objects.streams_of(cluster.namespace)
-        )
+        if cluster in objects.clusters or cluster in objects.unreadable_clusters:
+            return True
+        return any(one.cluster == cluster.name for one in objects.streams_of(cluster.namespace))

@@ -126,7 +126,7 @@ class _Looked(Collector):
         )
         known = GaugeMetricFamily("tidelog_operator_objects", "Objects that are known.", labels=["kind"])
         known.add_metric([CLUSTER], len(self._objects.clusters) + len(self._objects.unreadable_clusters))
-        known.add_metric([STREAM], len(self._objects.streams) + len(self._objects.unreadable))
+        known.add_metric([STREAM], len(self._objects.streams))
         yield known
         yield GaugeMetricFamily(
             "tidelog_operator_streams_not_ready",
@@ -145,4 +145,4 @@ def _not_ready(objects: Objects) -> int:
         any(each["type"] == "Ready" and each["status"] == "True" for each in one.status.get("conditions", ()))
         for one in objects.streams.values()
     )
-    return len(objects.streams) - ready + len(objects.unreadable)
+    return len(objects.streams) - ready

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from tidelog.model import Durability, NatsAck, Retention, StreamSettings
 from tidelog_operator.durations import duration_ms, size_bytes
@@ -41,6 +41,8 @@ class DeletionPolicy(StrEnum):
 class StreamObject:
     """A Stream."""
 
+    kind: ClassVar[str] = STREAM
+
     key: ObjectKey
     uid: str
     generation: int
@@ -56,6 +58,9 @@ class StreamObject:
     """Everything but the replication factor is always said: the API server fills in what was left out."""
     deletion_policy: DeletionPolicy
     status: Manifest
+    unreadable: str = ""
+    """Why its settings, which passed the schema, are not known here; empty: they are. It has its claim, and
+    goes when it is deleted, all the same."""
 
     @property
     def finalized(self) -> bool:
@@ -100,6 +105,8 @@ class ClusterSpec:
 class ClusterObject:
     """A Cluster."""
 
+    kind: ClassVar[str] = CLUSTER
+
     key: ObjectKey
     uid: str
     """A UUID; it is also that of the cluster that its brokers form."""
@@ -107,6 +114,23 @@ class ClusterObject:
     deleting: bool
     spec: ClusterSpec
     status: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableCluster:
+    """A Cluster that passed the schema, and nobody can read."""
+
+    kind: ClassVar[str] = CLUSTER
+
+    key: ObjectKey
+    uid: str
+    generation: int
+    status: Manifest
+    why: str
+
+
+Told: TypeAlias = StreamObject | ClusterObject | UnreadableCluster
+"""What has a status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +159,14 @@ class Claim:
 
 
 def read_stream(manifest: Manifest) -> StreamObject:
-    """Raises `ValueError` for a value that the schema lets pass and nobody can read."""
+    """What the schema lets pass and nobody can read here is said in `unreadable`."""
     meta, spec = manifest["metadata"], manifest["spec"]
+    settings, policy, unreadable = StreamSettings(), DeletionPolicy.RETAIN, ""
+    try:
+        policy = DeletionPolicy(spec["deletionPolicy"])
+        settings = _settings(spec)
+    except (ValueError, KeyError, TypeError) as error:
+        unreadable = _why_unreadable(error)
     return StreamObject(
         key=ObjectKey(meta["namespace"], meta["name"]),
         uid=meta["uid"],
@@ -147,22 +177,35 @@ def read_stream(manifest: Manifest) -> StreamObject:
         version=meta["resourceVersion"],
         cluster=spec["cluster"],
         stream_name=spec.get("streamName") or meta["name"],
-        settings=_settings(spec),
-        deletion_policy=DeletionPolicy(spec["deletionPolicy"]),
+        settings=settings,
+        deletion_policy=policy,
         status=manifest.get("status") or {},
+        unreadable=unreadable,
     )
 
 
-def read_cluster(manifest: Manifest) -> ClusterObject:
-    """Raises `ValueError` for a value that the schema lets pass and nobody can read."""
-    meta = manifest["metadata"]
+def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    key = ObjectKey(meta["namespace"], meta["name"])
+    try:
+        spec = _cluster_spec(manifest["spec"])
+    except (ValueError, KeyError, TypeError) as error:
+        return UnreadableCluster(key, meta["uid"], meta["generation"], status, _why_unreadable(error))
     return ClusterObject(
-        key=ObjectKey(meta["namespace"], meta["name"]),
+        key=key,
         uid=meta["uid"],
         generation=meta["generation"],
         deleting="deletionTimestamp" in meta,
-        spec=_cluster_spec(manifest["spec"]),
-        status=manifest.get("status") or {},
+        spec=spec,
+        status=status,
+    )
+
+
+def _why_unreadable(error: Exception) -> str:
+    what = f"the field {error} is not there" if isinstance(error, KeyError) else str(error)
+    return (
+        f"this operator cannot read it: {what}. If it is written for a newer version of Tidelog, let the "
+        "operator be of that version, too"
     )
 
 

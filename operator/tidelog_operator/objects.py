@@ -21,6 +21,7 @@ from tidelog_operator.model import (
     Manifest,
     ObjectKey,
     StreamObject,
+    UnreadableCluster,
     read_cluster,
     read_stream,
 )
@@ -65,9 +66,7 @@ class Objects:
         """Counts up with every change."""
         self.clusters: dict[ObjectKey, ClusterObject] = {}
         self.streams: dict[ObjectKey, StreamObject] = {}
-        self.unreadable: dict[ObjectKey, str] = {}
-        """Streams that passed the schema and cannot be read, and why. They have claims all the same."""
-        self.unreadable_clusters: dict[ObjectKey, str] = {}
+        self.unreadable_clusters: dict[ObjectKey, UnreadableCluster] = {}
         self._pods: dict[ObjectKey, dict[str, BrokerPod]] = {}
         """By Cluster and name."""
         self._claims: dict[ObjectKey, dict[str, Claim]] = {}
@@ -89,14 +88,6 @@ class Objects:
 
     def streams_of(self, namespace: str) -> list[StreamObject]:
         return [one for key, one in self.streams.items() if key.namespace == namespace]
-
-    def claimants_of(self, namespace: str) -> set[str]:
-        """The uids of all Streams, of those too that cannot be read."""
-        return {
-            seen.uid
-            for (kind, key), seen in self._seen.items()
-            if (kind, key.namespace) == (STREAM, namespace)
-        }
 
     def pods_of(self, cluster: ObjectKey) -> list[BrokerPod]:
         return list(self._pods.get(cluster, {}).values())
@@ -168,13 +159,10 @@ class Objects:
             return
         key = key_of(manifest)
         before = self.streams.pop(key, None)
-        self.unreadable.pop(key, None)
         if not gone:
-            try:
-                self.streams[key] = read_stream(manifest)
-            except (ValueError, KeyError) as error:
-                self.unreadable[key] = str(error)
-                log.warning("a Stream cannot be read", stream=str(key), reason=str(error))
+            self.streams[key] = found = read_stream(manifest)
+            if found.unreadable and (before is None or not before.unreadable):
+                log.warning("a Stream cannot be read", stream=str(key), reason=found.unreadable)
         for one in (before, self.streams.get(key)):
             if one is not None:
                 self._tell(ObjectKey(key.namespace, one.cluster))
@@ -184,13 +172,15 @@ class Objects:
             return
         key = key_of(manifest)
         self.clusters.pop(key, None)
-        self.unreadable_clusters.pop(key, None)
+        before = self.unreadable_clusters.pop(key, None)
         if not gone:
-            try:
-                self.clusters[key] = read_cluster(manifest)
-            except (ValueError, KeyError) as error:
-                self.unreadable_clusters[key] = str(error)
-                log.warning("a Cluster cannot be read", cluster=str(key), reason=str(error))
+            found = read_cluster(manifest)
+            if isinstance(found, ClusterObject):
+                self.clusters[key] = found
+            else:
+                self.unreadable_clusters[key] = found
+                if before is None:
+                    log.warning("a Cluster cannot be read", cluster=str(key), reason=found.why)
         self._tell(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,12 +13,12 @@ import structlog
 from tidelog.errors import TidelogError
 from tidelog.model import id_text
 from tidelog_operator.actions import ClusterAction, SetLowestCount
-from tidelog_operator.apply import AT_ONCE_MAX, Applying
+from tidelog_operator.apply import Applying
 from tidelog_operator.brokers import Brokers
-from tidelog_operator.cluster_status import cluster_status
+from tidelog_operator.cluster_status import cluster_status, unreadable_status
 from tidelog_operator.conditions import Status
-from tidelog_operator.kube import KUBE_FAILURES, Kube
-from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, StreamObject
+from tidelog_operator.kube import Kube
+from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, Told
 from tidelog_operator.objects import Objects
 from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.brokers import BrokersView
@@ -28,6 +28,7 @@ from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reports import Reports
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
 from tidelog_operator.stream_status import stream_status
+from tidelog_operator.telling import Telling
 
 log = structlog.get_logger(__name__)
 
@@ -73,9 +74,7 @@ class Reconciler:
         self._listed_at = -LIST_SECONDS
         """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
         by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
-        self._written: dict[ObjectKey, tuple[str, Status]] = {}
-        """By object: its uid and the status that was written last, which may not have come back yet."""
-        self._cluster_written: tuple[str, Status] = ("", {})
+        self._telling = Telling(kube, reports)
         self._changed_on_the_way: dict[Said, str] = {}
         """What the API server keeps other than it was applied, and where it differs."""
         self._calm: tuple[int, int] | None = None
@@ -92,8 +91,8 @@ class Reconciler:
     def forget(self) -> None:
         """Another operator may have led meanwhile: nothing is as it was left."""
         self._listed_at = -LIST_SECONDS
-        self._written, self._cluster_written, self._calm = {}, ("", {}), None
-        self._changed_on_the_way = {}
+        self._telling.forget()
+        self._calm, self._changed_on_the_way = None, {}
 
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
@@ -115,8 +114,10 @@ class Reconciler:
             if not applying.done:
                 break
             self._brokers.changed()
-        told = await self._tell_cluster(view, unreachable, decision, applying.cluster_error)
-        told &= await self._tell(view, unreachable, decisions, applying.errors)
+        told = await self._telling.tell([
+            *self._cluster_status(view, unreachable, decision, applying.cluster_error),
+            *self._stream_statuses(view, unreachable, decisions, applying.errors),
+        ])  # fmt: skip
         waits = decision.lost or self._leaders_since is not None
         acts = decision.actions or any(one.actions for one in decisions)
         self._calm = state if told and not waits and not acts else None
@@ -133,9 +134,10 @@ class Reconciler:
         """The brokers; None, and why they cannot be asked."""
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
-            why = self._objects.unreadable_clusters.get(self.key)
-            missing = f"there is no Cluster {self.key.name!r} in this namespace"
-            return None, f"the Cluster {self.key.name!r} cannot be read: {why}" if why else missing
+            unreadable = self._objects.unreadable_clusters.get(self.key)
+            if unreadable is None:
+                return None, f"there is no Cluster {self.key.name!r} in this namespace"
+            return None, f"of the Cluster {self.key.name!r}: {unreadable.why}"
         zones = self._objects.zones_of(self.key, cluster.spec.rack_label)
         try:
             view = await self._brokers.look(self._ips(), zones)
@@ -204,27 +206,25 @@ class Reconciler:
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)
         if view is not None:
-            claimants = self._objects.claimants_of(self.key.namespace)
-            vouched = _is_vouched_for(view)
-            return plan_streams(streams, self.key.name, view, claimants) if vouched else ()
+            return plan_streams(streams, self.key.name, view) if _is_vouched_for(view) else ()
         if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
             return let_go(streams, self.key.name)
         return ()
 
     # --- telling objects of themselves
 
-    async def _tell_cluster(
+    def _cluster_status(
         self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, error: str
-    ) -> bool:
-        """Whether it knows."""
+    ) -> list[tuple[Told, Status]]:
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
-            return True
-        uid, written = self._cluster_written
-        before = written if uid == cluster.uid else cluster.status
+            unreadable = self._objects.unreadable_clusters.get(self.key)
+            if unreadable is None:
+                return []
+            return [(unreadable, unreadable_status(unreadable, self._telling.known_to(unreadable), _now()))]
         status = cluster_status(
             cluster,
-            before,
+            self._telling.known_to(cluster),
             self._owned(),
             self._objects.pods_of(self.key),
             view,
@@ -233,65 +233,33 @@ class Reconciler:
             unreachable=unreachable,
             now=_now(),
         )
-        if status == before:
-            return True
-        try:
-            await self._kube.write_status(CLUSTER, self.key, before, status)
-        except KUBE_FAILURES as failure:
-            log.warning("a status was not taken", cluster=str(self.key), error=str(failure))
-            return False
-        self._cluster_written = (cluster.uid, status)
-        self._reports.told(cluster, before, status)
-        return True
+        return [(cluster, status)]
 
-    async def _tell(
+    def _stream_statuses(
         self,
         view: BrokersView | None,
         unreachable: str,
         decisions: Sequence[Decision],
         errors: Mapping[ObjectKey, str],
-    ) -> bool:
-        """Whether all of them know."""
+    ) -> Iterator[tuple[Told, Status]]:
         now = _now()
         findings = {one.object.key: one.finding for one in decisions}
-        free = asyncio.Semaphore(AT_ONCE_MAX)
-        mine = [one for one in self._objects.streams_of(self.key.namespace) if one.cluster == self.key.name]
-
-        async def tell(one: StreamObject) -> bool:
+        for one in self._objects.streams_of(self.key.namespace):
+            if one.cluster != self.key.name:
+                continue
             existing = None if view is None else view.streams.get(one.stream_name)
             if existing is not None and existing.owner != one.claim:
                 existing = None
-            before = self._status_of(one)
             status = stream_status(
                 one,
-                before,
+                self._telling.known_to(one),
                 existing,
                 finding=findings.get(one.key),
                 error=errors.get(one.key, ""),
                 unreachable=unreachable,
                 now=now,
             )
-            if status == before:
-                return True
-            async with free:
-                try:
-                    await self._kube.write_status(STREAM, one.key, before, status)
-                except KUBE_FAILURES as error:
-                    log.warning("a status was not taken", stream=str(one.key), error=str(error))
-                    return False
-            self._written[one.key] = (one.uid, status)
-            self._reports.told(one, before, status)
-            return True
-
-        async with asyncio.TaskGroup() as group:
-            told = [group.create_task(tell(one)) for one in mine]
-        self._written = {one.key: self._written[one.key] for one in mine if one.key in self._written}
-        return all(one.result() for one in told)
-
-    def _status_of(self, one: StreamObject) -> Mapping[str, Any]:
-        """As it is or will be when what was written has come back."""
-        uid, status = self._written.get(one.key, ("", {}))
-        return status if uid == one.uid else one.status
+            yield one, status
 
 
 def _is_vouched_for(view: BrokersView | None) -> bool:

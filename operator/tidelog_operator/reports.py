@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidelog_operator.actions import ClusterAction, StreamAction
-from tidelog_operator.event_writer import EventWriter, Told
+from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.events import event_of, events_of_status, failure_of
 from tidelog_operator.metrics import Metrics
-from tidelog_operator.model import Manifest, ObjectKey
+from tidelog_operator.model import Manifest, ObjectKey, Told
 
 
 class Reports:

@@ -445,6 +445,7 @@ class BrokerStanding(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     LEADERS_FIELD_NUMBER: _builtins.int
     OUT_OF_SYNC_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     state: _builtins.str
     """active, stopping, cordoned, draining or fenced: the weightiest of what it is."""
@@ -456,6 +457,10 @@ class BrokerStanding(_message.Message):
     leaders: _builtins.int
     out_of_sync: _builtins.int
     """Replicas here that are not in sync."""
+    version: _builtins.int
+    """Grows with every command about the broker; the token for expected_version. 0: it was
+    registered by a version that did not keep it, and nothing was said since.
+    """
     def __init__(
         self,
         *,
@@ -467,10 +472,11 @@ class BrokerStanding(_message.Message):
         replicas: _builtins.int = ...,
         leaders: _builtins.int = ...,
         out_of_sync: _builtins.int = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cordoned", b"cordoned", "leaders", b"leaders", "out_of_sync", b"out_of_sync", "replicas", b"replicas", "state", b"state", "vote", b"vote", "voter", b"voter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cordoned", b"cordoned", "leaders", b"leaders", "out_of_sync", b"out_of_sync", "replicas", b"replicas", "state", b"state", "version", b"version", "vote", b"vote", "voter", b"voter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -652,20 +658,31 @@ class CordonRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     """Required, here and below: absent is not broker 0."""
+    expected_version: _builtins.int
+    """VERSION_CONFLICT if the broker is at another one. Whoever gives it takes it forward,
+    whether or not anything else changes: what rests on the old one is void.
+    """
     def __init__(
         self,
         *,
         broker_id: _builtins.int | None = ...,
+        expected_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
     _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
 Global___CordonRequest: _TypeAlias = CordonRequest  # noqa: Y015
 
@@ -689,19 +706,28 @@ class UncordonRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
+    expected_version: _builtins.int
+    """As in CordonRequest."""
     def __init__(
         self,
         *,
         broker_id: _builtins.int | None = ...,
+        expected_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
     _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
 Global___UncordonRequest: _TypeAlias = UncordonRequest  # noqa: Y015
 
@@ -855,22 +881,31 @@ class UnregisterBrokerRequest(_message.Message):
 
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ONLY_IF_EMPTY_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     only_if_empty: _builtins.bool
     """Refused if it holds replicas, whether it is alive or not."""
+    expected_version: _builtins.int
+    """VERSION_CONFLICT if the broker is at another one; 0: whoever gives it saw none of that id."""
     def __init__(
         self,
         *,
         broker_id: _builtins.int | None = ...,
         only_if_empty: _builtins.bool = ...,
+        expected_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "broker_id", b"broker_id", "only_if_empty", b"only_if_empty"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_expected_version", b"_expected_version", "broker_id", b"broker_id", "expected_version", b"expected_version", "only_if_empty", b"only_if_empty"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
     _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    _WhichOneofReturnType__expected_version: _TypeAlias = _typing.Literal["expected_version"]  # noqa: Y015
+    _WhichOneofArgType__expected_version: _TypeAlias = _typing.Literal["_expected_version", b"_expected_version"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_version) -> _WhichOneofReturnType__expected_version | None: ...
 
 Global___UnregisterBrokerRequest: _TypeAlias = UnregisterBrokerRequest  # noqa: Y015
 
@@ -1013,8 +1048,16 @@ class PartitionTarget(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    STREAM_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     partition: _builtins.int
+    stream_id: _builtins.bytes
+    """The stream of that name is this one, else STREAM_NOT_FOUND."""
+    partition_epoch: _builtins.int
+    """The partition is as it was in this epoch, else VERSION_CONFLICT, unless its replicas
+    are or will be those already.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The preferred leader first. More than now, or fewer, too: the stream's replication factor
@@ -1027,12 +1070,21 @@ class PartitionTarget(_message.Message):
         name: _builtins.str = ...,
         partition: _builtins.int = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
+        stream_id: _builtins.bytes | None = ...,
+        partition_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "_stream_id", b"_stream_id", "partition_epoch", b"partition_epoch", "stream_id", b"stream_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partition", b"partition", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch", "_stream_id", b"_stream_id", "name", b"name", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "stream_id", b"stream_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
+    _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__stream_id: _TypeAlias = _typing.Literal["stream_id"]  # noqa: Y015
+    _WhichOneofArgType__stream_id: _TypeAlias = _typing.Literal["_stream_id", b"_stream_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stream_id) -> _WhichOneofReturnType__stream_id | None: ...
 
 Global___PartitionTarget: _TypeAlias = PartitionTarget  # noqa: Y015
 

@@ -122,10 +122,10 @@ def test_the_same_image_gives_the_same_bytes_whatever_its_history() -> None:
     assert encode_image(behind) == encode_image(one)
 
 
-def test_a_broker_that_is_as_it_should_be_is_written_as_before_there_were_flags() -> None:
+def test_a_broker_that_is_as_it_should_be_is_written_without_its_flags() -> None:
     fields = msgspec.msgpack.decode(encode_image(solo_cluster()))["brokers"][0]
 
-    assert set(fields) == {"id", "incarnation", "directory_id", "listeners", "solo_epoch"}
+    assert set(fields) == {"id", "incarnation", "directory_id", "listeners", "solo_epoch", "version"}
 
 
 def test_a_snapshot_of_another_format_is_refused() -> None:

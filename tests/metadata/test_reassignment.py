@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
-from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, Unavailable
+from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, Unavailable, VersionConflict
 from tidelog_broker.core.metadata import reassignment
-from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.commands import (
+    ChangeBroker,
+    ChangePartitions,
+    Command,
+    PartitionChange,
+    UnregisterBroker,
+)
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 S = identifier(1)
@@ -168,6 +174,63 @@ def test_a_cordon_is_set_and_lifted_once() -> None:
     assert reassignment.cordon(applied(image, [command]), 1, False) == ChangeBroker(1, cordoned=False)
     with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
         reassignment.cordon(image, 9, True)
+
+
+def test_a_cordon_that_rests_on_a_version_which_is_over_is_refused() -> None:
+    image = cluster()
+    version = image.brokers[1].version
+
+    begun = applied(image, [reassignment.cordon(image, 1, True, expected_version=version)])
+
+    assert begun.brokers[1].version == begun.version > version
+    for cordoned in (True, False):
+        with pytest.raises(
+            VersionConflict, match=f"broker 1 is at version {begun.version}, not at {version}"
+        ):
+            reassignment.cordon(begun, 1, cordoned, expected_version=version)
+
+
+def test_who_says_that_a_broker_stays_makes_void_what_another_was_about_to_say() -> None:
+    image = cluster()
+    seen_by_both = image.brokers[1].version
+
+    told = applied(image, [reassignment.cordon(image, 1, False, expected_version=seen_by_both)])
+
+    assert not told.brokers[1].cordoned
+    with pytest.raises(VersionConflict):
+        reassignment.cordon(told, 1, True, expected_version=seen_by_both)
+
+
+def test_a_brokers_version_outlives_its_restarts_and_is_another_when_it_comes_anew() -> None:
+    image = cluster()
+    version = image.brokers[1].version
+
+    restarted = applied(image, [registered(1, run=2), ChangeBroker(1, fenced=True)])
+    anew = applied(image, [UnregisterBroker(1), registered(1)])
+
+    assert restarted.brokers[1].version == version
+    assert anew.brokers[1].version == anew.version > version
+
+
+def test_a_target_that_rests_on_a_partition_as_it_was_is_refused_and_so_are_the_others_with_it() -> None:
+    image = applied(cluster(), [created(2, replicas=(0, 1, 2))])
+    other = identifier(2)
+    epochs = {(key, 0): image.streams[key].partitions[0].partition_epoch for key in (S, other)}
+    targets = {(S, 0): (0, 1, 3), (other, 0): (0, 1, 4)}
+    changed = joined(image, 0, 1)
+
+    assert reassignment.reassign_all(image, targets, epochs) is not None
+    with pytest.raises(VersionConflict, match="is in partition epoch 1, not in 0; look at it again"):
+        reassignment.reassign_all(changed, targets, epochs)
+
+
+def test_a_target_that_is_so_already_may_be_asked_for_again() -> None:
+    image = cluster()
+    epochs = {(S, 0): the_partition(image).partition_epoch}
+
+    begun = moved(image, 3, 1, 4)
+
+    assert reassignment.reassign_all(begun, {(S, 0): (3, 1, 4)}, epochs) is None
 
 
 def test_a_drained_broker_is_cordoned_and_everything_on_it_begins_to_move() -> None:

@@ -7,7 +7,13 @@ import pytest
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, Unavailable, UnsupportedVersion, VersionConflict
 from tidelog_broker.core.metadata import registration
-from tidelog_broker.core.metadata.commands import ChangeBroker, PartitionChange, ReplicaName, Suspect
+from tidelog_broker.core.metadata.commands import (
+    ChangeBroker,
+    PartitionChange,
+    ReplicaName,
+    Suspect,
+    UnregisterBroker,
+)
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
 from tidelog_broker.core.metadata.registration import Registration
@@ -160,3 +166,15 @@ def test_a_broker_that_was_to_be_empty_and_is_not_stays_also_when_it_is_away() -
 
     with pytest.raises(InvalidRequest, match="holds 1 replicas, and was to be empty; drain it first"):
         registration.unregister(image, 0, Sessions(), 0, only_if_empty=True)
+
+
+def test_a_broker_of_which_something_was_said_or_that_is_another_one_stays() -> None:
+    image = cluster()
+    seen = image.brokers[2].version
+    cordoned = applied(image, [ChangeBroker(2, cordoned=True)])
+    anew = applied(image, [UnregisterBroker(2), registered(2, disk=9)])
+
+    assert registration.unregister(image, 2, alive(image), 10, only_if_empty=True, expected_version=seen)
+    for other, version in ((cordoned, seen), (anew, seen), (image, 0)):
+        with pytest.raises(VersionConflict, match="broker 2 is at version"):
+            registration.unregister(other, 2, alive(other), 10, expected_version=version)

@@ -21,8 +21,8 @@ def cluster(*commands: Command) -> ClusterImage:
 def test_a_healthy_cluster_has_nothing_in_trouble() -> None:
     found = survey.survey(cluster(), (0, 1, 2))
 
-    assert found.standings[2] == BrokerStanding(2, "active", voter=True, replicas=3, leaders=2)
-    assert found.standings[3] == BrokerStanding(3, "active")
+    assert found.standings[2] == BrokerStanding(2, "active", voter=True, replicas=3, leaders=2, version=4)
+    assert found.standings[3] == BrokerStanding(3, "active", version=5)
     assert (found.under_replicated, found.leaderless, found.below_minimum, found.reassigning) == (0,) * 4
     assert found.troubled == ()
 
@@ -33,7 +33,7 @@ def test_what_a_lost_broker_held_is_in_trouble_by_name() -> None:
 
     assert [one.label for one in found.troubled] == ["a/0", "a/1", "b/0"]
     assert (found.under_replicated, found.leaderless, found.below_minimum) == (3, 2, 2)
-    assert found.standings[2] == BrokerStanding(2, "fenced", voter=True, replicas=3, out_of_sync=3)
+    assert found.standings[2] == BrokerStanding(2, "fenced", voter=True, replicas=3, out_of_sync=3, version=4)
     assert found.troubled[2].partition.lagging == (2,)
     assert found.troubled[2].min_insync == 2
 
@@ -61,13 +61,13 @@ def test_a_replica_that_a_reassignment_brings_is_no_trouble_and_a_drain_is_shown
         if (change := reassignment.finished(arrived, stream, number, partition)) is not None
     ]
     done = survey.survey(applied(arrived, [ChangePartitions(tuple(ended))]), (0, 1, 2))
-    assert done.standings[2] == BrokerStanding(2, "cordoned", cordoned=True, voter=True)
+    assert done.standings[2] == BrokerStanding(2, "cordoned", cordoned=True, voter=True, version=8)
 
 
 def test_what_was_said_of_a_vote_is_shown() -> None:
     found = survey.survey(cluster(ChangeBroker(1, vote=Vote.UNWANTED)), (0, 2, 3))
 
-    assert found.standings[1] == BrokerStanding(1, "active", vote="unwanted", replicas=1)
+    assert found.standings[1] == BrokerStanding(1, "active", vote="unwanted", replicas=1, version=8)
 
 
 def test_only_so_many_in_trouble_are_named_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def test_clusters_arrive(controller: int | None) -> None:
     cluster = model.ClusterDescription(
         b"c" * 16, 7, controller, (0, 1), (), "0.1", 3, 4,
         standings=(
-            model.BrokerStanding(1, "draining", True, True, "wanted", 5, 2, 1),
+            model.BrokerStanding(1, "draining", True, True, "wanted", 5, 2, 1, 77),
             model.BrokerStanding(2, "fenced"),
         ),
         under_replicated_count=5, leaderless_count=6, below_minimum_count=7, reassigning_count=8,

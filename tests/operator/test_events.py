@@ -14,7 +14,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from support.kube.situations import NAMESPACE, stream_object
 from support.waiting import until
-from tidelog.model import StreamSettings
+from tidelog.model import PartitionVersion, StreamSettings
 from tidelog_operator import actions as do
 from tidelog_operator import event_writer
 from tidelog_operator.event_writer import EventWriter
@@ -23,7 +23,7 @@ from tidelog_operator.model import STREAM, ObjectKey
 from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
 
 KEY = ObjectKey(NAMESPACE, "orders")
-MOVE = do.MovePartition("orders", 0, (1, 2))
+MOVE = do.MovePartition("orders", 0, (1, 2), PartitionVersion(bytes(16), 4))
 NAMES = ("orders", "clicks")
 
 
@@ -64,9 +64,9 @@ SAID = [
         do.Reassign((MOVE, MOVE), "brokers are emptied that are to go"),
         "Moving: began to move copies of 2 partitions: brokers are emptied that are to go",
     ),
-    (do.CordonBroker(3), "Cordoned: broker 3 gets no more copies: it is to go"),
-    (do.UncordonBroker(3), "Uncordoned: broker 3 stays, and gets copies again"),
-    (do.UnregisterBroker(3), "Unregistered: broker 3 held nothing any more, and is gone for good"),
+    (do.CordonBroker(3, 7), "Cordoned: broker 3 gets no more copies: it is to go"),
+    (do.UncordonBroker(3, 7), "Uncordoned: broker 3 stays, and gets copies again"),
+    (do.UnregisterBroker(3, 7), "Unregistered: broker 3 held nothing any more, and is gone for good"),
     (do.ElectPreferred(NAMES), "Elected: gave 2 streams back to the preferred leaders"),
     (do.Throttle(1000), "Throttled: copies that are far behind are fed at most 1000 bytes a second"),
     (do.Throttle(0), "Throttled: copies that are far behind are fed as each broker is set"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS
-from tidelog_operator.model import ObjectKey
+from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, cluster_manifest
+from tidelog_operator.model import DeletionPolicy, ObjectKey
 from tidelog_operator.objects import Objects
 
 KEY = ObjectKey(NAMESPACE, "orders")
@@ -63,10 +63,26 @@ def test_a_list_of_one_kind_or_namespace_says_nothing_of_others() -> None:
     assert list(known.streams) == [KEY]
 
 
-def test_a_stream_that_cannot_be_read_has_its_claim_all_the_same() -> None:
+def test_a_stream_that_cannot_be_read_says_why_and_is_there_all_the_same() -> None:
     known = objects()
 
-    known.stream(manifest(3, retention={"age": "for ever"}), gone=False)
+    known.stream(manifest(3, retention={"age": "for ever"}, deletionPolicy="Delete"), gone=False)
+    known.stream(manifest(4, name="other", uid="two", deletionPolicy="Archive"), gone=False)
+    known.stream(manifest(5, name="third", uid="three", limits={}), gone=False)
 
-    assert known.streams == {}
-    assert known.claimants_of(NAMESPACE) == {"one"}
+    orders, other, third = known.streams.values()
+    assert "this operator cannot read it: 'for ever' is no duration" in orders.unreadable
+    assert orders.deletion_policy is DeletionPolicy.DELETE
+    assert "let the operator be of that version, too" in other.unreadable
+    assert other.deletion_policy is DeletionPolicy.RETAIN
+    assert "the field 'batchBytes' is not there" in third.unreadable
+
+
+def test_a_cluster_that_cannot_be_read_says_why() -> None:
+    known, broken = objects(), cluster_manifest(replaceAfter="soon")
+
+    known.cluster(broken, gone=False)
+
+    (found,) = known.unreadable_clusters.values()
+    assert known.clusters == {}
+    assert "this operator cannot read it: 'soon' is no duration" in found.why

@@ -70,20 +70,12 @@ class Kubernetes:
                 self._write(manifest)
             case do.SetLowestCount(_, count):
                 self.lowest = None if count is None else str(count)
-            case do.CordonBroker(broker):
-                assert brokers is not None
-                brokers.states[broker] = "cordoned"
-            case do.UncordonBroker(broker):
-                assert brokers is not None
-                brokers.states[broker] = "active"
             case do.UnregisterBroker(broker):
                 assert brokers is not None
-                parts = [one for each in brokers.streams.values() for one in each.partitions]
-                assert not any(broker in one.replicas for one in parts), "it holds something"
                 if broker in brokers.states:
                     self.over |= {one.uid for one in self.claims if one.broker_id == broker}
-                brokers.states.pop(broker, None)
-            case do.Reassign():
+                brokers.do(action)
+            case do.CordonBroker() | do.UncordonBroker() | do.Reassign():
                 assert brokers is not None
                 brokers.do(action)
             case do.DeleteObject("PersistentVolumeClaim", _, uid):

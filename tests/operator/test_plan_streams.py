@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from support.kube.situations import CLUSTER, Brokers, settle, stream, stream_object, with_finalizers
-from tidelog.model import Durability, Retention, StreamSettings
+from tidelog.model import Durability, PartitionVersion, Retention, StreamSettings
 from tidelog_operator import actions as do
 from tidelog_operator.model import ObjectKey, StreamObject
-from tidelog_operator.plan.streams import Decision, Reason, let_go, plan_streams
+from tidelog_operator.plan.streams import Decision, Finding, Reason, let_go, plan_streams
 
 KEY = ObjectKey("shop", "orders")
 CLAIM = "kubernetes:shop/orders/uid-of-orders"
@@ -286,7 +286,9 @@ def test_of_fewer_copies_those_go_that_are_behind() -> None:
     (reassign,) = decided(stream_object(replicationFactor=2), Brokers(3, lagging)).actions
 
     assert isinstance(reassign, do.Reassign)
-    assert reassign.moves == (do.MovePartition("orders", 0, (0, 2)),)
+    assert reassign.moves == (
+        do.MovePartition("orders", 0, (0, 2), PartitionVersion(b"orders----------", 0)),
+    )
 
 
 def test_copies_that_are_on_their_way_are_not_asked_for_again() -> None:
@@ -400,3 +402,29 @@ def test_two_operators_at_once_do_no_harm() -> None:
         brokers.do(decision.actions[-1])
 
     assert plan_streams(with_finalizers(objects, brokers), CLUSTER, brokers.view())[0].actions == ()
+
+
+# --- of another version
+
+
+def test_a_stream_that_cannot_be_read_is_left_as_it_is_and_its_claim_holds() -> None:
+    mine, other = stream_object("mine", streamName="orders"), stream_object("other", streamName="orders")
+    brokers = Brokers(3, stream("orders", owner=mine.claim))
+    unreadable = replace(mine, unreadable="it is of another version")
+
+    decisions = plan_streams([other, unreadable], CLUSTER, brokers.view())
+
+    found = {one.object.key.name: one for one in decisions}
+    assert [one.actions for one in decisions] == [(), ()]
+    assert found["mine"].finding == Finding(Reason.INVALID, "it is of another version")
+    assert found["other"].finding is not None
+    assert found["other"].finding.reason is Reason.CONFLICT
+
+
+def test_a_stream_that_cannot_be_read_goes_when_it_is_deleted() -> None:
+    one = replace(stream_object(deleting=True), unreadable="it is of another version")
+    brokers = Brokers(3, stream("orders", owner=one.claim))
+
+    assert settle([one], brokers) == []
+
+    assert brokers.streams["orders"].owner == "retained:shop/orders"

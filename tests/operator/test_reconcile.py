@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
-from tidelog.errors import Unavailable
+from tidelog.errors import Unavailable, VersionConflict
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.kube import Listed
 from tidelog_operator.metrics import Metrics
@@ -199,3 +199,50 @@ async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_broker
     await operator.once()
 
     assert kube.statuses["orders"]["phase"] == "Pending"
+
+
+async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
+    one = manifest("orders", 1)
+    one["spec"]["retention"] = {"age": "for ever"}
+    kube = Kube(Stream=[one], Cluster=[MAIN])
+    operator = reconciler(kube, Brokers(3))
+    await operator.once()
+    before = kube.statuses[CLUSTER]
+
+    kube._kept["Cluster"] = [cluster_manifest(replaceAfter="soon", status=before)]
+    kube.applied.clear()
+    told = kube.statuses["orders"]
+    operator.forget()
+    await operator.once()
+
+    assert (told["phase"], told["conditions"][0]["reason"]) == ("Invalid", "Invalid")
+    assert "'for ever' is no duration" in told["conditions"][0]["message"]
+    ready = kube.statuses[CLUSTER]["conditions"][0]
+    assert (ready["status"], ready["reason"]) == ("False", "Invalid")
+    assert "'soon' is no duration" in ready["message"]
+    assert kube.statuses[CLUSTER]["brokers"] == before["brokers"]
+    assert kube.applied == []
+
+
+async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned_again() -> None:
+    one = manifest("orders", 1)
+    kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
+    operator = reconciler(kube, brokers)
+    asked = 0
+
+    class Overtaken:
+        async def create_stream(self, *_: Any, **__: Any) -> None:
+            nonlocal asked
+            asked += 1
+            raise VersionConflict("look at it again")
+
+    async def client(ips: Any) -> Any:
+        return Overtaken()
+
+    operator._brokers.client = client  # type: ignore[method-assign]
+    await operator.once()
+    await operator.once()
+
+    assert asked > 1
+    ready = kube.statuses["orders"]["conditions"][0]
+    assert (ready["reason"], ready["message"]) == ("Creating", "the stream is being made")

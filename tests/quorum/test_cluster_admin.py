@@ -11,8 +11,8 @@ import pytest_asyncio
 import tidelog
 from quorum.services import WAIT_SECONDS, Brokers, started
 from support.api import Api, refusal
-from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, TidelogError
-from tidelog.model import ClusterDescription
+from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, TidelogError, VersionConflict
+from tidelog.model import ClusterDescription, PartitionVersion
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_proto import admin_pb2
 
@@ -107,6 +107,30 @@ async def test_a_cordoned_broker_gets_no_new_replicas(client: tidelog.Client) ->
     assert states(await client.describe_cluster())[3] == "cordoned"
     await client.uncordon(3)
     assert states(await client.describe_cluster())[3] == "active"
+
+
+async def test_what_rests_on_a_broker_or_a_partition_as_it_was_is_refused(client: tidelog.Client) -> None:
+    stream = await client.create_stream("rests", replication_factor=2)
+    (partition,) = stream.partitions
+    seen = {one.broker_id: one.version for one in (await client.describe_cluster()).standings}
+    away = [broker for broker in range(4) if broker not in partition.replicas]
+    expected = {("rests", 0): PartitionVersion(stream.stream_id, partition.partition_epoch)}
+
+    await client.cordon(3, expected_version=seen[3])
+    with pytest.raises(VersionConflict, match="broker 3 is at version"):
+        await client.uncordon(3, expected_version=seen[3])
+    with pytest.raises(VersionConflict, match="broker 3 is at version"):
+        await client.unregister_broker(3, only_if_empty=True, expected_version=seen[3])
+    found = {one.broker_id: one.version for one in (await client.describe_cluster()).standings}
+    await client.uncordon(3, expected_version=found[3])
+    assert {**found, 3: seen[3]} == seen
+
+    other = {("rests", 0): PartitionVersion(bytes(16), partition.partition_epoch)}
+    with pytest.raises(StreamNotFound, match="is not the one that was asked for"):
+        await client.reassign({("rests", 0): away}, expected=other)
+    assert await client.reassign({("rests", 0): away}, expected=expected)
+    with pytest.raises(VersionConflict, match="rests/0 is in partition epoch"):
+        await client.reassign({("rests", 0): partition.replicas}, expected=expected)
 
 
 async def test_replicas_move_to_where_they_are_told_and_records_with_them(

@@ -52,14 +52,19 @@ class BrokerRequests:
         self._quorum = quorum
 
     async def cordon(self, request: pb.CordonRequest) -> pb.CordonResponse:
-        broker = _named(request)
-        await self._quorum.change(lambda image: reassignment.cordon(image, broker, True))
+        await self._cordon(request, True)
         return pb.CordonResponse()
 
     async def uncordon(self, request: pb.UncordonRequest) -> pb.UncordonResponse:
-        broker = _named(request)
-        await self._quorum.change(lambda image: reassignment.cordon(image, broker, False))
+        await self._cordon(request, False)
         return pb.UncordonResponse()
+
+    async def _cordon(self, request: pb.CordonRequest | pb.UncordonRequest, cordoned: bool) -> None:
+        broker = _named(request)
+        version = _expected(request)
+        await self._quorum.change(
+            lambda image: reassignment.cordon(image, broker, cordoned, expected_version=version)
+        )
 
     async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
         broker = _named(request)
@@ -81,6 +86,7 @@ class BrokerRequests:
                 duties.sessions,
                 self._quorum.now_ms,
                 only_if_empty=request.only_if_empty,
+                expected_version=_expected(request),
             )
 
         await self._quorum.change(command)
@@ -174,6 +180,10 @@ class BrokerRequests:
         duties = self._quorum.duties
         assert duties is not None, "decisions are made by the controller"
         return duties
+
+
+def _expected(request: pb.CordonRequest | pb.UncordonRequest | pb.UnregisterBrokerRequest) -> int | None:
+    return request.expected_version if request.HasField("expected_version") else None
 
 
 def _named(request: NamesBroker) -> int:

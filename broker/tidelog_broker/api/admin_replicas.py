@@ -78,7 +78,7 @@ class ReplicaRequests:
             )
 
         def command(image: ClusterImage) -> ChangePartitions | None:
-            return reassignment.reassign_all(image, _targets(image, request))
+            return reassignment.reassign_all(image, *_targets(image, request))
 
         if request.validate_only:
             image = self._quorum.image
@@ -137,25 +137,29 @@ def _unclean(image: ClusterImage, request: pb.ElectLeadersRequest) -> ChangePart
     return elections.elect_unclean(image, stream.id, asked.partition, asked.broker_id)
 
 
-def _targets(image: ClusterImage, request: pb.ReassignRequest) -> spreading.Targets:
+def _targets(
+    image: ClusterImage, request: pb.ReassignRequest
+) -> tuple[spreading.Targets, dict[PartitionKey, int]]:
+    """And the partition epochs on which they rest, as far as the request says."""
     if request.targets:
         _check_count(request.targets)
         targets: spreading.Targets = {}
+        epochs: dict[PartitionKey, int] = {}
         for target in request.targets:
-            key = (named(image, target.name).id, target.partition)
+            wanted_id = target.stream_id if target.HasField("stream_id") else None
+            key = (named(image, target.name, wanted_id).id, target.partition)
             if key in targets:
                 raise InvalidRequest(
                     f"{target.name}/{target.partition} is named twice in one request", field="targets"
                 )
             targets[key] = tuple(target.replicas)
-        return targets
+            if target.HasField("partition_epoch"):
+                epochs[key] = target.partition_epoch
+        return targets, epochs
     wish = request.spread
-    return spreading.spread(
-        image,
-        streams_of(image, wish.names),
-        wish.brokers or None,
-        moves_max=wish.moves_max if wish.HasField("moves_max") else None,
-    )
+    moves_max = wish.moves_max if wish.HasField("moves_max") else None
+    streams = streams_of(image, wish.names)
+    return spreading.spread(image, streams, wish.brokers or None, moves_max=moves_max), {}
 
 
 def _cancelled(image: ClusterImage, request: pb.CancelReassignmentRequest) -> dict[bytes, list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from uuid import uuid4
 
 from tidelog import wire
-from tidelog.errors import InvalidRequest, StreamNotFound
+from tidelog.errors import InvalidRequest
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
@@ -94,12 +94,9 @@ class StreamRequests:
         return named(image, name)
 
 
-def named(image: ClusterImage, name: str) -> StreamImage:
-    """Raises `StreamNotFound`."""
-    stream = image.stream_named(name)
-    if stream is None:
-        raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
-    return stream
+def named(image: ClusterImage, name: str, stream_id: bytes | None = None) -> StreamImage:
+    """The stream of that name, if it is the one with this id. Raises `StreamNotFound`."""
+    return decide.existing_stream(image, name, stream_id)
 
 
 def _replicas(given: Iterable[admin_pb2.Replicas]) -> list[tuple[int, ...]]:

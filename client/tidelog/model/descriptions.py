@@ -103,6 +103,17 @@ class BrokerStanding:
     leaders: int = 0
     out_of_sync: int = 0
     """Replicas there that are not in sync."""
+    version: int = 0
+    """Grows with every command about it; the token for `expected_version`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionVersion:
+    """What a decision about a partition rests on."""
+
+    stream_id: bytes
+    epoch: int
+    """Its `partition_epoch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from tidelog.model import PartitionDescription, StreamDescription
 from tidelog.placement import BrokerLoad, prefer, reassign
-from tidelog_operator.actions import BrokerAction, ElectPreferred, MovePartition, Reassign
-from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.actions import BrokerAction, ElectPreferred, Reassign
+from tidelog_operator.plan.brokers import BrokersView, move
 
 SPREADING: Final = "brokers carry a like number of copies and of bytes"
 LEADING: Final = "brokers lead a like number of partitions"
@@ -59,7 +59,7 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
         changes_max=None if going else REORDERED_MAX,
     )
     moves = tuple(
-        MovePartition(stream.name, one.partition, target)
+        move(stream, one, target)
         for (stream, one), target in zip((calm[part] for part in free), targets, strict=True)
         if target != one.target
     )

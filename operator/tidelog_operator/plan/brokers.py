@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tidelog.model import ClusterDescription, PartitionDescription, StreamDescription
+from tidelog.model import ClusterDescription, PartitionDescription, PartitionVersion, StreamDescription
 from tidelog.placement import BrokerLoad, place, resize
+from tidelog_operator.actions import MovePartition
 
 PartitionName: TypeAlias = tuple[str, int]
 """Stream and partition."""
@@ -37,6 +38,11 @@ class BrokersView:
         cordoned = {one.broker_id for one in self.cluster.standings if one.cordoned}
         return tuple(one.broker_id for one in self.cluster.brokers if one.broker_id not in cordoned)
 
+    def version_of(self, broker: int) -> int:
+        """For `expected_version`; 0: it is not registered."""
+        found = (one.version for one in self.cluster.standings if one.broker_id == broker)
+        return next(found, 0)
+
     def size_of(self, stream: str, partition: int) -> int:
         """0 for what nobody could say anything of: most likely it is new."""
         return (self.sizes or {}).get((stream, partition), 0)
@@ -49,6 +55,14 @@ class BrokersView:
                 size = self.size_of(stream.name, one.partition)
                 held.update(dict.fromkeys(one.target, size))
         return held
+
+
+def move(
+    stream: StreamDescription, partition: PartitionDescription, target: tuple[int, ...]
+) -> MovePartition:
+    """If it is still as it is here."""
+    version = PartitionVersion(stream.stream_id, partition.partition_epoch)
+    return MovePartition(stream.name, partition.partition, target, version)
 
 
 class Placing:

@@ -18,13 +18,12 @@ from tidelog.placement import BrokerLoad, drain
 from tidelog_operator.actions import (
     BrokerAction,
     CordonBroker,
-    MovePartition,
     Reassign,
     SetBrokerCount,
     UncordonBroker,
     UnregisterBroker,
 )
-from tidelog_operator.plan.brokers import BrokersView, Placing
+from tidelog_operator.plan.brokers import BrokersView, Placing, move
 from tidelog_operator.resources.stateful_set import Pods
 
 ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
@@ -49,20 +48,20 @@ def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_onc
     found = _steps(wanted, pods, view, moves_at_once)
     strays = _strays(max(wanted, pods.count), view)
     empty = tuple(one for one in strays if not one.replicas and one.broker_id not in view.cluster.voters)
-    unregistered = (UnregisterBroker(one.broker_id) for one in empty)
+    unregistered = (UnregisterBroker(one.broker_id, one.version) for one in empty)
     problem = found.problem or _stranded([one.broker_id for one in strays if one not in empty])
     return Scaling((*found.actions, *unregistered), problem)
 
 
 def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
     back: list[ScalingAction] = [
-        # Whatever the view says: somebody may have been told to cordon it a moment ago.
-        UncordonBroker(broker)
+        # Whatever the view says: that makes void what another operator may be about to say of it.
+        UncordonBroker(broker, view.version_of(broker))
         for broker in _registered(pods.emptying, view)
         if broker < wanted
     ]
     if _half_gone(pods, view):
-        return Scaling((*back, *_without_last(pods)))
+        return Scaling((*back, *_without_last(pods, view)))
     if wanted >= pods.count:
         if wanted > pods.count or pods.emptying:
             back.append(SetBrokerCount(pods.count, wanted, ()))
@@ -82,7 +81,8 @@ def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Sc
         emptied = _emptied(leaving, view, moves_at_once)
     except InvalidRequest as error:
         return Scaling(tuple(back), f"the brokers that are to go cannot be emptied now: {error}")
-    actions = [*back, *(CordonBroker(one) for one in _registered(leaving, view) if one not in cordoned)]
+    welcome = [one for one in _registered(leaving, view) if one not in cordoned]
+    actions = [*back, *(CordonBroker(one, view.version_of(one)) for one in welcome)]
     return Scaling((*actions, *emptied, *_last_one(leaving[-1], pods, view)))
 
 
@@ -120,10 +120,7 @@ def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) ->
     begin += [pair for pair in parts if not _moves(pair[1])][:room]
     sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
     targets = _away([one.target for _, one in begin], sizes, leaving, view)
-    moves = tuple(
-        MovePartition(stream.name, one.partition, target)
-        for (stream, one), target in zip(begin, targets, strict=True)
-    )
+    moves = tuple(move(stream, one, target) for (stream, one), target in zip(begin, targets, strict=True))
     return [Reassign(moves, EMPTYING)] if moves else []
 
 
@@ -145,13 +142,16 @@ def _last_one(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
     standing = next((one for one in view.cluster.standings if one.broker_id == last), None)
     if standing is not None and (standing.replicas or last in view.cluster.voters or not standing.cordoned):
         return []
-    return _without_last(pods)
+    return _without_last(pods, view)
 
 
-def _without_last(pods: Pods) -> list[ScalingAction]:
-    """Unregistered even if it is not registered, as it seems: it may have come a moment ago."""
+def _without_last(pods: Pods, view: BrokersView) -> list[ScalingAction]:
+    """Unregistered even if it is not registered, as it seems: one that came a moment ago is seen so."""
     last = pods.count - 1
-    return [UnregisterBroker(last), SetBrokerCount(pods.count, last, pods.emptying[:-1])]
+    return [
+        UnregisterBroker(last, view.version_of(last)),
+        SetBrokerCount(pods.count, last, pods.emptying[:-1]),
+    ]
 
 
 def _half_gone(pods: Pods, view: BrokersView) -> bool:

@@ -6,7 +6,7 @@ another claim on it says so and does nothing. A claim of an object that is no mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -24,7 +24,7 @@ from tidelog_operator.actions import (
     StreamAction,
 )
 from tidelog_operator.model import CLAIM_PREFIX, STREAM, DeletionPolicy, StreamObject
-from tidelog_operator.plan.brokers import BrokersView, Placing
+from tidelog_operator.plan.brokers import BrokersView, Placing, move
 
 RETAINED_PREFIX: Final = "retained:"
 """How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""
@@ -56,14 +56,9 @@ class Decision:
     finding: Finding | None = None
 
 
-def plan_streams(
-    objects: Sequence[StreamObject], cluster: str, view: BrokersView, claimants: Collection[str] = ()
-) -> list[Decision]:
-    """For every object of the namespace that names `cluster`. The others count: their claims are alive.
-
-    `claimants`: uids of further objects, which nobody can read.
-    """
-    alive = {one.uid for one in objects} | set(claimants)
+def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersView) -> list[Decision]:
+    """For every object of the namespace that names `cluster`. The others count: their claims are alive."""
+    alive = {one.uid for one in objects}
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
     placing, first = Placing(view), _first_of(mine, view)
     decisions = []
@@ -71,6 +66,8 @@ def plan_streams(
         existing = view.streams.get(one.stream_name)
         if one.deleting:
             decisions.append(_deleted(one, existing))
+        elif one.unreadable:
+            decisions.append(Decision(one, finding=Finding(Reason.INVALID, one.unreadable)))
         elif first[one.stream_name] is not one:
             decisions.append(_in_the_way(one, first[one.stream_name]))
         else:
@@ -250,10 +247,7 @@ def _resized(existing: StreamDescription, factor: int, placing: Placing) -> list
     if any(len(one.target) < factor for one in other):
         _check_enough(factor, placing)
     targets = placing.resized(existing.name, other, factor)
-    return [
-        MovePartition(existing.name, one.partition, target)
-        for one, target in zip(other, targets, strict=True)
-    ]
+    return [move(existing, one, target) for one, target in zip(other, targets, strict=True)]
 
 
 def _check_enough(factor: int, placing: Placing) -> None:

@@ -111,3 +111,19 @@ class DyingOperator(OperatorProcess):
             return []
         text = self.log_path.read_text("utf-8", "replace")
         return re.findall(r"^killed after (\w+): (.*)$", text, re.MULTILINE)
+
+
+class StubbornOperator(OperatorProcess):
+    """One that leads whatever the Lease says, and can be held up at any point."""
+
+    def launch(self) -> None:
+        self._began = self.log_path.stat().st_size if self.log_path.exists() else 0
+        self._launch("support.kube.stubborn_operator", PYTHONPATH=str(TESTS))
+
+    def hold(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def let_go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)

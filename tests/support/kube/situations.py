@@ -12,11 +12,13 @@ from tidelog.model import (
     BrokerStanding,
     ClusterDescription,
     PartitionDescription,
+    PartitionVersion,
     StreamConfig,
     StreamDescription,
 )
 from tidelog_operator import actions as do
 from tidelog_operator.model import FINALIZER, ObjectKey, StreamObject, read_stream
+from tidelog_operator.plan import brokers as plan
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.streams import plan_streams
 
@@ -128,6 +130,8 @@ class Brokers:
     ) -> None:
         """`instant`: what is to move is there at once; else when it is said to `arrive`."""
         self.states = {number: (states or {}).get(number, "active") for number in range(count)}
+        self.versions: dict[int, int] = {}
+        """1 of those that are not here: nothing was said of them."""
         self.zones = zones or {}
         self.sizes = sizes or {}
         self.streams = {one.name: one for one in streams}
@@ -157,6 +161,7 @@ class Brokers:
                         cordoned=state == "cordoned",
                         replicas=sum(number in part.replicas for part in parts),
                         leaders=sum(part.leader == number for part in parts),
+                        version=self.versions.get(number, 1),
                     )
                     for number, state in self.states.items()
                 ),
@@ -166,8 +171,14 @@ class Brokers:
             sizes=self.sizes,
         )
 
-    def do(self, action: do.StreamAction) -> None:
+    def do(self, action: do.StreamAction | do.BrokerAction) -> None:
         match action:
+            case do.CordonBroker(broker, version):
+                self._say(broker, version, "cordoned")
+            case do.UncordonBroker(broker, version):
+                self._say(broker, version, "active")
+            case do.UnregisterBroker(broker, version):
+                self._unregister(broker, version)
             case do.CreateStream():
                 assert action.name not in self.streams
                 self.made += 1
@@ -187,6 +198,21 @@ class Brokers:
                 self.finalizers[action.object] = True
             case do.RemoveFinalizer():
                 self.finalizers[action.object] = False
+
+    def _say(self, broker: int, version: int, state: str) -> None:
+        assert version == self.versions.get(broker, 1)
+        self.states[broker] = state
+        self.versions[broker] = version + 1
+
+    def _unregister(self, broker: int, version: int) -> None:
+        parts = [one for each in self.streams.values() for one in each.partitions]
+        assert not any(broker in one.replicas for one in parts), "it holds something"
+        if broker in self.states:
+            assert version == self.versions.get(broker, 1)
+            del self.states[broker]
+            self.versions[broker] = version + 10
+        else:
+            assert version == 0
 
     def _alter(self, action: do.AlterStream) -> None:
         old = self.streams[action.name]
@@ -209,7 +235,7 @@ class Brokers:
     def arrive(self) -> bool:
         """Everybody has caught up; False: nothing was on its way."""
         on_their_way = [
-            do.MovePartition(each.name, one.partition, one.target)
+            plan.move(each, one, one.target)
             for each in self.streams.values()
             for one in each.partitions
             if one.adding or one.removing
@@ -222,6 +248,7 @@ class Brokers:
         """Takes the place of a move that is on its way."""
         old = self.streams[move.name]
         part = old.partitions[move.partition]
+        assert move.expected == PartitionVersion(old.stream_id, part.partition_epoch)
         here = tuple(broker for broker in part.replicas if broker not in part.adding)
         leave = tuple(broker for broker in here if broker not in move.replicas)
         self._change(
@@ -247,7 +274,8 @@ class Brokers:
     def _change(self, move: do.MovePartition, **change: Any) -> None:
         old = self.streams[move.name]
         parts = list(old.partitions)
-        parts[move.partition] = replace(parts[move.partition], **change)
+        part = parts[move.partition]
+        parts[move.partition] = replace(part, partition_epoch=part.partition_epoch + 1, **change)
         factor = min(len(part.target) for part in parts)
         self.streams[move.name] = replace(
             old, partitions=tuple(parts), config=replace(old.config, replication_factor=factor)

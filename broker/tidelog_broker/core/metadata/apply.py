@@ -46,9 +46,9 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
         case FormatCluster():
             after = _format_cluster(image, command)
         case RegisterBroker():
-            after = _register_broker(image, command)
+            after = _register_broker(image, command, index)
         case ChangeBroker():
-            after = _change_broker(image, command)
+            after = _change_broker(image, command, index)
         case UnregisterBroker():
             after = _unregister_broker(image, command)
         case ReplicasLost():
@@ -84,14 +84,14 @@ def _format_cluster(image: ClusterImage, command: FormatCluster) -> ClusterImage
     return replace(image, cluster_id=command.cluster_id, feature_level=command.feature_level)
 
 
-def _register_broker(image: ClusterImage, command: RegisterBroker) -> ClusterImage:
-    brokers, changed = membership.register(image, command)
+def _register_broker(image: ClusterImage, command: RegisterBroker, index: int) -> ClusterImage:
+    brokers, changed = membership.register(image, command, index)
     after = replace(image, brokers=brokers)
     return _change_partitions(_put_all(after, changed), command.changes)
 
 
-def _change_broker(image: ClusterImage, command: ChangeBroker) -> ClusterImage:
-    done = membership.change(image, command)
+def _change_broker(image: ClusterImage, command: ChangeBroker, index: int) -> ClusterImage:
+    done = membership.change(image, command, index)
     if done is None:
         return image
     brokers, changed = done

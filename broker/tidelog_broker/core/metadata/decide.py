@@ -149,9 +149,8 @@ def allocate_producer_ids(image: ClusterImage, broker_id: int, count: int) -> Al
     return AllocateProducerIds(broker_id=broker_id, count=count)
 
 
-def _existing(
-    image: ClusterImage, name: str, expected_version: int | None, stream_id: bytes | None
-) -> StreamImage:
+def existing_stream(image: ClusterImage, name: str, stream_id: bytes | None = None) -> StreamImage:
+    """The stream of that name, if it is the one with this id. Raises `StreamNotFound`."""
     stream = image.stream_named(name)
     if stream is None:
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
@@ -161,6 +160,13 @@ def _existing(
             "and another was created under its name",
             name=name,
         )
+    return stream
+
+
+def _existing(
+    image: ClusterImage, name: str, expected_version: int | None, stream_id: bytes | None
+) -> StreamImage:
+    stream = existing_stream(image, name, stream_id)
     if expected_version is not None and expected_version != stream.version:
         raise VersionConflict(
             f"stream {name!r} is at version {stream.version}, not at {expected_version}; look at it again",

@@ -61,6 +61,9 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
     cordoned: bool = False
     """Gets no new replicas and, where another can lead, no leadership; stays in its ISRs."""
     vote: Vote = Vote.ANY
+    version: int = 0
+    """Index of the entry that last said something of it by command (its cordon, its vote), or that it came
+    with. 0: it came before this was kept, and nothing was said since."""
 
     @property
     def state(self) -> BrokerState:

@@ -34,7 +34,9 @@ ChangedStreams: TypeAlias = dict[bytes, StreamImage]
 """Streams with a changed partition, by id."""
 
 
-def register(image: ClusterImage, command: RegisterBroker) -> tuple[dict[int, BrokerImage], ChangedStreams]:
+def register(
+    image: ClusterImage, command: RegisterBroker, index: int
+) -> tuple[dict[int, BrokerImage], ChangedStreams]:
     """A registered broker is neither fenced nor on its way out; a cordon outlives restarts, and what was
     said of its vote."""
     old = image.brokers.get(command.broker_id)
@@ -53,6 +55,7 @@ def register(image: ClusterImage, command: RegisterBroker) -> tuple[dict[int, Br
         stopping=old is not None and same_run and old.stopping,
         cordoned=old is not None and old.cordoned,
         vote=Vote.ANY if old is None else old.vote,
+        version=index if old is None else old.version,
     )
     brokers = dict(sorted({**image.brokers, broker.id: broker}.items()))
     if same_run:
@@ -68,7 +71,7 @@ def register(image: ClusterImage, command: RegisterBroker) -> tuple[dict[int, Br
 
 
 def change(
-    image: ClusterImage, command: ChangeBroker
+    image: ClusterImage, command: ChangeBroker, index: int
 ) -> tuple[dict[int, BrokerImage], ChangedStreams] | None:
     """None: another incarnation is registered, or none."""
     old = image.brokers.get(command.broker_id)
@@ -80,6 +83,7 @@ def change(
         stopping=old.stopping if command.stopping is UNSET else command.stopping,
         cordoned=old.cordoned if command.cordoned is UNSET else command.cordoned,
         vote=old.vote if command.vote is UNSET else command.vote,
+        version=old.version if command.cordoned is UNSET and command.vote is UNSET else index,
     )
     brokers = {**image.brokers, broker.id: broker}
     if not broker.fenced or old.fenced:

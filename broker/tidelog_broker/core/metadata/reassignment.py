@@ -15,10 +15,11 @@ Where to is `tidelog.placement`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import UNSET, UnsetType
 
-from tidelog.errors import InvalidRequest, Unavailable
+from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
 from tidelog.model import REPLICATION_FACTOR_MAX
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
@@ -26,12 +27,15 @@ from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions
 from tidelog_broker.core.metadata.elections import PartitionKey, candidates, existing_partition
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
+from tidelog_broker.core.metadata.registration import check_version
 
 MOVES_MAX = 10_000
 """Partitions that one entry begins to move; a drain of more is asked for again."""
 
 THROTTLE_BYTES_MIN = 64 << 10
 """A second; slower than that nothing that is written to ever arrives."""
+
+NO_EPOCHS: Mapping[PartitionKey, int] = MappingProxyType({})
 
 
 def reassign(
@@ -46,9 +50,15 @@ def reassign(
 
 
 def reassign_all(
-    image: ClusterImage, targets: Mapping[PartitionKey, Sequence[int]]
+    image: ClusterImage,
+    targets: Mapping[PartitionKey, Sequence[int]],
+    epochs: Mapping[PartitionKey, int] = NO_EPOCHS,
 ) -> ChangePartitions | None:
-    """`reassign`, of several streams at once: all of it, or nothing."""
+    """`reassign`, of several streams at once: all of it, or nothing.
+
+    `epochs`: the partition epochs on which that rests, of as many as anybody says. Raises `VersionConflict`
+    if one is over, unless the target is already what it shall be: so it may be asked for again.
+    """
     if len(targets) > MOVES_MAX:
         raise InvalidRequest(
             f"{len(targets)} partitions would begin to move at once, {MOVES_MAX} may; move them in steps",
@@ -56,6 +66,9 @@ def reassign_all(
     changes = []
     for (stream_id, number), target in targets.items():
         stream, partition = existing_partition(image, stream_id, number)
+        if tuple(target) == partition.target:
+            continue
+        _check_epoch(stream, number, partition, epochs.get((stream_id, number)))
         _check(image, stream, number, partition, tuple(target))
         change = _towards(image, stream, number, partition, tuple(target))
         if change is not None:
@@ -91,10 +104,19 @@ def cancel(image: ClusterImage, stream_id: bytes, partitions: Iterable[int]) -> 
     return ChangePartitions(tuple(changes)) if changes else None
 
 
-def cordon(image: ClusterImage, broker: int, cordoned: bool) -> ChangeBroker | None:
-    """It gets no new replicas, or may again; None: it is so. Raises `InvalidRequest`."""
+def cordon(
+    image: ClusterImage, broker: int, cordoned: bool, *, expected_version: int | None = None
+) -> ChangeBroker | None:
+    """It gets no new replicas, or may again; None: it is so. Raises `InvalidRequest`.
+
+    With `expected_version` it raises `VersionConflict` if something was said of the broker since; and it is
+    said even if it is so, because the version that grows makes void what others decided meanwhile.
+    """
     found = _registered(image, broker)
-    return None if found.cordoned == cordoned else ChangeBroker(broker, cordoned=cordoned)
+    if expected_version is None:
+        return None if found.cordoned == cordoned else ChangeBroker(broker, cordoned=cordoned)
+    check_version(found, expected_version)
+    return ChangeBroker(broker, cordoned=cordoned)
 
 
 def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> ChangeBroker | None:
@@ -201,6 +223,16 @@ def _towards(
 
 def _heir(image: ClusterImage, partition: PartitionImage, isr: tuple[int, ...]) -> int | None:
     return next((broker for broker in candidates(image, partition) if broker in isr), None)
+
+
+def _check_epoch(stream: StreamImage, number: int, partition: PartitionImage, expected: int | None) -> None:
+    if expected is not None and expected != partition.partition_epoch:
+        raise VersionConflict(
+            f"{stream.name}/{number} is in partition epoch {partition.partition_epoch}, not in {expected}; "
+            "look at it again",
+            name=stream.name,
+            version=partition.partition_epoch,
+        )
 
 
 def _check(

@@ -91,18 +91,26 @@ def register(
 
 
 def unregister(
-    image: ClusterImage, broker: int, sessions: Sessions, now_ms: int, *, only_if_empty: bool = False
+    image: ClusterImage,
+    broker: int,
+    sessions: Sessions,
+    now_ms: int,
+    *,
+    only_if_empty: bool = False,
+    expected_version: int | None = None,
 ) -> UnregisterBroker:
     """`broker` is gone for good, by command. Raises `InvalidRequest`.
 
     Refused while it is alive and holds replicas: those would be given up for nothing. With `only_if_empty`
-    also of one that is away.
+    also of one that is away. With `expected_version` it raises `VersionConflict` if something was said of
+    it since, or it is another one that came with its id.
     """
     known = image.brokers.get(broker)
     if known is None:
         raise InvalidRequest(
             f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
         )
+    check_version(known, expected_version)
     share = image.shares.get(broker)
     if share is not None and only_if_empty:
         raise InvalidRequest(
@@ -133,6 +141,15 @@ def lose(
     concerned = [(one.stream_id, one.partition) for one in partitions]
     after = apply(image, command, image.version + 1)
     return replace(command, changes=elect(after, concerned, unwilling=unwilling))
+
+
+def check_version(broker: BrokerImage, expected: int | None) -> None:
+    """Raises `VersionConflict`."""
+    if expected is not None and expected != broker.version:
+        raise VersionConflict(
+            f"broker {broker.id} is at version {broker.version}, not at {expected}; look at it again",
+            version=broker.version,
+        )
 
 
 def _check_cluster(image: ClusterImage, registration: Registration) -> None:

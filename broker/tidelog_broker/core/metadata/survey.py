@@ -89,4 +89,5 @@ def _standing(
         replicas=share.replicas,
         leaders=share.leaders,
         out_of_sync=out_of_sync,
+        version=broker.version,
     )
