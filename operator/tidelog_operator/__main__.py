@@ -12,7 +12,6 @@ from typing import Any
 
 import structlog
 import typer
-from kubernetes.aio import client
 
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.handlers import watch
@@ -116,7 +115,7 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as held:
-        events = EventWriter(client.CustomObjectsApi(kube.client), identity)
+        events = EventWriter(kube, identity)
         leading: Leading | None = None
 
         def leads() -> bool:

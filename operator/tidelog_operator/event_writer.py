@@ -14,11 +14,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 import structlog
-from kubernetes.aio.client.exceptions import ApiException
 
 from tidelog_operator.events import Event
-from tidelog_operator.kube import HTTP_NOT_FOUND, KUBE_FAILURES, MERGE_PATCH, REQUEST_SECONDS_MAX
-from tidelog_operator.model import GROUP, VERSION, Told
+from tidelog_operator.kube import EVENT, KINDS, KUBE_FAILURES, Outdated
+from tidelog_operator.model import GROUP, VERSION, Manifest, ObjectKey, Told
 
 log = structlog.get_logger(__name__)
 
@@ -44,20 +43,14 @@ REASON_CHARACTERS_MAX: Final = 500
 """Why one is not written, in a log line."""
 
 CONTROLLER: Final = "tidelog.io/operator"
-EVENTS: Final = ("events.k8s.io", "v1")
 
 
 class EventsApi(Protocol):
-    """Of `kubernetes.aio.client.CustomObjectsApi`, to which all groups are alike, what is used here."""
+    """What is used here of `Kube`."""
 
-    async def create_namespaced_custom_object(
-        self, group: str, version: str, namespace: str, plural: str, body: Any, *, _request_timeout: float
-    ) -> Any: ...
+    async def create(self, manifest: Manifest) -> Manifest: ...
 
-    async def patch_namespaced_custom_object(
-        self, group: str, version: str, namespace: str, plural: str, name: str, body: Any,
-        *, _content_type: str, _request_timeout: float,
-    ) -> Any: ...  # fmt: skip
+    async def patch(self, kind: str, key: ObjectKey, change: Manifest) -> None: ...
 
 
 @dataclass(slots=True)
@@ -151,33 +144,28 @@ class EventWriter:
                 await self._write(series)
             except KUBE_FAILURES as error:
                 log.warning("an event is not written", about=repr(series), reason=_said(error))
+            except Outdated:
+                log.warning("an event is not written: its namespace is gone", about=repr(series))
             except Exception:
                 log.exception("an event is not written", about=repr(series))
 
     async def _write(self, series: _Series) -> None:
-        namespace = series.one.key.namespace
         if series.name:
+            written = ObjectKey(series.one.key.namespace, series.name)
             try:
-                await self._api.patch_namespaced_custom_object(
-                    *EVENTS, namespace, "events", series.name, {"series": _counted(series)},
-                    _content_type=MERGE_PATCH, _request_timeout=REQUEST_SECONDS_MAX,
-                )  # fmt: skip
-            except ApiException as error:
-                if error.status != HTTP_NOT_FOUND:
-                    raise
+                await self._api.patch(EVENT, written, {"series": _counted(series)})
+            except Outdated:
                 series.name = ""
             else:
                 return
-        made = await self._api.create_namespaced_custom_object(
-            *EVENTS, namespace, "events", self._manifest(series), _request_timeout=REQUEST_SECONDS_MAX
-        )
+        made = await self._api.create(self._manifest(series))
         series.name = made["metadata"]["name"]
 
     def _manifest(self, series: _Series) -> dict[str, Any]:
         one, event = series.one, series.event
         return {
-            "apiVersion": "/".join(EVENTS),
-            "kind": "Event",
+            "apiVersion": KINDS[EVENT].version,
+            "kind": EVENT,
             "metadata": {"namespace": one.key.namespace, "generateName": f"{one.key.name}-"},
             "eventTime": _written(series.first),
             "type": "Warning" if event.warning else "Normal",

@@ -23,6 +23,8 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 MANAGER: Final = "tidelog-operator"
 """By that name the API server knows which fields are the operator's."""
 
+EVENT: Final = "Event"
+
 REQUEST_SECONDS_MAX: Final = 10.0
 HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
@@ -54,6 +56,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "ConfigMap": Kind("v1", "configmaps"),
     "PersistentVolumeClaim": Kind("v1", "persistentvolumeclaims"),
     "Pod": Kind("v1", "pods"),
+    EVENT: Kind("events.k8s.io/v1", "events"),
 }
 
 
@@ -126,6 +129,10 @@ class Kube:
         path = KINDS[manifest["kind"]].path(ObjectKey(meta["namespace"], meta["name"]))
         query = {"fieldManager": manager, "force": "true"}
         return await self._changed("PATCH", path, manifest, content=APPLY_PATCH, query=query)
+
+    async def patch(self, kind: str, key: ObjectKey, change: Manifest) -> None:
+        """Merges `change` into it. Raises `Outdated` if it is gone."""
+        await self._changed("PATCH", KINDS[kind].path(key), change, content=MERGE_PATCH)
 
     async def delete(self, kind: str, key: ObjectKey, uid: str) -> None:
         """Nothing if it is gone, or is another one of that name."""

@@ -19,6 +19,7 @@ from tidelog_operator import actions as do
 from tidelog_operator import event_writer
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.events import FIELDS, Event, event_of, events_of_status, failure_of
+from tidelog_operator.kube import Outdated
 from tidelog_operator.model import STREAM, ObjectKey
 from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
 
@@ -148,16 +149,16 @@ class Api:
         self.patched: list[tuple[str, dict[str, Any]]] = []
         self.refuses: Exception | None = None
 
-    async def create_namespaced_custom_object(self, *words: Any, **_: Any) -> Any:
+    async def create(self, manifest: Any) -> Any:
         if self.refuses is not None:
             raise self.refuses
-        self.made.append(words[-1])
+        self.made.append(manifest)
         return {"metadata": {"name": f"event-{len(self.made)}"}}
 
-    async def patch_namespaced_custom_object(self, *words: Any, **_: Any) -> Any:
+    async def patch(self, kind: str, key: ObjectKey, change: Any) -> None:
         if self.refuses is not None:
             raise self.refuses
-        self.patched.append(words[-2:])
+        self.patched.append((key.name, change))
 
 
 class Clock:
@@ -256,9 +257,9 @@ async def test_one_that_the_api_server_has_forgotten_is_made_again(api: Api, clo
     await written(writer)
 
     async def gone(*_: Any, **__: Any) -> None:
-        raise ApiException(status=404)
+        raise Outdated("it is gone")
 
-    api.patch_namespaced_custom_object = gone  # type: ignore[method-assign]
+    api.patch = gone  # type: ignore[method-assign]
     clock.passes(minutes=2)
     writer.put(ORDERS, CREATED)
     await written(writer)
