@@ -37,7 +37,7 @@ def main() -> None:
         folder = Path(name)
         with ControlPlane(programs, folder / "plane") as plane:
             plane.add_crds()
-            plane.apply(_object("Cluster", "main", {"image": "tidelog:1", "storage": {"size": "10Gi"}}))
+            plane.apply(manifest("Cluster", "main", {"image": "tidelog:1", "storage": {"size": "10Gi"}}))
             with (
                 BrokerPods(plane, folder, "main", 3),
                 OperatorProcess(folder, plane.kubeconfig) as operator,
@@ -46,7 +46,7 @@ def main() -> None:
     print(json.dumps(found, indent=2))
 
 
-def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     meta = {"name": name, "namespace": "default"}
     return {"apiVersion": "tidelog.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
 
@@ -56,7 +56,7 @@ def _measured(
 ) -> dict[str, float]:
     process = psutil.Process(operator.pid)
     manifests = [
-        _object("Stream", f"orders-{number}", {"cluster": "main", "subject": f"orders.{number}.>"})
+        manifest("Stream", f"orders-{number}", {"cluster": "main", "subject": f"orders.{number}.>"})
         for number in range(streams)
     ]
     before, cpu, began = _requests(operator), _cpu(process), time.monotonic()

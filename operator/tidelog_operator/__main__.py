@@ -14,7 +14,7 @@ import structlog
 import typer
 
 from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.handlers import watch
+from tidelog_operator.handlers import NotWatched, watch
 from tidelog_operator.http import CannotListen, HttpDoor, parse_address
 from tidelog_operator.kube import Kube
 from tidelog_operator.leading import Leading
@@ -22,7 +22,7 @@ from tidelog_operator.loop import Loop
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.reports import Reports
 
-app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True)
+app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -92,6 +92,12 @@ def run(
         asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity, listen))
     except CannotListen as error:
         raise typer.BadParameter(str(error), param_hint="--metrics") from error
+    except ExceptionGroup as errors:
+        not_watched = errors.subgroup(NotWatched)
+        if not_watched is None:
+            raise
+        structlog.get_logger(__name__).error("the operator ends", reason=str(not_watched.exceptions[0]))
+        raise typer.Exit(1) from errors
 
 
 def _own_namespace() -> str:
@@ -132,7 +138,7 @@ async def _run(
         if listen is not None:
             await held.enter_async_context(HttpDoor(*listen, metrics.registry, why_not_ready))
         watching = watch(
-            reconciling.objects, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
+            reconciling.objects, kube, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
         )
         await _until_first(watching, leading.run(), events.run(), stop.wait())
 

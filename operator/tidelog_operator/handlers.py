@@ -7,17 +7,27 @@ are not used: they act on edges, keep their progress in annotations, and write t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 
 import kopf
+import structlog
+from kopf._cogs.structs.references import Insights
 
+from tidelog_operator.kube import KUBE_FAILURES, Kube
 from tidelog_operator.model import GROUP, VERSION, Manifest
 from tidelog_operator.objects import Objects
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses when the API server does not answer; the last one again and again."""
+
+
+class NotWatched(Exception):
+    """The API server began to serve something only after kopf had looked, and kopf does not look again."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class _ForEver:
@@ -31,13 +41,18 @@ class _ForEver:
 
 async def watch(
     objects: Objects,
+    kube: Kube,
     *,
     kubeconfig: str,
     namespaces: Collection[str],
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
-    """Feeds `objects` until `stop`. Without `namespaces`: of all. `ready` is set when watching has begun."""
+    """Feeds `objects` until `stop`. Without `namespaces`: of all. `ready` is set when watching has begun.
+
+    Raises `NotWatched`.
+    """
+    await _until_served(kube)
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -56,10 +71,14 @@ async def watch(
 
         return came
 
-    kopf.on.event(GROUP, VERSION, "clusters", registry=registry, id="cluster")(route(objects.cluster))
-    kopf.on.event(GROUP, VERSION, "streams", registry=registry, id="stream")(route(objects.stream))
-    kopf.on.event("", "v1", "nodes", registry=registry, id="node")(route(objects.node))
-    watched = {
+    whole = {
+        (GROUP, VERSION, "clusters"): objects.cluster,
+        (GROUP, VERSION, "streams"): objects.stream,
+        ("", "v1", "nodes"): objects.node,
+    }
+    for resource, take in whole.items():
+        kopf.on.event(*resource, registry=registry, id=resource[2])(route(take))
+    labelled = {
         ("", "v1", "pods"): (objects.pod, CLUSTER_LABEL),
         ("", "v1", "persistentvolumeclaims"): (objects.claim, CLUSTER_LABEL),
         ("", "v1", "services"): (objects.owned, CLUSTER_LABEL),
@@ -67,17 +86,53 @@ async def watch(
         ("apps", "v1", "statefulsets"): (objects.owned, CLUSTER_LABEL),
         ("policy", "v1", "poddisruptionbudgets"): (objects.owned, CLUSTER_LABEL),
     }
-    for resource, (take, label) in watched.items():
+    for resource, (take, label) in labelled.items():
         # The API server sends these and no others.
         settings.watching.label_selectors[resource] = label
         kopf.on.event(*resource, registry=registry, id=resource[2])(route(take))
 
-    await kopf.operator(
-        registry=registry,
-        settings=settings,
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=namespaces,
-        ready_flag=ready,
-        stop_flag=stop,
-    )
+    insights = Insights()
+    async with asyncio.TaskGroup() as group:
+        checking = group.create_task(_check(insights, [*whole, *labelled], ready))
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            insights=insights,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stop,
+        )
+        checking.cancel()
+
+
+async def _until_served(kube: Kube) -> None:
+    """An API server that has just started, or Tidelog's definitions that are not there, are waited for."""
+    said = ""
+    for pause in _ForEver():
+        try:
+            missing = await kube.not_served()
+        except KUBE_FAILURES as error:
+            why = f"the API server does not answer: {error}"
+        else:
+            if not missing:
+                return
+            why = f"it does not serve {', '.join(missing)}; are Tidelog's definitions (crds/) there?"
+        if why != said:
+            log.warning("the API server is waited for", reason=why)
+        said = why
+        await asyncio.sleep(pause)
+
+
+async def _check(insights: Insights, wanted: Iterable[tuple[str, str, str]], ready: asyncio.Event) -> None:
+    """Sets `ready` when kopf has found everything. Raises `NotWatched`: whoever runs this starts it anew."""
+    await insights.ready_resources.wait()
+    found = {(one.group, one.version, one.plural) for one in insights.watched_resources}
+    missing = [
+        ".".join(filter(None, (plural, group)))
+        for group, version, plural in wanted
+        if (group, version, plural) not in found
+    ]
+    if missing:
+        raise NotWatched(f"nobody watches {', '.join(missing)}; the operator has to begin again")
+    ready.set()

@@ -97,6 +97,23 @@ class Kube:
         if self._client is not None:
             await self._client.close()
 
+    async def not_served(self) -> Sequence[str]:
+        """The kinds of `KINDS` that the API server does not serve, or not yet: just after its start it lists
+        few. (What it lists, and what it says of a listed one, come up at different moments.)"""
+        listed = await self._request("GET", "/apis")
+        versions = {each["groupVersion"] for group in listed["groups"] for each in group["versions"]}
+        wanted = {one.version for one in KINDS.values()}
+        plurals: dict[str, set[str]] = {}
+        for version in sorted(one for one in wanted if one in versions or "/" not in one):
+            try:
+                found = await self._request("GET", f"/{'apis' if '/' in version else 'api'}/{version}")
+            except ApiException as error:
+                if error.status != HTTP_NOT_FOUND:
+                    raise
+                continue
+            plurals[version] = {one["name"] for one in found["resources"]}
+        return [kind for kind, one in KINDS.items() if one.plural not in plurals.get(one.version, ())]
+
     async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
         """All of a namespace, as the API server has them now; only those with `label`, if there is one."""
         return await self._list(kind, namespace, {"labelSelector": label} if label else {})

@@ -96,3 +96,22 @@ def test_an_api_server_that_is_away_changes_nothing_and_is_gone_on_with(
 
         assert before <= {one.name for one in client.list_streams()}
     assert operator.running
+
+
+def test_an_operator_that_starts_before_the_api_server_sees_everything(
+    plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
+) -> None:
+    """An API server that has just started lists few of what it serves, and kopf looks once."""
+    for number in range(4):
+        operator.kill()
+        plane.stop_api()
+        operator.launch()
+        plane.start_api()
+        name = f"early-{number}"
+        plane.apply({**STREAM, "metadata": {"name": name, "namespace": "default"}})
+
+        def is_ready(name: str = name) -> bool:
+            status = plane.object("Stream", name).get("status", {})
+            return any(one["reason"] == "Serving" for one in status.get("conditions", ()))
+
+        wait_until(is_ready, "it is made", 30)

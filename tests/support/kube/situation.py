@@ -76,11 +76,11 @@ class ClusterOnNodes:
         """There are so many, all of them ready, nothing moves, and every copy has everything."""
 
         def is_so() -> bool:
-            return self._says_so(brokers) and self.is_settled(brokers)
+            return self.says_so(brokers) and self.is_settled(brokers)
 
         wait_until(is_so, f"{brokers} brokers are ready", 110)
 
-    def _says_so(self, brokers: int) -> bool:
+    def says_so(self, brokers: int) -> bool:
         found = self._object("clusters", self.name)
         status = found.get("status") or {}
         return bool(
