@@ -66,7 +66,7 @@ def demos() -> Iterator[list[Demo]]:
         demo.process.communicate()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: list[Demo]) -> None:
     demo = Demo(folder, "--seconds", "1.5", "--output", "json")

@@ -90,6 +90,7 @@ def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnN
     assert cluster.ready_pods() == 3
 
 
+@pytest.mark.long
 def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNodes) -> None:
     before = cluster.pod_uids()
     with cluster.load("orders") as load:

@@ -104,6 +104,7 @@ def test_a_stream_created_anew_under_its_name_ends_the_query_unless_loss_is_allo
     assert _written(spark, tmp_path, name) == sorted([*range(30), *range(40)])
 
 
+@pytest.mark.long
 def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allowed(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:
