@@ -17,6 +17,8 @@ from support.broker import BrokerProcess
 from support.waiting import until
 from tidelog_proto import common_pb2, log_pb2
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_stop_answers_what_is_in_flight_and_ends_followers_with_stopping(
     own_broker: BrokerProcess,

@@ -22,6 +22,8 @@ from tidelog.cli._errors import Exit
 from tidelog.cli._processes import free_ports
 from tidelog.cli.dev import PORT_STEP
 
+pytestmark = pytest.mark.slow
+
 READY_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 40.0
 

@@ -21,6 +21,8 @@ from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.files import OsFiles
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 8
 STEP = 37
 """Every so many bytes one is flipped: a prime, so that each field of the headers has its turn."""

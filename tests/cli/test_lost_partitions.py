@@ -13,6 +13,8 @@ from cli.conftest import Call
 from support.broker import BrokerProcess
 from tidelog.cli._errors import Exit
 
+pytestmark = pytest.mark.slow
+
 LOST = 2
 
 

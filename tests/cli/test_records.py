@@ -18,6 +18,8 @@ import pytest
 from cli.conftest import COMMAND
 from tidelog.cli._errors import Exit
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_SECONDS = 20.0
 
 

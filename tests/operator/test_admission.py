@@ -11,6 +11,8 @@ import pytest
 from support.kube.control_plane import ControlPlane
 from support.kube.situations import CLUSTER_DEFAULTS, STREAM_DEFAULTS
 
+pytestmark = pytest.mark.slow
+
 NAMES = (f"one-{number}" for number in itertools.count())
 Spec = dict[str, Any]
 

@@ -14,6 +14,8 @@ from support.kube.operator_process import OperatorProcess
 from support.kube.situation import ClusterOnNodes
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 Manifest = dict[str, Any]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -90,7 +92,6 @@ def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnN
     assert cluster.ready_pods() == 3
 
 
-@pytest.mark.long
 def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNodes) -> None:
     before = cluster.pod_uids()
     with cluster.load("orders") as load:

@@ -13,6 +13,8 @@ from support.kube.control_plane import ControlPlane
 from support.kube.operator_process import OperatorProcess
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 Manifest = dict[str, Any]
 
 

@@ -11,6 +11,8 @@ import pytest
 from support.kube.control_plane import ControlPlane
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 GUARDED, FREE, UNCOUNTED = "guarded", "free", "uncounted"
 """Namespaces: with the label and the counts; without the label; with the label, and without the counts."""

@@ -17,6 +17,8 @@ from bench.placement import (
     small_cases,
 )
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(9)
 
 

@@ -19,7 +19,7 @@ from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.partition import Partition
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 STREAM = "moved"
 MANY = "many"

@@ -15,6 +15,8 @@ from support.broker import BrokerProcess
 from support.trio import Trio, free_port
 from tidelog_proto import admin_pb2, metadata_pb2
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 15.0
 PEERS = ("--peer-listener", "127.0.0.1:0")
 

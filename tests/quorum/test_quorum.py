@@ -20,6 +20,8 @@ from tidelog_broker.runtime.control_membership import RegistrationRefused
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.control_wire import Call, Called, Done, Register
 
+pytestmark = pytest.mark.slow
+
 
 async def test_three_brokers_form_a_quorum_and_agree(cluster: Cluster) -> None:
     await cluster.quorum(3)

@@ -18,6 +18,8 @@ from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Entry, HardState
 from tidelog_broker.storage.raft_log import RaftLog, create_raft_log
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Truth:

@@ -48,7 +48,7 @@ def run(mode: str, capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
     return counts
 
 
-pytestmark = pytest.mark.timeout(SECONDS_MAX + 20)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS_MAX + 20)]
 
 
 def test_every_truncation_is_refused_with_a_typed_error(capsys: pytest.CaptureFixture[str]) -> None:
