@@ -87,7 +87,14 @@ def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: li
     assert demo.left() == []
 
 
-@pytest.mark.parametrize("moment", ["NATS server", "broker ", "Spark starts"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "NATS server",
+        pytest.param("broker ", marks=pytest.mark.long),
+        pytest.param("Spark starts", marks=pytest.mark.long),
+    ],
+)
 def test_ctrl_c_leaves_nothing_at_any_step(moment: str, folder: Path, demos: list[Demo]) -> None:
     demo = Demo(folder, "--seconds", "1", env={"PYTHONUNBUFFERED": "1"})
     demos.append(demo)

@@ -141,6 +141,7 @@ def test_data_is_kept_between_runs(start: Callable[[], Dev]) -> None:
     assert second.call("consume", "kept") == "before\n"
 
 
+@pytest.mark.long
 def test_nothing_outlives_a_killed_dev_and_the_next_run_recovers(start: Callable[[], Dev]) -> None:
     first = start()
     first.call("stream", "create", "kept")
@@ -175,6 +176,7 @@ def test_when_a_child_dies_the_other_is_stopped_and_the_reason_said(
     assert not any(alive(pid) for pid in dev.pids)
 
 
+@pytest.mark.long
 def test_one_broker_becomes_three_and_three_survive_the_death_of_one(
     start: Callable[..., Dev], offline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

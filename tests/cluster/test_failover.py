@@ -44,6 +44,7 @@ async def test_a_leader_that_is_killed_costs_no_record_and_no_error(trio: Trio) 
         await complete(client, STREAM)
 
 
+@pytest.mark.long
 async def test_a_rolling_restart_costs_no_record_and_no_error(trio: Trio) -> None:
     await create(trio, partitions=3)
     async with Writers(trio.addresses[0]) as writers:
@@ -72,6 +73,7 @@ async def test_all_brokers_killed_at_once_come_back_with_every_acknowledged_reco
         await complete(client, STREAM)
 
 
+@pytest.mark.long
 async def test_a_broker_whose_disk_is_lost_refills_and_rejoins_voter_or_not(trio: Trio) -> None:
     await create(trio, partitions=3)
     async with Writers(trio.addresses[0]) as writers:

@@ -131,6 +131,7 @@ def test_a_marker_that_nobody_can_read_is_explained(plane: ControlPlane) -> None
     wait_until(explained, "it says why it does nothing")
 
 
+@pytest.mark.long
 def test_of_two_operators_one_works_and_the_other_goes_on(
     plane: ControlPlane, operator: OperatorProcess, tmp_path: Path
 ) -> None:
