@@ -69,6 +69,9 @@ class Applying:
         """What came out of the API server other than it was applied, and where it differs."""
         self.outdated = False
         """Something was not as it is known here."""
+        self.overtaken: dict[tuple[str, ObjectKey], str] = {}
+        """By kind and Cluster or Stream: that somebody was faster, as the brokers say it."""
+        self.did: list[do.StreamAction | do.ClusterAction] = []
 
     async def cluster(self, one: ClusterObject | None, actions: Sequence[do.ClusterAction]) -> None:
         """`one`: as it is now, if it is there."""
@@ -106,6 +109,8 @@ class Applying:
             return ""
         except VersionConflict as error:
             log.info("what it rests on is over; it is planned again", what=attempt(action), error=str(error))
+            if one is not None:
+                self.overtaken[one.kind, one.key] = f"could not {attempt(action)}: {error}"
             return ""
         except NotOurs as error:
             why = str(error)
@@ -115,6 +120,7 @@ class Applying:
             log.warning("the API server did not take a write", what=attempt(action), error=str(error))
             why = f"the Kubernetes API does not take it: {_said(error)}"
         else:
+            self.did.append(action)
             if changed:
                 self.done += 1
                 log.info("done", what=attempt(action))

@@ -97,4 +97,9 @@ class Brokers:
 
 
 def _same(old: ClusterDescription, new: ClusterDescription) -> bool:
-    return (old.cluster_id, old.metadata_version) == (new.cluster_id, new.metadata_version)
+    """Who votes, and who decides, changes without a version of the metadata."""
+    return _told(old) == _told(new)
+
+
+def _told(one: ClusterDescription) -> tuple[bytes, int, tuple[int, ...], int | None]:
+    return (one.cluster_id, one.metadata_version, one.voters, one.controller)

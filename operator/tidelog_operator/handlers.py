@@ -23,6 +23,11 @@ RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
 """Pauses when the API server does not answer; the last one again and again."""
 
 
+CHECK_SECONDS: Final = 5.0
+CHECKS_MISSED_MAX: Final = 3
+"""Looks in a row that find something missing which was there before."""
+
+
 class NotWatched(Exception):
     """The API server began to serve something only after kopf had looked, and kopf does not look again."""
 
@@ -113,7 +118,7 @@ async def _until_served(kube: Kube) -> None:
         try:
             missing = await kube.not_served()
         except KUBE_FAILURES as error:
-            why = f"the API server does not answer: {error}"
+            why = f"it does not answer: {getattr(error, 'reason', None) or error}"
         else:
             if not missing:
                 return
@@ -124,15 +129,28 @@ async def _until_served(kube: Kube) -> None:
         await asyncio.sleep(pause)
 
 
-async def _check(insights: Insights, wanted: Iterable[tuple[str, str, str]], ready: asyncio.Event) -> None:
-    """Sets `ready` when kopf has found everything. Raises `NotWatched`: whoever runs this starts it anew."""
+async def _check(insights: Insights, wanted: Collection[tuple[str, str, str]], ready: asyncio.Event) -> None:
+    """Sets `ready` when kopf has found everything. Raises `NotWatched`: whoever runs this starts it anew.
+
+    It goes on looking: kopf lets go what it does not find when definitions are taken away and come back.
+    """
     await insights.ready_resources.wait()
+    await insights.ready_namespaces.wait()
+    looks = CHECKS_MISSED_MAX
+    while True:
+        missing = _missing(insights, wanted)
+        looks = looks + 1 if missing else 0
+        if looks > CHECKS_MISSED_MAX:
+            raise NotWatched(f"nobody watches {', '.join(missing)}; the operator has to begin again")
+        if not missing:
+            ready.set()
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+def _missing(insights: Insights, wanted: Iterable[tuple[str, str, str]]) -> list[str]:
     found = {(one.group, one.version, one.plural) for one in insights.watched_resources}
-    missing = [
+    return [
         ".".join(filter(None, (plural, group)))
         for group, version, plural in wanted
         if (group, version, plural) not in found
     ]
-    if missing:
-        raise NotWatched(f"nobody watches {', '.join(missing)}; the operator has to begin again")
-    ready.set()

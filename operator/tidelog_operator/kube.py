@@ -162,15 +162,16 @@ class Kube:
 
     async def write_status(
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]
-    ) -> None:
-        """Makes the status that was `before` this one; nothing if the object is gone."""
+    ) -> Manifest | None:
+        """Makes the status that was `before` this one. The object as it is then; None: it is gone."""
         gone = {name: None for name in before if name not in status}
         path = f"{KINDS[kind].path(key)}/status"
         try:
-            await self._request("PATCH", path, {"status": {**status, **gone}}, content=MERGE_PATCH)
+            return await self._request("PATCH", path, {"status": {**status, **gone}}, content=MERGE_PATCH)
         except ApiException as error:
             if error.status != HTTP_NOT_FOUND:
                 raise
+            return None
 
     async def add_finalizer(self, kind: str, one: StreamObject) -> str:
         """The object's version after that. Raises `Outdated`."""

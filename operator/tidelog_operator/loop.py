@@ -27,6 +27,7 @@ PERIOD_SECONDS: Final = 2.0
 """Without a change."""
 
 RETRY_SECONDS_MAX: Final = 30.0
+DOUBLINGS_MAX: Final = 4
 
 
 class Loop:
@@ -72,7 +73,7 @@ class Loop:
         awake, failures, term = self._awake[cluster], 0, self._term
         try:
             while self._concerns(cluster):
-                pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2**failures)
+                pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2 ** min(failures, DOUBLINGS_MAX))
                 try:
                     async with asyncio.timeout(pause):
                         await awake.wait()

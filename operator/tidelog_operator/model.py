@@ -112,6 +112,8 @@ class ClusterObject:
     """A UUID; it is also that of the cluster that its brokers form."""
     generation: int
     deleting: bool
+    version: str
+    """The object's resourceVersion."""
     spec: ClusterSpec
     status: Manifest
 
@@ -125,6 +127,7 @@ class UnreadableCluster:
     key: ObjectKey
     uid: str
     generation: int
+    version: str
     status: Manifest
     why: str
 
@@ -190,12 +193,14 @@ def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:
     try:
         spec = _cluster_spec(manifest["spec"])
     except (ValueError, KeyError, TypeError) as error:
-        return UnreadableCluster(key, meta["uid"], meta["generation"], status, _why_unreadable(error))
+        why, version = _why_unreadable(error), meta["resourceVersion"]
+        return UnreadableCluster(key, meta["uid"], meta["generation"], version, status, why)
     return ClusterObject(
         key=key,
         uid=meta["uid"],
         generation=meta["generation"],
         deleting="deletionTimestamp" in meta,
+        version=meta["resourceVersion"],
         spec=spec,
         status=status,
     )

@@ -26,7 +26,7 @@ from tidelog_operator.model import (
     read_stream,
 )
 from tidelog_operator.resources.counts import COUNTS_NAME
-from tidelog_operator.resources.naming import BROKER_LABEL, CLUSTER_LABEL
+from tidelog_operator.resources.naming import CLUSTER_LABEL, VOLUME
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class Objects:
         self._counts: dict[str, Mapping[str, str]] = {}
         """By namespace: below how many pods nobody may take a StatefulSet (K1)."""
         self._zones: dict[str, Mapping[str, str]] = {}
-        """Labels by node."""
+        """Labels by node, of those too that have gone: what lay there lay in its zone."""
         self._seen: dict[tuple[str, ObjectKey], _Seen] = {}
         """What was known last, by kind and name."""
 
@@ -109,6 +109,10 @@ class Objects:
             for pod in self.pods_of(cluster)
             if pod.node
         }
+
+    def knows_zones_of(self, cluster: ObjectKey) -> bool:
+        """Nodes come by a watch of their own, which may take longer than everything else."""
+        return all(pod.node in self._zones for pod in self.pods_of(cluster) if pod.node)
 
     def finalized(self, one: StreamObject, version: str) -> None:
         """The operator has added its finalizer; that comes back by and by."""
@@ -186,18 +190,17 @@ class Objects:
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
         if not self._is_news("Pod", manifest, gone=gone):
             return
-        number = (manifest["metadata"].get("labels") or {}).get(BROKER_LABEL)
+        name, number = manifest["metadata"]["name"], _broker_of(manifest, "")
         if number is not None:
-            pod = None if gone else _read_pod(manifest, int(number))
-            self._keep(self._pods, manifest, manifest["metadata"]["name"], pod)
+            pod = None if gone else _read_pod(manifest, number)
+            self._keep(self._pods, manifest, name, pod)
 
     def claim(self, manifest: Manifest, *, gone: bool) -> None:
         if not self._is_news("PersistentVolumeClaim", manifest, gone=gone):
             return
-        name = manifest["metadata"]["name"]
-        number = name.rpartition("-")[2]
-        if number.isdecimal():
-            claim = None if gone else _read_claim(manifest, int(number))
+        name, number = manifest["metadata"]["name"], _broker_of(manifest, f"{VOLUME}-")
+        if number is not None:
+            claim = None if gone else _read_claim(manifest, number)
             self._keep(self._claims, manifest, name, claim)
 
     def owned(self, manifest: Manifest, *, gone: bool) -> None:
@@ -228,10 +231,11 @@ class Objects:
 
     def node(self, manifest: Manifest, *, gone: bool) -> None:
         name = manifest["metadata"]["name"]
-        before = self._zones.pop(name, None)
-        if not gone:
-            self._zones[name] = dict(manifest["metadata"].get("labels") or {})
-        if self._zones.get(name) != before:
+        if gone:
+            return
+        before = self._zones.get(name)
+        self._zones[name] = dict(manifest["metadata"].get("labels") or {})
+        if self._zones[name] != before:
             for cluster in self.clusters:
                 self._tell(cluster)
 
@@ -244,6 +248,15 @@ def key_of(manifest: Manifest) -> ObjectKey:
 def _cluster_of(manifest: Manifest) -> ObjectKey | None:
     name = (manifest["metadata"].get("labels") or {}).get(CLUSTER_LABEL)
     return None if name is None else ObjectKey(manifest["metadata"]["namespace"], name)
+
+
+def _broker_of(manifest: Manifest, prefix: str) -> int | None:
+    """By its name, which is the StatefulSet's: labels are copied with what somebody restores, or clones."""
+    cluster, name = _cluster_of(manifest), manifest["metadata"]["name"]
+    number = name.rpartition("-")[2]
+    if cluster is None or not number.isdecimal():
+        return None
+    return int(number) if name == f"{prefix}{cluster.name}-{int(number)}" else None
 
 
 def _read_claim(manifest: Manifest, broker_id: int) -> Claim:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog.model import id_text
-from tidelog_operator.actions import ClusterAction, SetLowestCount
+from tidelog_operator.actions import ClusterAction, ElectPreferred, SetLowestCount, StreamAction, Throttle
 from tidelog_operator.apply import Applying
 from tidelog_operator.brokers import Brokers
 from tidelog_operator.cluster_status import cluster_status, unreadable_status
@@ -53,6 +54,12 @@ LISTED: Final = (
 )
 """Kinds, and the label of those that concern the operator."""
 
+ZONES_SECONDS_MAX: Final = 30.0
+"""How long copies are not placed because the zones of brokers have not come yet."""
+
+OVERTAKEN_MAX: Final = 5
+"""Passes in a row; then it is told."""
+
 PASSES_MAX: Final = 5
 """In a row, as long as something is done: what a change makes possible is done at once."""
 
@@ -74,7 +81,7 @@ class Reconciler:
         self._listed_at = -LIST_SECONDS
         """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
         by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
-        self._telling = Telling(kube, reports)
+        self._telling = Telling(kube, reports, leads)
         self._changed_on_the_way: dict[Said, str] = {}
         """What the API server keeps other than it was applied, and where it differs."""
         self._calm: tuple[int, int] | None = None
@@ -82,8 +89,11 @@ class Reconciler:
         self._leaders_since: float | None = None
         """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
         self._elected: tuple[ClusterAction, ...] = ()
-        """What was asked for last, and when; whoever had rather not lead is not asked all the time."""
+        """What was done last, and when; whoever had rather not lead is not asked all the time."""
         self._elected_at = 0.0
+        self._overtaken: Counter[tuple[str, ObjectKey]] = Counter()
+        """Passes in a row in which somebody was faster, by Cluster or Stream."""
+        self._began = self._loop.time()
 
     async def close(self) -> None:
         await self._brokers.close()
@@ -93,6 +103,7 @@ class Reconciler:
         self._listed_at = -LIST_SECONDS
         self._telling.forget()
         self._calm, self._changed_on_the_way = None, {}
+        self._elected, self._overtaken = (), Counter()
 
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
@@ -103,22 +114,25 @@ class Reconciler:
             state = (self._objects.version, self._brokers.version)
             if view is not None and state == self._calm:
                 return
-            decision, decisions = self._plan_cluster(view), self._plan(view)
+            planned = view if self._knows_zones() else None
+            decision, decisions = self._plan_cluster(planned), self._plan(planned)
             client = await self._client() if _is_vouched_for(view) else None
             applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
             await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
             await applying.decisions(decisions)
             self._changed_on_the_way |= applying.changed_on_the_way
+            self._remember_elected(applying.did)
             if applying.outdated:
                 await self._list()
             if not applying.done:
                 break
             self._brokers.changed()
+        self._tell_overtaken(applying)
         told = await self._telling.tell([
             *self._cluster_status(view, unreachable, decision, applying.cluster_error),
             *self._stream_statuses(view, unreachable, decisions, applying.errors),
         ])  # fmt: skip
-        waits = decision.lost or self._leaders_since is not None
+        waits = decision.lost or self._leaders_since is not None or planned is not view
         acts = decision.actions or any(one.actions for one in decisions)
         self._calm = state if told and not waits and not acts else None
 
@@ -174,6 +188,11 @@ class Reconciler:
             objects.lowest_count_of(self.key),
         )
 
+    def _knows_zones(self) -> bool:
+        """Copies that are placed before that may all lie in one."""
+        late = self._loop.time() - self._began > ZONES_SECONDS_MAX
+        return late or self._objects.knows_zones_of(self.key)
+
     async def _client(self) -> Any:
         return await self._brokers.client(self._ips())
 
@@ -181,7 +200,10 @@ class Reconciler:
         cluster = self._objects.clusters.get(self.key)
         if cluster is not None:
             decision = plan_cluster(cluster, self._owned(), view, _now())
-            return replace(decision, actions=(*decision.actions, *self._leaders(view)))
+            # Brokers may refuse a throttle again and again: it holds nothing else up.
+            throttle = tuple(one for one in decision.actions if isinstance(one, Throttle))
+            others = tuple(one for one in decision.actions if not isinstance(one, Throttle))
+            return replace(decision, actions=(*others, *self._leaders(view), *throttle))
         known = self.key in self._objects.unreadable_clusters
         if known or self._objects.lowest_count_of(self.key) is None:
             return ClusterDecision()
@@ -200,8 +222,24 @@ class Reconciler:
             return ()
         if found == self._elected and now - self._elected_at < RELUCTANT_SECONDS:
             return ()
-        self._elected, self._elected_at = found, now
         return found
+
+    def _remember_elected(self, done: Sequence[StreamAction | ClusterAction]) -> None:
+        elected = tuple(one for one in done if isinstance(one, ElectPreferred))
+        if elected:
+            self._elected, self._elected_at = elected, self._loop.time()
+
+    def _tell_overtaken(self, applying: Applying) -> None:
+        """Who is overtaken looks again and says nothing; for so long that is no chance any more."""
+        self._overtaken = Counter({one: self._overtaken[one] + 1 for one in applying.overtaken})
+        for one, why in applying.overtaken.items():
+            kind, key = one
+            if self._overtaken[one] <= OVERTAKEN_MAX:
+                continue
+            if kind == CLUSTER:
+                applying.cluster_error = applying.cluster_error or why
+            else:
+                applying.errors.setdefault(key, why)
 
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)

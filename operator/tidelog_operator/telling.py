@@ -1,14 +1,14 @@
 """Telling objects of themselves: statuses are written when they are others than before, and remembered.
 
 What was written comes back by a watch, which may take a while; until then it counts as what the object was
-told, so that nothing is written twice.
+told, so that nothing is written twice. What comes back otherwise was said by somebody else, and is put right.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -23,13 +23,23 @@ AT_ONCE_MAX: Final = 16
 """Statuses that are written at the same time."""
 
 
+class _Written(NamedTuple):
+    status: Status
+    taken: Manifest
+    """As the API server took it: it lets go what the definition does not know."""
+    version: int
+    """Of the object, with it."""
+
+
 class Telling:
     """See the module."""
 
-    def __init__(self, kube: Kube, reports: Reports) -> None:
+    def __init__(self, kube: Kube, reports: Reports, leads: Callable[[], bool]) -> None:
+        """`leads`: only then is anything written."""
         self._kube = kube
         self._reports = reports
-        self._written: dict[str, Status] = {}
+        self._leads = leads
+        self._written: dict[str, _Written] = {}
         """By the object's uid: what was written last."""
 
     def __repr__(self) -> str:
@@ -41,7 +51,11 @@ class Telling:
 
     def known_to(self, one: Told) -> Manifest:
         """Its status, as it is or will be when what was written has come back."""
-        return self._written.get(one.uid, one.status)
+        written = self._written.get(one.uid)
+        if written is None:
+            return one.status
+        theirs = int(one.version) > written.version and one.status != written.taken
+        return one.status if theirs else written.status
 
     async def tell(self, statuses: Iterable[tuple[Told, Status]]) -> bool:
         """Whether all of them know. Who is not among them is not remembered."""
@@ -62,11 +76,15 @@ class Telling:
         before = self.known_to(one)
         if status == before:
             return True
+        if not self._leads():
+            return False
         try:
-            await self._kube.write_status(one.kind, one.key, before, status)
+            found = await self._kube.write_status(one.kind, one.key, before, status)
         except KUBE_FAILURES as error:
             log.warning("a status was not taken", kind=one.kind, object=str(one.key), error=str(error))
             return False
-        self._written[one.uid] = status
+        if found is not None:
+            version = int(found["metadata"]["resourceVersion"])
+            self._written[one.uid] = _Written(status, found.get("status") or {}, version)
         self._reports.told(one, before, status)
         return True

@@ -198,7 +198,7 @@ def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, se
     assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
 
 
-@pytest.mark.parametrize("name", ["x" * 41, "1a"])
+@pytest.mark.parametrize("name", ["x" * 41, "1a", "main-brokers"])
 def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPlane, name: str) -> None:
     manifest = cluster()
     manifest["metadata"]["name"] = name

@@ -86,3 +86,44 @@ def test_a_cluster_that_cannot_be_read_says_why() -> None:
     (found,) = known.unreadable_clusters.values()
     assert known.clusters == {}
     assert "this operator cannot read it: 'soon' is no duration" in found.why
+
+
+def labelled(kind: str, name: str, **labels: str) -> dict[str, Any]:
+    meta = {
+        "namespace": NAMESPACE, "name": name, "uid": name, "resourceVersion": "1",
+        "labels": {"tidelog.io/cluster": CLUSTER, **labels},
+    }  # fmt: skip
+    return {"kind": kind, "metadata": meta, "spec": {"nodeName": "node-1"}}
+
+
+def test_a_copy_of_a_brokers_volume_is_not_its_volume() -> None:
+    """Whoever restores one keeps its labels, and what the operator takes for a left-over goes."""
+    known = objects()
+
+    for name in ("data-main-0", "data-main-0-20261122", "restored-main-1", "data-main-01", "data-other-2"):
+        known.claim(labelled("PersistentVolumeClaim", name), gone=False)
+
+    assert [one.name for one in known.claims_of(ObjectKey(NAMESPACE, CLUSTER))] == ["data-main-0"]
+
+
+def test_a_pod_that_has_a_brokers_labels_is_no_broker() -> None:
+    known, index = objects(), "apps.kubernetes.io/pod-index"
+
+    for name in ("main-1", "readers-0", "main-readers-0"):
+        number = name.rpartition("-")[2]
+        known.pod(labelled("Pod", name, **{index: number}), gone=False)
+
+    assert [one.name for one in known.pods_of(ObjectKey(NAMESPACE, CLUSTER))] == ["main-1"]
+
+
+def test_zones_are_known_when_the_nodes_of_all_pods_came_and_stay_so_when_one_goes() -> None:
+    known, key = objects(), ObjectKey(NAMESPACE, CLUSTER)
+    known.pod(labelled("Pod", "main-0"), gone=False)
+    node = {"metadata": {"name": "node-1", "labels": {"zone": "a"}}}
+    before = known.knows_zones_of(key)
+
+    known.node(node, gone=False)
+    known.node(node, gone=True)
+
+    assert (before, known.knows_zones_of(key)) == (False, True)
+    assert known.zones_of(key, "zone") == {0: "a"}

@@ -19,7 +19,7 @@ from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey, r
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
 from tidelog_operator.resources.naming import Said, said_of
-from tidelog_operator.resources.stateful_set import Pods, read_pods
+from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_set
 
 NOW = "2026-01-01T00:10:00Z"
 SET = ("StatefulSet", CLUSTER)
@@ -468,6 +468,25 @@ def test_no_broker_begins_with_the_volume_of_one_that_went(answering: bool) -> N
 
     assert deleted(decision) == (["data-main-3", "data-main-4"] if answering else [])
     assert kinds(decision) == ["DeleteObject"] * len(decision.actions)
+
+
+def test_who_stays_after_all_is_uncordoned_once_while_a_volume_keeps_more_from_coming() -> None:
+    kube = Kubernetes(brokers=4)
+    brokers = Brokers(4)
+    kube.settle(brokers)
+    kube.manifest["spec"]["brokers"] = 5
+    kube.do(do.ApplyObject(stateful_set(kube.cluster, Pods(4, (3,)))), brokers)
+    brokers.states[3] = "cordoned"
+    kube.claims.append(replace(_claim(4), deleting=True))
+    kube.pods_there.append(replace(kube.pods_there[0], name="main-4", broker_id=4, deleting=True))
+
+    actions = kube.plan(brokers.view()).actions
+    for action in actions:
+        kube.do(action, brokers)
+
+    assert actions[0] == do.UncordonBroker(3, 1)
+    assert kube.pods == Pods(4)
+    assert kube.plan(brokers.view()).actions == ()
 
 
 def test_a_broker_that_is_registered_gets_its_volume_back() -> None:

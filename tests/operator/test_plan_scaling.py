@@ -287,3 +287,29 @@ def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
     cluster = Cluster(Brokers(4, states={3: "fenced"}), Pods(3))
 
     assert cluster.plan(4) == (do.SetBrokerCount(3, 4, ()),)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "wanted", "voters", "way_out"),
+    [
+        (3, 2, (0, 1, 2), "set voters to 1 first"),
+        (3, 1, (0, 1, 2), "set voters to 1 first"),
+        (4, 2, (0, 1, 3), "set voters to 1 first"),
+        (5, 3, (0, 1, 2, 3, 4), "set voters to 3 first"),
+    ],
+)
+def test_fewer_brokers_than_vote_are_explained_before_anybody_is_cordoned(
+    brokers: int, wanted: int, voters: tuple[int, ...], way_out: str
+) -> None:
+    cluster = Cluster(Brokers(brokers), Pods(brokers), voters)
+
+    assert cluster.plan(wanted) == ()
+    assert way_out in cluster.problem
+
+
+@pytest.mark.parametrize(("brokers", "wanted", "voters"), [(3, 2, (0,)), (5, 3, (0, 1, 2, 4)), (2, 1, (0,))])
+def test_as_many_brokers_as_vote_are_enough(brokers: int, wanted: int, voters: tuple[int, ...]) -> None:
+    cluster = Cluster(Brokers(brokers), Pods(brokers), voters)
+
+    assert cluster.plan(wanted) != ()
+    assert cluster.problem == ""

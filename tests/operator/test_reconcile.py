@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
-from tidelog.errors import Unavailable, VersionConflict
+from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.kube import Listed
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
-from tidelog_operator.reconcile import Reconciler
+from tidelog_operator.reconcile import LEADERS_SECONDS, Reconciler
 from tidelog_operator.reports import Reports
 
 KEY = ObjectKey(NAMESPACE, CLUSTER)
@@ -53,8 +53,9 @@ class Kube:
     async def find(self, kind: str, key: ObjectKey) -> dict[str, Any] | None:
         return self.foreign if self.foreign and self.foreign["kind"] == kind else None
 
-    async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> None:
+    async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> Any:
         self.statuses[key.name] = status
+        return {"metadata": {"resourceVersion": "1"}, "status": status}
 
     async def create(self, manifest: Any) -> Any:
         return await self.apply(manifest)
@@ -247,3 +248,63 @@ async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned
     assert asked > 1
     ready = kube.statuses["orders"]["conditions"][0]
     assert (ready["reason"], ready["message"]) == ("Creating", "the stream is being made")
+
+    # Again and again is no chance any more.
+    for _ in range(5):
+        await operator.once()
+    ready = kube.statuses["orders"]["conditions"][0]
+    assert ready["message"] == "could not make the stream claimed: look at it again"
+
+
+async def test_copies_are_not_placed_before_the_zones_of_brokers_are_known() -> None:
+    one = manifest("orders", 1)
+    index = {"tidelog.io/cluster": CLUSTER, "apps.kubernetes.io/pod-index": "0"}
+    meta = {"namespace": NAMESPACE, "name": "main-0", "uid": "pod", "resourceVersion": "1", "labels": index}
+    pod = {"kind": "Pod", "metadata": meta, "spec": {"nodeName": "node-1"}}
+    kube, brokers = Kube(Stream=[one], Cluster=[MAIN], Pod=[pod]), Brokers(3)
+    operator = reconciler(kube, brokers)
+    made: list[str] = []
+
+    class Client:
+        async def create_stream(self, name: str, **_: Any) -> None:
+            made.append(name)
+
+    async def client(ips: Any) -> Any:
+        return Client()
+
+    operator._brokers.client = client  # type: ignore[method-assign]
+    await operator.once()
+    assert made == []
+
+    operator._objects.node({"metadata": {"name": "node-1"}}, gone=False)
+    await operator.once()
+    assert set(made) == {"claimed"}
+
+
+async def test_leaders_that_were_not_asked_because_something_failed_are_asked_by_the_next_pass() -> None:
+    home = stream("claimed", owner="kubernetes:shop/orders/uid-of-orders")
+    away = replace(home.partitions[0], leader=1)
+    brokers = Brokers(3, replace(home, partitions=(away,)))
+    operator = reconciler(Kube(Stream=[manifest("orders", 1)], Cluster=[MAIN]), brokers)
+    asked: list[str] = []
+
+    class Client:
+        async def throttle(self, speed: int) -> None:
+            raise InvalidRequest("too slow")
+
+        async def elect_preferred(self, names: Any) -> None:
+            asked.extend(names)
+            if len(asked) == 1:
+                raise Unavailable("not now")
+
+    async def client(ips: Any) -> Any:
+        return Client()
+
+    operator._brokers.client = client  # type: ignore[method-assign]
+    await operator.once()
+    operator._leaders_since = -LEADERS_SECONDS
+    await operator.once()
+    await operator.once()
+    await operator.once()
+
+    assert asked == ["claimed", "claimed"]

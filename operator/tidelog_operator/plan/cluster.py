@@ -9,7 +9,7 @@ that went goes after its pod, and before there may be another pod in its place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog_operator.actions import (
     ApplyObject,
@@ -101,6 +101,9 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
             actions.append(action)
         elif not any(one.broker_id < action.count for one in left):
             actions += _counted(cluster, owned, there, action)
+        elif action.emptying != pods.emptying:
+            # Pods wait for volumes that are in the way; whom to cordon is no question of that.
+            actions += _counted(cluster, owned, there, replace(action, count=pods.count))
     if view is not None and view.cluster.controller is not None:
         actions += _without(left, cluster, owned)
         if cluster.spec.balance and not scaling.actions and not problem and _is_whole(there, pods):

@@ -96,6 +96,13 @@ def _why_not(wanted: int, cordoned: set[int], view: BrokersView) -> str:
                 f"the stream {name!r} has {factor} copies of its partitions, and {len(usable)} brokers would "
                 "be left to hold them; lower its replicationFactor first"
             )
+    voters, odd = len(view.cluster.voters), len(usable) - 1 + len(usable) % 2
+    # While a vote moves to another broker there is one voter more.
+    if len(usable) < voters - 1 + voters % 2:
+        return (
+            f"{voters} brokers vote on the metadata, and {len(usable)} would be left that can; set voters to "
+            f"{max(1, odd)} first"
+        )
     return ""
 
 

@@ -26,6 +26,9 @@ MANAGED_BY: Final = "tidelog-operator"
 Said: TypeAlias = tuple[str, str, str]
 """Kind, name and hash."""
 
+VOLUME: Final = "data"
+"""Of a broker's pod: its claim is named by it and the pod."""
+
 NAME_LABEL: Final = "app.kubernetes.io/name"
 BROKER_APP: Final = "tidelog-broker"
 

@@ -12,6 +12,7 @@ from tidelog_operator.resources.naming import (
     CLIENT_PORT,
     HTTP_PORT,
     PEER_PORT,
+    VOLUME,
     broker_host,
     brokers_service,
     formation_name,
@@ -158,7 +159,7 @@ def _container(cluster: ClusterObject) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            {"name": "data", "mountPath": DATA_MOUNT},
+            {"name": VOLUME, "mountPath": DATA_MOUNT},
             {"name": "settings", "mountPath": FOLDER, "readOnly": True},
             {"name": "formation", "mountPath": FORMATION_FOLDER, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
@@ -206,4 +207,4 @@ def _claim(cluster: ClusterObject) -> dict[str, Any]:
     }
     if cluster.spec.storage_class:
         spec["storageClassName"] = cluster.spec.storage_class
-    return {"metadata": {"name": "data"}, "spec": spec}
+    return {"metadata": {"name": VOLUME}, "spec": spec}

@@ -1,0 +1,76 @@
+"""What objects are told: once, by who leads, and again where somebody else said something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from support.kube.situations import stream_object
+from tidelog_operator.event_writer import EventWriter
+from tidelog_operator.metrics import Metrics
+from tidelog_operator.reports import Reports
+from tidelog_operator.telling import Telling
+
+ONE = stream_object("orders")
+READY: dict[str, Any] = {"phase": "Ready", "conditions": []}
+
+
+class Kube:
+    """Takes statuses; `known` of their fields."""
+
+    def __init__(self, *known: str) -> None:
+        self.written: list[dict[str, Any]] = []
+        self._known = known
+
+    async def write_status(self, kind: str, key: Any, before: Any, status: dict[str, Any]) -> Any:
+        self.written.append(status)
+        taken = {name: value for name, value in status.items() if name in self._known}
+        return {"metadata": {"resourceVersion": str(10 * len(self.written))}, "status": taken}
+
+
+def telling(kube: Kube, leads: bool = True) -> Telling:
+    reports = Reports(EventWriter(None, "here"), Metrics())  # type: ignore[arg-type]
+    return Telling(kube, reports, lambda: leads)  # type: ignore[arg-type]
+
+
+async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_then() -> None:
+    kube = Kube("phase", "conditions")
+    told = telling(kube)
+
+    for one in (ONE, ONE, replace(ONE, version="10", status=READY)):
+        assert await told.tell([(one, READY)])
+
+    assert kube.written == [READY]
+
+
+async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever() -> None:
+    kube = Kube("phase")
+    told = telling(kube)
+    await told.tell([(ONE, READY)])
+
+    await told.tell([(replace(ONE, version="10", status={"phase": "Ready"}), READY)])
+    await told.tell([(replace(ONE, version="12", status={"phase": "Ready"}), READY)])
+
+    assert kube.written == [READY]
+
+
+async def test_what_somebody_else_said_later_is_put_right() -> None:
+    """Such as an operator that led before, and was held up."""
+    kube = Kube("phase", "conditions")
+    told = telling(kube)
+    await told.tell([(ONE, READY)])
+    theirs = {"phase": "Unreachable", "conditions": []}
+
+    await told.tell([(replace(ONE, version="7", status=theirs), READY)])
+    assert kube.written == [READY]
+    await told.tell([(replace(ONE, version="11", status=theirs), READY)])
+
+    assert kube.written == [READY, READY]
+
+
+async def test_who_does_not_lead_says_nothing() -> None:
+    kube = Kube("phase", "conditions")
+
+    assert not await telling(kube, leads=False).tell([(ONE, READY)])
+
+    assert kube.written == []
