@@ -83,6 +83,25 @@ def test_more_brokers_and_fewer_again_while_records_are_written(cluster: Cluster
     wait_until(lambda: sorted(cluster.claims()) == claims, "the volumes of those that went are gone")
 
 
+def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) -> None:
+    cluster.apply_stream("orders", partitions=6, replicationFactor=2, wait=False)
+    wait_until(lambda: cluster.copies("orders") == [2] * 6, "there are fewer copies")
+    before = cluster.records("orders")
+
+    cluster.apply(brokers=2)
+    wait_until(lambda: "set voters to 1 first" in str(cluster.status()), "it says what is in the way")
+    assert cluster.ready_pods() == 3
+    cluster.apply(voters=1)
+
+    wait_until(lambda: cluster.says_so(2), "there are two brokers", 110)
+    with cluster.connected() as brokers:
+        assert len(brokers.describe_cluster().voters) == 1
+    assert cluster.records("orders") == before
+    cluster.apply(brokers=3, voters=3)
+    cluster.until_ready(3)
+    cluster.apply_stream("orders", partitions=6, replicationFactor=3)
+
+
 def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnNodes) -> None:
     cluster.until_ready(3)
 
