@@ -1,0 +1,127 @@
+"""A real Kubernetes cluster on this machine: a control plane and up to nine nodes, each with a container
+runtime, a kubelet, a proxy and a network of its own. For tests: it needs root, Linux, and the programs that
+`tools/kube/binaries.sh build cluster` builds; no container engine and no image registry.
+
+The cluster's networks are reached through `kubectl` and `run` only, and the cluster reaches nothing outside:
+images come by `load-image`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.layout import Layout, default_folder
+from e2e.cluster.processes import ClusterError
+
+BINARIES: Final = Path(__file__).parents[2] / "tools" / "kube" / "binaries.sh"
+
+app = typer.Typer(
+    name="python -m e2e.cluster",
+    help=__doc__,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+NODE: Final = typer.Argument(help="A node's number, from 1.")
+IMAGE: Final = typer.Argument(help="As `docker save` writes it.")
+
+
+def _cluster(*, up: bool = True) -> Cluster:
+    """As the environment says: TIDELOG_CLUSTER_STATE is its folder."""
+    found = subprocess.run([BINARIES, "where", "cluster"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise ClusterError(found.stderr.strip())
+    folder = os.environ.get("TIDELOG_CLUSTER_STATE") or default_folder()
+    cluster = Cluster(Layout(Path(folder).resolve(), Path(found.stdout.strip())))
+    if up:
+        cluster.needs_to_be_up()
+    return cluster
+
+
+@app.command()
+def up(nodes: int = typer.Argument(3, help="How many nodes.")) -> None:
+    """Start a cluster, and wait until all its nodes are ready."""
+    seconds = _cluster(up=False).up(nodes)
+    typer.echo(f"{nodes} nodes are ready after {seconds:.0f} s", err=True)
+
+
+@app.command()
+def down() -> None:
+    """Stop it, and remove everything but its logs."""
+    _cluster(up=False).down()
+
+
+@app.command()
+def node_up(number: int = NODE) -> None:
+    """Start one more node, or one that lost its power; wait until it is ready."""
+    node = _cluster().node(number)
+    node.start()
+    node.wait_until_ready()
+
+
+@app.command()
+def node_down(number: int = NODE) -> None:
+    """Have a node lose its power. Its object stays, and the volumes of its pods."""
+    _cluster().node(number).stop()
+
+
+@app.command()
+def partition(number: int = NODE) -> None:
+    """Cut a node off, with its pods, which go on running."""
+    _cluster().node(number).cut_off()
+
+
+@app.command()
+def heal(number: int = NODE) -> None:
+    """End `partition`."""
+    _cluster().node(number).cut_off(ends=True)
+
+
+@app.command()
+def load_image(file: Path = IMAGE) -> None:
+    """Give an image to every node, and to those that come later."""
+    _cluster().load_image(file)
+
+
+@app.command()
+def pod_pid(pod: str, namespace: str = typer.Option("default", "-n", "--namespace")) -> None:
+    """Print the id of a pod's first process, as this machine knows it: to kill or to stop it."""
+    typer.echo(_cluster().container_pid(pod, namespace))
+
+
+@app.command(context_settings=PASSED_ON)
+def kubectl(words: list[str]) -> None:
+    """Run kubectl as the cluster's administrator."""
+    _become("kubectl", *words)
+
+
+@app.command(context_settings=PASSED_ON)
+def run(words: list[str]) -> None:
+    """Run any program on the cluster's network, as its administrator: `run helm list`."""
+    _become(*words)
+
+
+def _become(*words: str) -> None:
+    command = _cluster().plane.command(*words)
+    os.execvp(command[0], command)
+
+
+def main() -> None:
+    try:
+        app()
+    except ClusterError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Processes that outlive whoever started them: recorded, found again, and ended; those and no others.
+
+A record holds a process's id and the moment at which it started, so that an id that the system has given to
+another process since is never signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+LOOK_SECONDS: Final = 0.1
+KILL_SECONDS: Final = 0.01
+LAST_LINES: Final = 15
+
+
+class ClusterError(Exception):
+    """Something is not as it has to be; the sentence says what would be right."""
+
+
+class Processes:
+    """See the module. Records in one folder, logs in another."""
+
+    def __init__(self, records: Path, logs: Path) -> None:
+        self._records = records
+        self._logs = logs
+
+    def __repr__(self) -> str:
+        return f"<Processes {self._records}>"
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._records.iterdir()) if self._records.exists() else []
+
+    def start(self, name: str, command: Sequence[str | Path]) -> None:
+        self._records.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self._log(name).open("ab") as log:
+            process = subprocess.Popen(
+                [*map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        (self._records / name).write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+
+    def pid(self, name: str) -> int:
+        """Raises `ClusterError` if it does not run."""
+        found = self._found(name)
+        if found is None:
+            raise ClusterError(f"{name} does not run; is the cluster up?")
+        return found.pid
+
+    def is_running(self, name: str) -> bool:
+        return self._found(name) is not None
+
+    def kill(self, name: str) -> None:
+        """Nothing if it does not run. It is not asked to end: what it would still write goes away, too."""
+        while (found := self._found(name)) is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.kill()
+            time.sleep(KILL_SECONDS)
+        (self._records / name).unlink(missing_ok=True)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, name: str, seconds: float) -> None:
+        """Raises `ClusterError` with the end of `name`'s log if that ends or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if not self.is_running(name):
+                raise ClusterError(f"{name} ended before {what}:\n{self._last_words(name)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"not within {seconds:g} s: {what}; {name} said:\n{self._last_words(name)}"
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _found(self, name: str) -> psutil.Process | None:
+        """A zombie counts as ended: nobody but the first process of the system reaps it, at its leisure."""
+        try:
+            number, began = (self._records / name).read_text().split()
+            process = psutil.Process(int(number))
+            same = process.create_time() == float(began) and process.status() != psutil.STATUS_ZOMBIE
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return None
+        return process if same else None
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def _last_words(self, name: str) -> str:
+        lines = self._log(name).read_text("utf-8", "replace").splitlines()
+        return "\n".join(lines[-LAST_LINES:])
