@@ -47,6 +47,7 @@ check: setup ## style, types, import contracts, generated code
 	@$(generate)
 	@diff -r -x '*.proto' -x py.typed -x __pycache__ -x __init__.py proto $(GENERATED) || \
 	  { echo 'check: the code below proto/ is not what its .proto files give; call make proto' >&2; exit 1; }
+	@diff -r crds charts/tidelog/crds || { echo 'check: charts/tidelog/crds is to be a copy of crds' >&2; exit 1; }
 
 sim: setup ## clusters in a simulation, with faults; SEEDS=500
 	@exec $(BIN)/python -m simulator --seeds $(SEEDS) $(ARGS)

@@ -1,4 +1,4 @@
-"""``tidelog-operator run``: watches Clusters and Streams, and has the brokers be what they say."""
+"""Watches Clusters and Streams, and has the brokers be what they say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import structlog
 import typer
 
+from tidelog_operator.definitions import NotApplied, applied
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.handlers import NotWatched, watch
 from tidelog_operator.http import CannotListen, HttpDoor, parse_address
@@ -25,11 +27,6 @@ from tidelog_operator.reports import Reports
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-
-@app.callback()
-def _several() -> None:
-    """Has `run` be a command of its own."""
 
 
 KUBECONFIG: Any = typer.Option(
@@ -58,6 +55,7 @@ METRICS: Any = typer.Option(
     help="Where /metrics, /healthz and /readyz are served; empty: nowhere.",
 )
 LOG_JSON: Any = typer.Option(False, help="Write log lines as JSON.")
+FOLDER: Any = typer.Argument(metavar="FOLDER", help="Of the files: the project's crds/.", show_default=False)
 
 
 @app.command()
@@ -98,6 +96,20 @@ def run(
             raise
         structlog.get_logger(__name__).error("the operator ends", reason=str(not_watched.exceptions[0]))
         raise typer.Exit(1) from errors
+
+
+@app.command()
+def apply_definitions(folder: Path = FOLDER, kubeconfig: str = KUBECONFIG) -> None:
+    """Make Kubernetes' definitions of Clusters and Streams, or change them to what the files say.
+
+    Ends when the API server serves them.
+    """
+    try:
+        for name in asyncio.run(applied(folder, kubeconfig)):
+            typer.echo(f"{name} is as {folder} says")
+    except NotApplied as error:
+        typer.echo(f"tidelog-operator: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 def _own_namespace() -> str:

@@ -8,18 +8,16 @@ looks at it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 import structlog
-from kubernetes.aio.client.exceptions import ApiException
 
 import tidelog
 from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, VersionConflict
 from tidelog_operator import actions as do
 from tidelog_operator.events import attempt
-from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated
+from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated, reason_of
 from tidelog_operator.model import ClusterObject, Manifest, ObjectKey, StreamObject
 from tidelog_operator.objects import Objects, key_of
 from tidelog_operator.plan.streams import Decision
@@ -118,7 +116,7 @@ class Applying:
             why = str(error)
         except KUBE_FAILURES as error:
             log.warning("the API server did not take a write", what=attempt(action), error=str(error))
-            why = f"the Kubernetes API does not take it: {_said(error)}"
+            why = f"the Kubernetes API does not take it: {reason_of(error)[:SENTENCE_CHARACTERS_MAX]}"
         else:
             self.did.append(action)
             if changed:
@@ -237,12 +235,3 @@ class Applying:
     def _brokers(self) -> tidelog.Client:
         assert self._client is not None, "what is told to brokers is planned only when there are any"
         return self._client
-
-
-def _said(error: BaseException) -> str:
-    if not isinstance(error, ApiException):
-        return str(error) or type(error).__name__
-    try:
-        return str(json.loads(error.body or "")["message"])[:SENTENCE_CHARACTERS_MAX]
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"

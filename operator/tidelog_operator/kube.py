@@ -33,6 +33,16 @@ KUBE_FAILURES: Final[tuple[type[Exception], ...]] = (ApiException, aiohttp.Clien
 """What the API server, or the way to it, answers with; tried again later."""
 
 
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in the API server's own words, if it said any."""
+    if not isinstance(error, ApiException):
+        return str(error) or type(error).__name__
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"
+
+
 class Kind(NamedTuple):
     """Of objects in namespaces."""
 
@@ -58,6 +68,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "Pod": Kind("v1", "pods"),
     EVENT: Kind("events.k8s.io/v1", "events"),
 }
+
+
+DEFINITIONS_PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Listed(NamedTuple):
@@ -146,6 +159,16 @@ class Kube:
         path = KINDS[manifest["kind"]].path(ObjectKey(meta["namespace"], meta["name"]))
         query = {"fieldManager": manager, "force": "true"}
         return await self._changed("PATCH", path, manifest, content=APPLY_PATCH, query=query)
+
+    async def apply_definition(self, manifest: Manifest) -> Manifest:
+        """Of a CustomResourceDefinition: as it is then. It is made, or changed to what the manifest says."""
+        path = f"{DEFINITIONS_PATH}/{manifest['metadata']['name']}"
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return await self._request("PATCH", path, manifest, content=APPLY_PATCH, query=query)
+
+    async def definition(self, name: str) -> Manifest:
+        """Of a CustomResourceDefinition, which is there."""
+        return await self._request("GET", f"{DEFINITIONS_PATH}/{name}")
 
     async def patch(self, kind: str, key: ObjectKey, change: Manifest) -> None:
         """Merges `change` into it. Raises `Outdated` if it is gone."""

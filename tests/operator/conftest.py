@@ -1,28 +1,5 @@
-"""A control plane for the tests of a module, where its programs are."""
+"""Tests of the operator: many of them with a control plane."""
 
-from __future__ import annotations
+from support.kube.fixtures import plane, programs
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from support.kube.control_plane import ControlPlane, assets
-
-
-@pytest.fixture(scope="session")
-def programs() -> Path:
-    folder, why_not = assets()
-    if folder is None:
-        # Continuous integration builds them first; a missing one is an error there, not a reason to pass.
-        assert not os.environ.get("TIDELOG_KUBE_TESTS"), why_not
-        pytest.skip(f"NOT TESTED ON KUBERNETES: {why_not}")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
-        made.add_crds()
-        yield made
+__all__ = ["plane", "programs"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.kube import chart
 from support.kube.control_plane import ControlPlane
 from support.kube.nodes import Nodes
 from support.kube.operator_process import OperatorProcess
@@ -18,14 +19,12 @@ pytestmark = pytest.mark.long
 
 Manifest = dict[str, Any]
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-
 
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
         made.add_crds()
-        made.apply(DEPLOY / "rbac.yaml", DEPLOY / "policy.yaml")
+        made.apply_all(chart.operators_account(programs), chart.policy(programs))
         made.kubectl("label", "namespace", "default", "tidelog.io/brokers=true")
         yield made
 

@@ -1,23 +1,26 @@
-"""K1 (deploy/policy.yaml): nobody but the operator takes brokers away, at neither of the two doors."""
+"""K1 (the chart's policy.yaml): nobody but the operator takes brokers away, at neither of the two doors."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.kube import chart
+from support.kube.chart import NAMESPACE
 from support.kube.control_plane import ControlPlane
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 GUARDED, FREE, UNCOUNTED = "guarded", "free", "uncounted"
 """Namespaces: with the label and the counts; without the label; with the label, and without the counts."""
 
-POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/tidelog-broker-count"
+NAME = "tidelog-system.tidelog-broker-count"
+POLICY = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{NAME}"
 DRY = "--dry-run=server"
 """Asked, and not done."""
 
@@ -39,11 +42,11 @@ def stateful_set(name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def counts(**data: str) -> dict[str, Any]:
+def counts(namespace: str = GUARDED, **data: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "tidelog-broker-counts", "namespace": GUARDED},
+        "metadata": {"name": "tidelog-broker-counts", "namespace": namespace},
         "data": data,
     }
 
@@ -72,23 +75,25 @@ def replicas(count: int) -> dict[str, Any]:
 
 def patched_by_operator(plane: ControlPlane, namespace: str) -> str:
     """It may not get what it patches, which `kubectl patch` would."""
-    account = plane.account("tidelog-system", "tidelog-operator")
+    account = plane.account(NAMESPACE, "tidelog-operator")
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/orders"
     return plane.patched_by(account, path, replicas(2))
 
 
 @pytest.fixture(scope="module")
-def guard(plane: ControlPlane) -> ControlPlane:
+def guard(plane: ControlPlane, programs: Path) -> ControlPlane:
     """With `orders`, of which 3 brokers must stay, and `shop`, which is none of ours."""
-    plane.apply(DEPLOY / "rbac.yaml", DEPLOY / "policy.yaml")
-    for name in (GUARDED, FREE, UNCOUNTED):
-        labels = {} if name == FREE else {"tidelog.io/brokers": "true"}
+    plane.apply_all(chart.operators_account(programs), chart.policy(programs))
+    for name in (GUARDED, FREE, UNCOUNTED, NAMESPACE):
+        labels = {"tidelog.io/brokers": "true"} if name in (GUARDED, UNCOUNTED) else {}
         plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         plane.apply(stateful_set("orders", name), stateful_set("shop", name))
     plane.apply(counts(orders="3"))
     # Policies are in force a moment after they are there, and so are their parameters.
     wait_until(lambda: "are emptied before" in scaled(plane, 2, DRY), "the policy is in force")
-    wait_until(lambda: scaled(plane, 2, DRY, namespace=UNCOUNTED), "it is in force where counts are missing")
+    for name in (UNCOUNTED, NAMESPACE):
+        counts_are_missing = partial(scaled, plane, 2, DRY, namespace=name)
+        wait_until(counts_are_missing, "it is in force where counts are missing")
     wait_until(lambda: not scaled(plane, 2, DRY, name="shop"), "the counts are known")
     return plane
 
@@ -106,7 +111,7 @@ def test_scaling_down_is_refused_at_both_doors_with_what_to_do_instead(guard: Co
 
     assert SENTENCE in at_scale
     assert SENTENCE in at_object
-    assert "tidelog-broker-count" in at_scale
+    assert f"ValidatingAdmissionPolicy '{NAME}'" in at_scale
     assert guard.object("StatefulSet", "orders", GUARDED)["spec"]["replicas"] == 3
 
 
@@ -167,6 +172,15 @@ def test_a_count_that_is_no_number_is_no_safe_count(guard: ControlPlane) -> None
 def test_a_namespace_without_the_label_is_left_alone(guard: ControlPlane) -> None:
     assert not scaled(guard, 2, namespace=FREE)
     assert not patched(guard, replicas(1), namespace=FREE)
+
+
+def test_the_namespace_of_a_release_with_a_cluster_needs_no_label(guard: ControlPlane) -> None:
+    assert "no params found" in scaled(guard, 5, name="shop", namespace=NAMESPACE)
+
+    guard.apply(counts(NAMESPACE, orders="3"))
+    wait_until(lambda: not scaled(guard, 5, name="shop", namespace=NAMESPACE), "the counts are known")
+
+    assert "are emptied before" in scaled(guard, 2, namespace=NAMESPACE)
 
 
 def test_the_type_check_has_nothing_to_say(guard: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""What the operator may do (deploy/rbac.yaml): enough for its work, and nothing else of all that there is."""
+"""What the operator may do (the chart's rbac.yaml): enough for its work, and nothing else of all there is."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.kube import chart
 from support.kube.broker_pods import BrokerPods
+from support.kube.chart import NAMESPACE
 from support.kube.control_plane import ControlPlane
 from support.kube.operator_process import OperatorProcess
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
-RBAC = Path(__file__).parents[2] / "deploy" / "rbac.yaml"
-OWN, OTHER = "tidelog-system", "default"
+OWN, OTHER = NAMESPACE, "default"
 NAME = "tidelog-operator"
 
 Resource = tuple[str, str]
@@ -70,8 +71,8 @@ HIDDEN: Sequence[Resource] = (
 
 
 @pytest.fixture(scope="module")
-def account(plane: ControlPlane) -> Path:
-    plane.apply(RBAC)
+def account(plane: ControlPlane, programs: Path) -> Path:
+    plane.apply_all(chart.operators_account(programs))
     return plane.account(OWN, NAME)
 
 

@@ -211,6 +211,10 @@ class ControlPlane:
         done = self._kubectl(words, given)
         return done.stderr if done.returncode else ""
 
+    def words_on(self, *words: str, given: object = None) -> str:
+        """What `kubectl` says besides what was asked for: against it, and warnings. Empty: nothing."""
+        return self._kubectl(words, given).stderr
+
     def _kubectl(self, words: Sequence[str], given: object) -> subprocess.CompletedProcess[str]:
         text = None if given is None else _manifests(given)
         return subprocess.run(
@@ -225,6 +229,10 @@ class ControlPlane:
                 self.kubectl("apply", "--server-side", "-f", str(manifest))
             else:
                 self.kubectl("apply", "--server-side", "-f", "-", given=manifest)
+
+    def apply_all(self, *lists: Sequence[dict[str, Any]]) -> None:
+        """In their order, which takes one `kubectl`."""
+        self.kubectl("apply", "--server-side", "-f", "-", given=[one for each in lists for one in each])
 
     def add_crds(self) -> None:
         """The project's."""

@@ -1,0 +1,53 @@
+{{/* What the pods of the release have in common. */}}
+
+{{/* Takes a list: the context, and an image among the values. */}}
+{{- define "tidelog.image" -}}
+{{- $root := index . 0 -}}{{- $image := index . 1 -}}
+{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- end }}
+
+{{/* Of every pod. With the container's below it is what the "restricted" profile asks for. */}}
+{{- define "tidelog.pod" -}}
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- end }}
+
+{{- define "tidelog.container" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end }}
+
+{{/* On which nodes. Takes a list: the context, the part of the release, and its values. */}}
+{{- define "tidelog.placement" -}}
+{{- $parts := . -}}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "tidelog.selector" $parts | nindent 8 }}
+  {{- end }}
+{{- with (index . 2).nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with (index . 2).tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

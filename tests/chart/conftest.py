@@ -1,0 +1,5 @@
+"""Tests of the chart: as Helm renders it, and as a control plane takes it."""
+
+from support.kube.fixtures import plane, programs
+
+__all__ = ["plane", "programs"]

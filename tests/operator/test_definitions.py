@@ -1,0 +1,142 @@
+"""`tidelog-operator apply-definitions`, with the rights that the chart's hook has before an upgrade."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from support.kube import chart
+from support.kube.control_plane import CRDS, ControlPlane
+from support.waiting import wait_until
+from tidelog_operator.__main__ import app
+from tidelog_operator.definitions import NotApplied, applied, read
+
+pytestmark = pytest.mark.slow
+
+NAMES = ["clusters.tidelog.io", "streams.tidelog.io"]
+KIND = "CustomResourceDefinition"
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """That knows no definitions yet."""
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def account(plane: ControlPlane, programs: Path) -> Path:
+    """Which has made them."""
+    plane.apply_all(chart.definitions_account(programs))
+    account = plane.account(chart.NAMESPACE, "tidelog-definitions")
+    # What the account may do is known a moment after it is said.
+    wait_until(lambda: asyncio.run(_made(account)), "the account may make them")
+    return account
+
+
+async def _made(account: Path) -> bool:
+    try:
+        return await applied(CRDS, str(account)) == NAMES
+    except NotApplied as error:
+        if "forbidden" not in str(error):
+            raise
+        return False
+
+
+def fields(plane: ControlPlane) -> set[str]:
+    """Of a Stream's spec."""
+    (version,) = plane.object(KIND, "streams.tidelog.io")["spec"]["versions"]
+    return set(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"])
+
+
+def definition(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CRDS / f"{name}.yaml").read_text())
+    return found
+
+
+@pytest.mark.usefixtures("account")
+def test_what_was_not_there_is_made_and_served(plane: ControlPlane) -> None:
+    # What is established is discovered a moment later.
+    wait_until(lambda: not plane.refusal("get", ",".join(NAMES)), "they can be listed")
+
+
+async def test_what_is_there_becomes_what_the_files_say(plane: ControlPlane, account: Path) -> None:
+    """As Helm made it, of another version: with a field that is no more, and without one that is new."""
+    old = definition("stream")
+    spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["tapes"] = {"type": "string"}
+    del spec["properties"]["partitions"], spec["x-kubernetes-validations"]
+    plane.kubectl("replace", "--field-manager", "helm", "-f", "-", given=old)
+    assert "tapes" in fields(plane)
+
+    assert await applied(CRDS, str(account)) == NAMES
+
+    assert "partitions" in fields(plane)
+    assert "tapes" not in fields(plane)
+
+
+async def test_the_account_may_apply_these_and_no_others(
+    plane: ControlPlane, account: Path, tmp_path: Path
+) -> None:
+    other = json.loads(json.dumps(definition("stream")).replace("stream", "tape").replace("Stream", "Tape"))
+    (tmp_path / "other.yaml").write_text(json.dumps(other))
+
+    with pytest.raises(NotApplied, match=r"^tapes\.tidelog\.io is not applied: .*forbidden"):
+        await applied(tmp_path, str(account))
+
+    for words in (
+        ("delete", "crd", NAMES[0]),
+        ("get", "crd"),
+        ("get", "streams.tidelog.io"),
+        ("get", "secrets", "--all-namespaces"),
+    ):
+        assert "orbidden" in plane.refusal("--kubeconfig", str(account), *words), words
+
+
+@pytest.mark.usefixtures("account")
+async def test_what_the_api_server_refuses_is_told_in_its_words(plane: ControlPlane, tmp_path: Path) -> None:
+    wrong = definition("stream")
+    wrong["spec"]["names"]["plural"] = "tapes"
+    (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
+
+    with pytest.raises(NotApplied, match=r"^streams\.tidelog\.io is not applied: .*field is immutable"):
+        await applied(tmp_path, str(plane.kubeconfig))
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ([], "holds no definitions: there are no *.yaml files"),
+        (["a: [", ""], "first.yaml cannot be read: while parsing"),
+        (["kind: Secret"], "first.yaml holds 'Secret'; it is to hold nothing but a CustomResourceDefinition"),
+        (["just words"], "first.yaml holds 'just words'; it is to hold nothing but"),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_refused(
+    tmp_path: Path, texts: Sequence[str], sentence: str
+) -> None:
+    for name, text in zip(("first", "second"), texts, strict=False):
+        (tmp_path / f"{name}.yaml").write_text(text)
+
+    with pytest.raises(NotApplied) as refused:
+        read(tmp_path)
+
+    assert sentence in str(refused.value)
+
+
+def test_the_command_says_what_it_did_and_fails_with_a_sentence(plane: ControlPlane, tmp_path: Path) -> None:
+    words = ["apply-definitions", str(CRDS), "--kubeconfig"]
+
+    done = CliRunner().invoke(app, [*words, str(plane.kubeconfig)])
+    failed = CliRunner().invoke(app, [*words, str(tmp_path / "none")])
+
+    assert (done.exit_code, done.stdout.splitlines()) == (0, [f"{name} is as {CRDS} says" for name in NAMES])
+    assert failed.exit_code == 1
+    assert failed.stderr.startswith("tidelog-operator: cannot log in: ")
