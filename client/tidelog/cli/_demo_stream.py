@@ -7,18 +7,19 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-import nats
 import tidelog
 from tidelog.cli._errors import fail
-from tidelog.cli._host_metrics import Message, Sampler, host_token
 from tidelog.cli._processes import Signals
 from tidelog.model import Record
+
+if TYPE_CHECKING:
+    from tidelog.cli._host_metrics import Message
 
 T = TypeVar("T")
 
@@ -94,6 +95,10 @@ async def publish_and_tail(
 
 
 async def _publish(nats_url: str, seconds: float, recorded: Recorded) -> None:
+    # What these need is no part of the plain package, with which all other commands work.
+    import nats
+    from tidelog.cli._host_metrics import Sampler, host_token
+
     host, loop = host_token(), asyncio.get_running_loop()
     sampler = await asyncio.to_thread(Sampler)
     publisher = await nats.connect(nats_url, name="tidelog demo: metrics of this machine")
