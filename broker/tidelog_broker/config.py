@@ -29,6 +29,7 @@ from tidelog_broker.nats.settings import parse_server
 
 MIB = 1 << 20
 
+PORT_MAX = 65535
 BROKER_ID_MAX = 0xFFFFFFFF
 """The files and the protocol have 32 bits for the number of a broker."""
 
@@ -44,8 +45,12 @@ class SettingsInvalid(BrokerError):
         super().__init__("; ".join(problems))
 
 
-def parse_listen(spec: str) -> tuple[str, str, int, str, int | None]:
-    """``name=host:port[@advertised-host[:port]]`` → name, host, port, advertised host, advertised port.
+PLUS_ID = "+id"
+"""After an advertised port: broker 2 advertises one that is higher by 2."""
+
+
+def parse_listen(spec: str, broker_id: int = 0) -> tuple[str, str, int, str, int | None]:
+    """``name=host:port[@advertised-host[:port[+id]]]`` → name, host, port, advertised host, advertised port.
 
     Port 0 takes a free one. IPv6 hosts stand in brackets. Raises ValueError with what would be right.
     """
@@ -58,7 +63,14 @@ def parse_listen(spec: str) -> tuple[str, str, int, str, int | None]:
         raise ValueError(
             f"listener {spec!r} names no port; write name=host:port, for example {name}={host}:9210"
         )
-    shown_host, shown_port = _host_port(advertised, spec) if at else (host, None)
+    shown_host, shown_port = _host_port(advertised.removesuffix(PLUS_ID), spec) if at else (host, None)
+    if advertised.endswith(PLUS_ID):
+        if shown_port is None or shown_port + broker_id > PORT_MAX:
+            raise ValueError(
+                f"{spec!r}: {PLUS_ID!r} stands behind a port, to which the broker's number is added, "
+                f"{PORT_MAX} at most"
+            )
+        shown_port += broker_id
     if not name.replace("-", "").isalnum():
         raise ValueError(f"listener name {name!r} has other characters than letters, digits and '-'")
     return name, host, port, shown_host, shown_port
@@ -85,8 +97,8 @@ def _host_port(address: str, spec: str) -> tuple[str, int | None]:
     if not port:
         return host, None
     # ASCII and short: int() refuses other digits, and thousands of them.
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ValueError(f"{spec!r}: {port!r} is no port; it is a number up to 65535")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= PORT_MAX):
+        raise ValueError(f"{spec!r}: {port!r} is no port; it is a number up to {PORT_MAX}")
     return host, int(port)
 
 
@@ -156,7 +168,8 @@ class Settings(BaseSettings):
     )
     listeners: Annotated[list[str], AfterValidator(_checked)] = Field(
         default=["internal=127.0.0.1:9210"],
-        description="gRPC addresses as name=host:port[@advertised-host[:port]]; port 0 takes a free one.",
+        description="gRPC addresses as name=host:port[@advertised-host[:port]]; port 0 takes a free one. "
+        "An advertised port may be written as 31090+id: the broker's number is added to it.",
     )
     http: Annotated[str, AfterValidator(_checked_address)] = Field(
         default="127.0.0.1:9211",

@@ -183,7 +183,7 @@ class Service:
             observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.
-        self.listeners = [_bind(door, spec) for spec in settings.listeners]
+        self.listeners = [_bind(door, spec, directory.broker_id) for spec in settings.listeners]
         self._bind_http()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._metadata_thread, directory.reserve.restore)
@@ -399,8 +399,12 @@ def _end_in_time() -> None:
     timer.start()
 
 
-def _bind(door: GrpcDoor, spec: str) -> Listener:
-    name, host, port, shown_host, shown_port = parse_listen(spec)
+def _bind(door: GrpcDoor, spec: str, broker_id: int) -> Listener:
+    try:
+        name, host, port, shown_host, shown_port = parse_listen(spec, broker_id)
+    except ValueError as error:
+        # What is right for broker 0 may not be for this one.
+        raise BrokerError(str(error)) from None
     bound = door.listen(host, port)
     return Listener(name, shown_host, shown_port or bound)
 

@@ -122,12 +122,19 @@ class Channels:
     """The brokers that a client talks to, by address, connected when first used."""
 
     def __init__(
-        self, bootstrap: str | Sequence[str], *, request_timeout_s: float, dial: Dial = Broker
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        request_timeout_s: float,
+        listener: str = "",
+        dial: Dial = Broker,
     ) -> None:
         addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
             raise InvalidRequest("no broker address given; give at least one host:port")
+        self.listener = listener
+        """By the name of which brokers are reached; empty: by that of the addresses given."""
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
         self._dial = dial

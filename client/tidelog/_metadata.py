@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from tidelog import wire
 from tidelog._asking import cancelled, first_answer, on
 from tidelog._channels import Broker, Channels
+from tidelog._listeners import reachable
 from tidelog._retry import RetryPolicy, retrying
 from tidelog.errors import (
     InternalError,
@@ -25,7 +26,7 @@ from tidelog.errors import (
     StreamNotFound,
     TidelogError,
 )
-from tidelog.model import BrokerDescription, StreamDescription, id_text
+from tidelog.model import StreamDescription, id_text
 from tidelog_proto import metadata_pb2
 
 T = TypeVar("T")
@@ -169,11 +170,10 @@ class Metadata:
                         rng=self._rng,
                         leader=True,
                     )
+                    self._take(names, answer)
                 except TidelogError as error:
                     for name in names:
                         self._wanted.pop(name).set_exception(error)
-                else:
-                    self._take(names, answer)
         except Exception as error:
             failure = InternalError(f"the cluster's answer could not be dealt with: {error!r}")
             raise
@@ -229,8 +229,9 @@ class Metadata:
         return newest
 
     def _take(self, names: list[str], answer: metadata_pb2.ResolveResponse) -> None:
+        brokers = [wire.broker_from_proto(broker) for broker in answer.brokers]
+        self._addresses = reachable(brokers, self._channels.bootstrap, self._channels.listener)
         self._version = answer.version
-        self._addresses = self._reachable([wire.broker_from_proto(broker) for broker in answer.brokers])
         self._channels.learn(list(self._addresses.values()))
         found = {message.name: message for message in answer.streams}
         for name in names:
@@ -244,16 +245,3 @@ class Metadata:
                 self._told.pop((stream.stream_id, partition), None)
             self._streams[name] = stream
             future.set_result(stream)
-
-    def _reachable(self, brokers: list[BrokerDescription]) -> dict[int, str]:
-        """Of each broker the listener that this client was given, one of the same name, or the first."""
-        listeners = [listener for broker in brokers for listener in broker.listeners]
-        names = [one.name for one in listeners if one.target in self._channels.bootstrap]
-        found: dict[int, str] = {}
-        for broker in brokers:
-            targets = [one.target for one in broker.listeners]
-            named = [one.target for one in broker.listeners if one.name in names]
-            known = [target for target in targets if target in self._channels.bootstrap]
-            for target in (*known, *named, *targets)[:1]:
-                found[broker.broker_id] = target
-        return found

@@ -114,4 +114,7 @@ class ClientOptions:
     """Of one attempt of a request."""
     retry_timeout_s: float = 30.0
     """Of a request with all its repetitions."""
+    listener: str = ""
+    """The name of the brokers' listener to use. Empty: that of an address that was given, which is right
+    unless the address is of something in front of the brokers, like a load balancer."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)

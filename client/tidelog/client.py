@@ -40,7 +40,9 @@ class Client(ClusterAdmin):
 
     def __init__(self, addresses: str | Sequence[str], options: ClientOptions, dial: Dial = Broker) -> None:
         rng = random.Random()
-        channels = Channels(addresses, request_timeout_s=options.request_timeout_s, dial=dial)
+        channels = Channels(
+            addresses, request_timeout_s=options.request_timeout_s, listener=options.listener, dial=dial
+        )
         metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
         super().__init__(channels, metadata, options, rng)
         self._producers: WeakSet[Producer] = WeakSet()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from tidelog import cluster_wire
 from tidelog._asking import on
 from tidelog._channels import Broker
+from tidelog._listeners import reachable
 from tidelog.admin import Admin
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import (
-    BrokerDescription,
     ClusterDescription,
     DrainAnswer,
     PartitionStanding,
@@ -43,9 +44,6 @@ ELECT_REQUESTS_MAX: Final = 100
 
 NOTHING_EXPECTED: Final[Mapping[tuple[str, int], PartitionVersion]] = MappingProxyType({})
 
-PEER_LISTENER: Final = "peer"
-"""The listener that is not for clients."""
-
 
 class ClusterAdmin(Admin):
     """The administrative half of a client."""
@@ -68,7 +66,9 @@ class ClusterAdmin(Admin):
         with the state `unreachable` and no offsets.
         """
         cluster = await self.describe_cluster()
-        asked = await asyncio.gather(*(self._replicas_on(broker, name) for broker in cluster.brokers))
+        addresses = reachable(cluster.brokers, self._channels.bootstrap, self._channels.listener)
+        ask = partial(self._replicas_at, name)
+        asked = await asyncio.gather(*(ask(addresses.get(one.broker_id)) for one in cluster.brokers))
         found = {
             (replica.stream_id, replica.partition, replica.broker_id): replica
             for answer in asked
@@ -310,9 +310,8 @@ class ClusterAdmin(Admin):
         answer = await self._call(ask, repeat_indefinite=True)
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.begun]
 
-    async def _replicas_on(self, broker: BrokerDescription, name: str) -> list[ReplicaDescription] | None:
+    async def _replicas_at(self, name: str, address: str | None) -> list[ReplicaDescription] | None:
         """None: it does not answer."""
-        address = self._address(broker)
         if address is None:
             return None
         request = admin_pb2.DescribeReplicasRequest(name=name)
@@ -328,12 +327,6 @@ class ClusterAdmin(Admin):
                 return None
             raise
         return [cluster_wire.replica_from_proto(replica) for replica in answer.replicas]
-
-    def _address(self, broker: BrokerDescription) -> str | None:
-        """The listener that this client was pointed at, if it is one of the broker's, else its first."""
-        targets = [one.target for one in broker.listeners if one.name != PEER_LISTENER]
-        first = targets[0] if targets else None
-        return next((target for target in targets if target in self._channels.bootstrap), first)
 
 
 def _checked(broker_id: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -19,15 +20,20 @@ SERVER_DEFAULT = "localhost:9210"
 CONNECT_SECONDS_MAX = 3.0
 
 SERVER: Any = typer.Option(
-    SERVER_DEFAULT, "--server", "-s", envvar="TIDELOG_SERVER", help="Any broker of the cluster, as host:port."
+    SERVER_DEFAULT,
+    "--server",
+    "-s",
+    envvar="TIDELOG_SERVER",
+    help="Any broker of the cluster, as host:port.",
 )
 
 
 def connected(server: str, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
     """Runs `work` with a client of that broker."""
+    listener = os.environ.get("TIDELOG_LISTENER", "")
 
     async def main() -> T:
-        client = tidelog.connect(server, connect_timeout_s=CONNECT_SECONDS_MAX)
+        client = tidelog.connect(server, connect_timeout_s=CONNECT_SECONDS_MAX, listener=listener)
         try:
             await client.open()
         except Unavailable as error:
