@@ -2,11 +2,12 @@
 #
 #   PYTHON=python3.12   the interpreter to make .venv with
 #   ARGS='-k offsets'   passed on to pytest (test), tidelog demo (demo), the simulator (sim), chaos, the benchmark
+#   TARGETS, IMAGES, TAG, BASE, OUT   of images; tools/images.sh says what they are
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test long check sim chaos bench proto
+.PHONY: help setup demo test long check sim chaos bench proto images cluster e2e
 
 PYTHON ?=
 ARGS ?=
@@ -14,12 +15,17 @@ SEEDS ?= 100
 MINUTES ?= 2
 CASES ?=
 JSON ?=
+TARGETS ?=
+IMAGES ?=
+TAG ?=
+BASE ?=
+OUT ?=
 
 BIN := .venv/bin
 GENERATED := .build/proto
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
+	@sed -nE 's/^([a-z0-9]+):[^#]*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
 
 setup: ## make .venv, or bring it up to date
 	@PYTHON='$(PYTHON)' tools/setup.sh
@@ -62,6 +68,16 @@ proto: setup ## generate the Python code from proto/
 	@$(generate)
 	rm -f proto/tidelog_proto/*_pb2*
 	cp $(GENERATED)/tidelog_proto/*_pb2* proto/tidelog_proto/
+
+images: ## container images, with docker or buildah; BASE=debian OUT=folder
+	@TARGETS='$(TARGETS)' IMAGES='$(IMAGES)' TAG='$(TAG)' BASE='$(BASE)' OUT='$(OUT)' tools/images.sh
+
+cluster: setup ## a Kubernetes cluster on this machine, with the images; NODES=3
+	@NODES='$(NODES)' BASE='$(BASE)' exec e2e/cluster.sh
+
+# One after the other, and in the order of their names: they share a release, and break its nodes.
+e2e: setup ## try the chart on that cluster, or on the one that KUBECONFIG names
+	@exec $(BIN)/python -m pytest -p no:randomly --timeout 900 e2e $(ARGS)
 
 # Into a directory of its own, so that a mistake in a .proto file leaves the committed code alone.
 define generate

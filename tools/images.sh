@@ -7,7 +7,7 @@
 #             server, and `client`, Python with Tidelog's client and one for NATS, made from `broker`
 #   IMAGES    what stands before their names; tidelog unless set, which gives tidelog/broker:0.1.0
 #   TAG       what stands behind, also in their version label; the version of pyproject.toml unless set.
-#             Another tag for the same files costs a second, and gives an image of its own
+#             Another tag for the same files costs some seconds, and gives an image of its own
 #   BASE      the image they are made from, with Python 3.11 or newer and its venv module; the Dockerfile's
 #             unless set. `debian`: one that tools/base-image.sh makes, where no registry can be reached
 #   OUT       a folder: each image is also written there, as broker.tar and so on, for
@@ -109,7 +109,7 @@ write() { # write TARGET
   image=$(name_of "$1")
   local id
   id=$("$engine" inspect --type image --format "$id_format" "$image")
-  if [[ -f $file ]] && tar -xOf "$file" manifest.json 2>/dev/null | grep -F "${id#sha256:}" | grep -qF "\"$image\""; then
+  if [[ -f $file ]] && tar -xOf "$file" manifest.json 2>/dev/null | grep -F "${id#sha256:}" | grep -qF "$image\""; then
     return
   fi
   rm -f "$file.new"

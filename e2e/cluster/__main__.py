@@ -35,7 +35,7 @@ NODE: Final = typer.Argument(help="A node's number, from 1.")
 IMAGE: Final = typer.Argument(help="As `docker save` writes it.")
 
 
-def _cluster(*, up: bool = True) -> Cluster:
+def open_cluster(*, up: bool = True) -> Cluster:
     """As the environment says: TIDELOG_CLUSTER_STATE is its folder."""
     found = subprocess.run([BINARIES, "where", "cluster"], capture_output=True, text=True, check=False)
     if found.returncode:
@@ -50,20 +50,20 @@ def _cluster(*, up: bool = True) -> Cluster:
 @app.command()
 def up(nodes: int = typer.Argument(3, help="How many nodes.")) -> None:
     """Start a cluster, and wait until all its nodes are ready."""
-    seconds = _cluster(up=False).up(nodes)
+    seconds = open_cluster(up=False).up(nodes)
     typer.echo(f"{nodes} nodes are ready after {seconds:.0f} s", err=True)
 
 
 @app.command()
 def down() -> None:
     """Stop it, and remove everything but its logs."""
-    _cluster(up=False).down()
+    open_cluster(up=False).down()
 
 
 @app.command()
 def node_up(number: int = NODE) -> None:
     """Start one more node, or one that lost its power; wait until it is ready."""
-    node = _cluster().node(number)
+    node = open_cluster().node(number)
     node.start()
     node.wait_until_ready()
 
@@ -71,31 +71,31 @@ def node_up(number: int = NODE) -> None:
 @app.command()
 def node_down(number: int = NODE) -> None:
     """Have a node lose its power. Its object stays, and the volumes of its pods."""
-    _cluster().node(number).stop()
+    open_cluster().node(number).stop()
 
 
 @app.command()
 def partition(number: int = NODE) -> None:
     """Cut a node off, with its pods, which go on running."""
-    _cluster().node(number).cut_off()
+    open_cluster().node(number).cut_off()
 
 
 @app.command()
 def heal(number: int = NODE) -> None:
     """End `partition`."""
-    _cluster().node(number).cut_off(ends=True)
+    open_cluster().node(number).cut_off(ends=True)
 
 
 @app.command()
 def load_image(file: Path = IMAGE) -> None:
     """Give an image to every node, and to those that come later."""
-    _cluster().load_image(file)
+    open_cluster().load_image(file)
 
 
 @app.command()
 def pod_pid(pod: str, namespace: str = typer.Option("default", "-n", "--namespace")) -> None:
     """Print the id of a pod's first process, as this machine knows it: to kill or to stop it."""
-    typer.echo(_cluster().container_pid(pod, namespace))
+    typer.echo(open_cluster().container_pid(pod, namespace))
 
 
 @app.command(context_settings=PASSED_ON)
@@ -111,7 +111,7 @@ def run(words: list[str]) -> None:
 
 
 def _become(*words: str) -> None:
-    command = _cluster().plane.command(*words)
+    command = open_cluster().plane.command(*words)
     os.execvp(command[0], command)
 
 

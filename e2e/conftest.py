@@ -1,0 +1,109 @@
+"""What the tests on a cluster share: one release, and a table of what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from e2e.cluster.__main__ import open_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.processes import ClusterError
+from e2e.kube import Kube
+from e2e.release import CLUSTER, Release
+
+NAMESPACE: Final = os.environ.get("TIDELOG_E2E_NAMESPACE", "tidelog-e2e")
+FIGURES: Final = Path(__file__).parents[1] / ".build" / "e2e" / "figures.json"
+
+
+class Figures:
+    """Measured values, by what they are of."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, object] = {}
+
+    def __repr__(self) -> str:
+        return f"<Figures {len(self.values)}>"
+
+    def note(self, what: str, value: object) -> None:
+        self.values[what] = round(value, 1) if isinstance(value, float) else value
+        FIGURES.parent.mkdir(parents=True, exist_ok=True)
+        FIGURES.write_text(json.dumps(self.values, indent=2) + "\n")
+
+
+_FIGURES = Figures()
+
+
+@pytest.fixture(scope="session")
+def figures() -> Figures:
+    return _FIGURES
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for what, value in _FIGURES.values.items():
+        terminalreporter.write_line(f"{what}: {value}")
+
+
+@pytest.fixture(scope="session")
+def machines() -> Cluster | None:
+    """This machine's own cluster, where it is what is tested; None: KUBECONFIG names one."""
+    if "KUBECONFIG" in os.environ:
+        return None
+    try:
+        return open_cluster()
+    except ClusterError as error:
+        pytest.exit(f"there is no cluster to try: {error}. `make cluster`, or set KUBECONFIG", 2)
+
+
+@pytest.fixture(scope="session")
+def kube(machines: Cluster | None) -> Kube:
+    return Kube(NAMESPACE, [] if machines is None else machines.plane.command())
+
+
+@pytest.fixture(scope="session")
+def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[Release]:
+    """Installed by the first test that wants it, and taken away with everything at the end."""
+    kube.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": NAMESPACE,
+                "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+            },
+        }
+    )
+    made = Release(kube, load_node="" if machines is None else machines.nodes[0].name)
+    began = time.monotonic()
+    made.install()
+    made.until_healthy()
+    figures.note("helm install to all brokers ready, seconds", time.monotonic() - began)
+    made.make_streams()
+    yield made
+    if os.environ.get("TIDELOG_E2E_KEEP"):
+        return
+    # An operator has to see Streams off.
+    kube.kubectl("delete", "streams.tidelog.io", "--all", seconds=300)
+    kube.helm("uninstall", "tidelog", "--wait")
+    kube.kubectl("delete", "namespace", NAMESPACE, seconds=300)
+
+
+@pytest.fixture
+def healthy(release: Release) -> Release:
+    """Whatever was done to it before."""
+    release.until_healthy()
+    assert release.cluster()["metadata"]["name"] == CLUSTER
+    return release
+
+
+@pytest.fixture
+def nodes(machines: Cluster | None) -> Cluster:
+    if machines is None:
+        pytest.skip("only this machine's own cluster has nodes that one may break")
+    return machines

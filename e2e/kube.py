@@ -1,0 +1,102 @@
+"""kubectl and helm, as people call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+COMMAND_SECONDS_MAX: Final = 120.0
+LOOK_SECONDS: Final = 0.25
+
+
+class Refused(Exception):
+    """A command failed; what it said."""
+
+
+class Kube:
+    """One cluster; objects are in one namespace, where nothing else is said."""
+
+    def __init__(self, namespace: str, prefix: Sequence[str] = ()) -> None:
+        """`prefix`: words before each command, by which it reaches the cluster."""
+        self.namespace = namespace
+        self._prefix = list(prefix)
+
+    def __repr__(self) -> str:
+        return f"<Kube {self.namespace}>"
+
+    def run(self, *command: str, given: str | None = None, seconds: float = COMMAND_SECONDS_MAX) -> str:
+        """What it printed; raises `Refused`."""
+        try:
+            done = subprocess.run(
+                [*self._prefix, *command],
+                input=given,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+                env=os.environ,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Refused(f"{' '.join(command)} took longer than {seconds:g} s") from error
+        if done.returncode:
+            raise Refused(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def kubectl(self, *words: str, given: str | None = None, seconds: float = COMMAND_SECONDS_MAX) -> str:
+        return self.run("kubectl", "--namespace", self.namespace, *words, given=given, seconds=seconds)
+
+    def helm(self, *words: str, seconds: float = 600.0) -> str:
+        return self.run("helm", "--namespace", self.namespace, *words, seconds=seconds)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", "--filename", "-", given=json.dumps(listed))
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """None: it is not there."""
+        text = self.kubectl("get", kind, name, "--output", "json", "--ignore-not-found")
+        found: dict[str, Any] | None = json.loads(text) if text else None
+        return found
+
+    def list(self, kind: str, labels: str = "") -> list[dict[str, Any]]:
+        words = ["--selector", labels] if labels else []
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "--output", "json", *words))[
+            "items"
+        ]
+        return found
+
+    def exec(self, pod: str, *command: str, seconds: float = COMMAND_SECONDS_MAX) -> str:
+        return self.kubectl("exec", pod, "--", *command, seconds=seconds)
+
+
+def condition(found: dict[str, Any] | None, kind: str) -> str:
+    """The status of a condition; empty: nothing is said of it. One of an older generation says nothing."""
+    if found is None:
+        return ""
+    generation = found["metadata"].get("generation")
+    for one in (found.get("status") or {}).get("conditions") or []:
+        if one["type"] == kind and one.get("observedGeneration", generation) == generation:
+            return str(one["status"])
+    return ""
+
+
+def wait_until(lack: Callable[[], str], seconds: float) -> float:
+    """Waits until nothing lacks; how long that took. Raises `AssertionError` with what lacks still."""
+    began = time.monotonic()
+    while said := _tried(lack):
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"not within {seconds:g} s: {said}")
+        time.sleep(LOOK_SECONDS)
+    return time.monotonic() - began
+
+
+def _tried(lack: Callable[[], str]) -> str:
+    """The API server may be away for a moment."""
+    try:
+        return lack()
+    except Refused as error:
+        return str(error)

@@ -1,0 +1,206 @@
+"""A release of the chart, as a user installs it, and how one sees that all is well."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from e2e.kube import Kube, condition, wait_until
+from e2e.load.pod import LoadPod
+
+ROOT: Final = Path(__file__).parents[1]
+CHART: Final = ROOT / "charts" / "tidelog"
+
+NAME: Final = "tidelog"
+CLUSTER: Final = "main"
+SERVER: Final = f"{CLUSTER}:9210"
+NATS: Final = f"nats://{NAME}-nats:4222"
+BROKERS: Final = f"tidelog.io/cluster={CLUSTER}"
+OPERATORS: Final = "app.kubernetes.io/name=tidelog-operator"
+
+REGISTRY: Final = os.environ.get("TIDELOG_E2E_IMAGES", "tidelog.test")
+"""What stands before the names of the images that are tried."""
+VERSION: Final = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+TAG: Final = os.environ.get("TIDELOG_E2E_TAG", VERSION[1] if VERSION else "")
+NEXT: Final = f"{TAG}-next"
+"""The tag of the images that are upgraded to."""
+
+HEALTHY_SECONDS_MAX: Final = 300.0
+STREAMS: Final = ("orders:3", "events:1@events.all")
+"""As the load program is told of them."""
+
+
+def stream(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": name},
+        "spec": {"cluster": CLUSTER, **spec},
+    }
+
+
+class Release:
+    """See the module."""
+
+    def __init__(self, kube: Kube, *, load_node: str) -> None:
+        """`load_node`: where clients run; no fault happens there. Empty: anywhere."""
+        self.kube = kube
+        self.load_node = load_node
+        self.values: dict[str, Any] = {
+            "cluster": {
+                "name": CLUSTER,
+                "image": {"repository": f"{REGISTRY}/broker", "tag": TAG},
+                "storage": {"size": "1Gi"},
+                "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+            },
+            "operator": {"image": {"repository": f"{REGISTRY}/operator", "tag": TAG}},
+            "nats": {"image": {"repository": f"{REGISTRY}/nats", "tag": TAG}},
+        }
+
+    def __repr__(self) -> str:
+        return f"<Release {NAME} in {self.kube.namespace}>"
+
+    # --- as a user does it
+
+    def install(self, chart: Path = CHART) -> None:
+        with self._values_file() as file:
+            self.kube.helm("install", NAME, str(chart), "--values", file)
+
+    def upgrade(self, chart: Path = CHART, **cluster: Any) -> None:
+        """`cluster`: values of the Cluster that are other ones from now on."""
+        self.values["cluster"] |= cluster
+        with self._values_file() as file:
+            self.kube.helm("upgrade", NAME, str(chart), "--values", file)
+
+    @contextmanager
+    def _values_file(self) -> Iterator[str]:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(self.values, file)
+            file.flush()
+            yield file.name
+
+    # --- looking
+
+    @property
+    def brokers(self) -> int:
+        found: int = self.values["cluster"].get("brokers", 3)
+        return found
+
+    def cluster(self) -> dict[str, Any]:
+        return self.kube.get("clusters.tidelog.io", CLUSTER) or {"metadata": {}}
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Of the brokers, by name."""
+        return {one["metadata"]["name"]: one for one in self.kube.list("pods", BROKERS)}
+
+    def node_of(self, pod: str) -> str:
+        return str(self.pods()[pod]["spec"].get("nodeName", ""))
+
+    def pod_on(self, node: str) -> str:
+        """A broker's."""
+        return next(name for name, one in self.pods().items() if one["spec"].get("nodeName") == node)
+
+    def lacks(self) -> str:
+        """What is not well; empty: every broker is there, and every copy of everything."""
+        cluster, pods = self.cluster(), self.pods()
+        for kind in ("Ready", "InSync", "Scaled"):
+            if condition(cluster, kind) != "True":
+                return f"the Cluster is not {kind}: {json.dumps(cluster.get('status'))}"
+        going = [name for name, one in pods.items() if "deletionTimestamp" in one["metadata"]]
+        if len(pods) != self.brokers or going:
+            return f"there are the brokers {', '.join(sorted(pods))}; {', '.join(going) or 'none'} of them go"
+        stateful = self.kube.get("statefulset", CLUSTER) or {"status": {}}
+        status = stateful["status"]
+        if not (
+            status.get("observedGeneration") == stateful["metadata"]["generation"]
+            and status.get("updatedReplicas") == status.get("readyReplicas") == self.brokers
+        ):
+            return f"the StatefulSet is not as it is to be: {status}"
+        for one in self.kube.list("streams.tidelog.io"):
+            for kind in ("Ready", "InSync"):
+                if condition(one, kind) != "True":
+                    return f"the Stream {one['metadata']['name']} is not {kind}"
+        return ""
+
+    def until_healthy(self, seconds: float = HEALTHY_SECONDS_MAX) -> float:
+        """How long it took."""
+        return wait_until(self.lacks, seconds)
+
+    def until_rolled(self, before: dict[str, str]) -> None:
+        """`before`: the brokers' pods, with their uids. Waits until all are others, and all is well."""
+
+        def lack() -> str:
+            now = {name: one["metadata"]["uid"] for name, one in self.pods().items()}
+            same = sorted(name for name, uid in before.items() if now.get(name) == uid)
+            return f"{', '.join(same)} are still as they were" if same else self.lacks()
+
+        wait_until(lack, HEALTHY_SECONDS_MAX)
+
+    def leaders(self) -> dict[int, int]:
+        """How many partitions each broker leads."""
+        return {one["id"]: one["leaders"] for one in self.cluster()["status"]["brokers"]}
+
+    def until_balanced(self, seconds: float = 90.0) -> float:
+        """Until leaders are spread as they can be; how long it took."""
+
+        def lack() -> str:
+            found = self.leaders()
+            uneven = max(found.values()) - min(found.values()) > 1
+            return f"brokers lead so many partitions: {found}" if uneven else ""
+
+        return wait_until(lack, seconds)
+
+    def verify(self) -> None:
+        """Has all replicas compared. Raises `Refused` if they differ."""
+        self.kube.exec(f"{CLUSTER}-0", "tidelog", "verify", "--cluster", "--server", SERVER, seconds=300)
+
+    # --- under load
+
+    def make_streams(self) -> None:
+        self.kube.apply(
+            stream("orders", partitions=3, replicationFactor=3),
+            stream("events", subject="events.>", replicationFactor=3),
+        )
+        self.until_healthy()
+
+    @contextmanager
+    def load(self) -> Iterator[LoadPod]:
+        """Clients that write and read meanwhile. Asserts that none of them met with anything."""
+        arguments = ["--server", SERVER, "--nats", NATS, "--streams", *STREAMS]
+        load = LoadPod(self.kube, f"{REGISTRY}/client:{TAG}", arguments, node=self.load_node)
+        yield load
+        load.flows()
+        verdict = load.verdict()
+        assert verdict["clean"], verdict
+        assert not verdict["errors"], verdict["errors"]
+
+    # --- the operator
+
+    def working_operator(self) -> str:
+        """The pod that holds the Lease."""
+        lease = self.kube.get("lease", f"{NAME}-operator") or {}
+        return str(lease["spec"]["holderIdentity"])
+
+    def kill_operator(self) -> None:
+        """The one that works: at once, without a word."""
+        self.kube.kubectl("delete", "pod", self.working_operator(), "--force", "--grace-period=0")
+
+
+def earlier_chart(folder: Path) -> Path | None:
+    """The chart as it was before its last commit; None: this is the first one."""
+    git = ["git", "-C", str(ROOT)]
+    commits = subprocess.run(
+        [*git, "log", "-2", "--format=%H", "--", "charts/tidelog"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    if len(commits) < 2:
+        return None
+    archive = subprocess.run([*git, "archive", commits[1], "charts/tidelog"], capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return folder / "charts" / "tidelog"

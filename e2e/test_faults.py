@@ -1,0 +1,128 @@
+"""Nodes, pods and volumes that go, under load: the cluster is whole again by itself, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.layout import node_name
+from e2e.conftest import Figures
+from e2e.kube import wait_until
+from e2e.release import CLUSTER, Release
+
+WHOLE_SECONDS_MAX = 120.0
+"""From the healing, or from when Kubernetes has given a node up, until every copy has everything again."""
+
+CUT_SECONDS = 40.0
+"""Twice as long as Kubernetes waits before it calls a node lost."""
+
+FAULT_NODE = 2
+"""Where no clients run."""
+
+OPERATOR = pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
+
+
+def _whole_again(release: Release, figures: Figures, what: str, since: float, *, killed: bool) -> None:
+    release.until_healthy(WHOLE_SECONDS_MAX)
+    label = f"{what}{', operator killed' if killed else ''}"
+    figures.note(f"{label}: whole again after, seconds", time.monotonic() - since)
+
+
+@OPERATOR
+def test_a_node_is_drained(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
+    node = node_name(FAULT_NODE)
+    with healthy.load() as load:
+        began, began_at = time.monotonic(), time.time()
+        if killed:
+            healthy.kill_operator()
+        healthy.kube.kubectl(
+            "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s", seconds=200
+        )
+        figures.note(f"drain{', operator killed' if killed else ''}: seconds", time.monotonic() - began)
+        assert all(one["spec"].get("nodeName") != node for one in healthy.pods().values())
+        healthy.kube.kubectl("uncordon", node)
+        _whole_again(healthy, figures, "drain", began, killed=killed)
+        figures.note("drain: longest pause of acknowledgements, seconds", load.pause_since(began_at))
+    healthy.verify()
+
+
+@OPERATOR
+def test_a_pod_is_deleted_by_force(killed: bool, healthy: Release, figures: Figures) -> None:
+    with healthy.load() as load:
+        began, began_at = time.monotonic(), time.time()
+        healthy.kube.kubectl("delete", "pod", f"{CLUSTER}-1", "--force", "--grace-period=0")
+        if killed:
+            healthy.kill_operator()
+        wait_until(lambda: "" if healthy.lacks() else "it is not gone yet", 30)
+        _whole_again(healthy, figures, "pod deleted by force", began, killed=killed)
+        pause = load.pause_since(began_at)
+    figures.note("pod deleted by force: longest pause of acknowledgements, seconds", pause)
+    healthy.verify()
+
+
+@OPERATOR
+def test_a_pod_and_its_volume_are_deleted(killed: bool, healthy: Release, figures: Figures) -> None:
+    claim = healthy.kube.get("pvc", f"data-{CLUSTER}-2")
+    assert claim is not None
+    with healthy.load():
+        began = time.monotonic()
+        healthy.kube.kubectl("delete", "pvc", f"data-{CLUSTER}-2", "--wait=false")
+        healthy.kube.kubectl("delete", "pod", f"{CLUSTER}-2", "--wait=false")
+        if killed:
+            healthy.kill_operator()
+
+        def lack() -> str:
+            now = healthy.kube.get("pvc", f"data-{CLUSTER}-2")
+            same = now is not None and now["metadata"]["uid"] == claim["metadata"]["uid"]
+            return "the claim is still there" if same else ""
+
+        wait_until(lack, 120)
+        _whole_again(healthy, figures, "pod and volume deleted", began, killed=killed)
+    healthy.verify()
+
+
+@OPERATOR
+def test_a_node_is_cut_off_and_healed(
+    killed: bool, healthy: Release, nodes: Cluster, figures: Figures
+) -> None:
+    node = nodes.node(FAULT_NODE)
+    with healthy.load() as load:
+        began_at = time.time()
+        node.cut_off()
+        if killed:
+            healthy.kill_operator()
+        try:
+            load.flows()
+            wait_until(lambda: "" if healthy.lacks() else "nobody noticed", 60)
+            # So long does the partition last.
+            time.sleep(CUT_SECONDS)
+            load.flows()
+        finally:
+            node.cut_off(ends=True)
+        _whole_again(healthy, figures, "partition, from the healing", time.monotonic(), killed=killed)
+        pause = load.pause_since(began_at)
+    figures.note("partition: longest pause of acknowledgements, seconds", pause)
+    healthy.verify()
+
+
+@OPERATOR
+def test_a_node_is_lost_for_good(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
+    node = nodes.node(FAULT_NODE)
+    with healthy.load() as load:
+        began_at = time.time()
+        node.stop()
+        if killed:
+            healthy.kill_operator()
+        try:
+            load.flows()
+            began = time.monotonic()
+            healthy.kube.kubectl("delete", "node", node.name)
+            _whole_again(healthy, figures, "node lost, from its deletion", began, killed=killed)
+            pause = load.pause_since(began_at)
+        finally:
+            node.start()
+            node.wait_until_ready()
+    figures.note("node lost: longest pause of acknowledgements, seconds", pause)
+    healthy.verify()
