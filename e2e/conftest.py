@@ -84,7 +84,6 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
     made.install()
     made.until_healthy()
     figures.note("helm install to all brokers ready, seconds", time.monotonic() - began)
-    made.make_streams()
     yield made
     if os.environ.get("TIDELOG_E2E_KEEP"):
         return

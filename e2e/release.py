@@ -9,10 +9,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from e2e.kube import Kube, condition, wait_until
+from e2e.load.pod import NAME as LOAD_POD
 from e2e.load.pod import LoadPod
 
 ROOT: Final = Path(__file__).parents[1]
@@ -33,8 +35,6 @@ NEXT: Final = f"{TAG}-next"
 """The tag of the images that are upgraded to."""
 
 HEALTHY_SECONDS_MAX: Final = 300.0
-STREAMS: Final = ("orders:3", "events:1@events.all")
-"""As the load program is told of them."""
 
 
 def stream(name: str, **spec: Any) -> dict[str, Any]:
@@ -53,6 +53,7 @@ class Release:
         """`load_node`: where clients run; no fault happens there. Empty: anywhere."""
         self.kube = kube
         self.load_node = load_node
+        self._loads = count(1)
         self.values: dict[str, Any] = {
             "cluster": {
                 "name": CLUSTER,
@@ -163,23 +164,36 @@ class Release:
 
     # --- under load
 
-    def make_streams(self) -> None:
-        self.kube.apply(
-            stream("orders", partitions=3, replicationFactor=3),
-            stream("events", subject="events.>", replicationFactor=3),
-        )
-        self.until_healthy()
-
     @contextmanager
     def load(self) -> Iterator[LoadPod]:
-        """Clients that write and read meanwhile. Asserts that none of them met with anything."""
-        arguments = ["--server", SERVER, "--nats", NATS, "--streams", *STREAMS]
+        """Clients that write and read meanwhile. Asserts that none of them met with anything.
+
+        In Streams of their own, which nobody has written to: a history begins with an empty log.
+        """
+        orders, events = f"orders-{next(self._loads)}", f"events-{next(self._loads)}"
+        self.kube.apply(
+            stream(orders, partitions=3, replicationFactor=3, deletionPolicy="Delete"),
+            stream(events, subject=f"{events}.>", replicationFactor=3, deletionPolicy="Delete"),
+        )
+        self.until_healthy()
+        arguments = [
+            "--server",
+            SERVER,
+            "--nats",
+            NATS,
+            "--streams",
+            f"{orders}:3",
+            f"{events}:1@{events}.all",
+        ]
         load = LoadPod(self.kube, f"{REGISTRY}/client:{TAG}", arguments, node=self.load_node)
         yield load
         load.flows()
         verdict = load.verdict()
         assert verdict["clean"], verdict
         assert not verdict["errors"], verdict["errors"]
+        self.verify()
+        self.kube.kubectl("delete", "pod", LOAD_POD, "--now")
+        self.kube.kubectl("delete", "streams.tidelog.io", orders, events)
 
     # --- the operator
 

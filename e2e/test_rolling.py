@@ -12,6 +12,9 @@ from e2e.release import CLUSTER, NEXT, REGISTRY, TAG, Release
 
 Change = dict[str, Any]
 
+PAUSE_SECONDS_MAX = 5.0
+"""Leaders are handed over before a broker stops; clients find them, and new addresses, so fast."""
+
 IMAGE: Change = {"image": {"repository": f"{REGISTRY}/broker", "tag": NEXT}}
 IMAGE_BEFORE: Change = {"image": {"repository": f"{REGISTRY}/broker", "tag": TAG}}
 SETTINGS: Change = {"settings": {"produceTimeout": "29s"}}
@@ -45,4 +48,4 @@ def test_rolling(what: str, change: Change | None, killed: bool, healthy: Releas
     label = f"rolling, {what}{', operator killed' if killed else ''}"
     figures.note(f"{label}: seconds per broker", seconds / healthy.brokers)
     figures.note(f"{label}: longest pause of acknowledgements, seconds", pause)
-    healthy.verify()
+    assert pause < PAUSE_SECONDS_MAX

@@ -24,4 +24,3 @@ def test_three_five_three(killed: bool, healthy: Release, figures: Figures) -> N
             assert len(healthy.pods()) == count
             claims = [one["metadata"]["name"] for one in healthy.kube.list("pvc")]
             assert len(claims) == count, claims
-    healthy.verify()

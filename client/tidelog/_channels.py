@@ -39,6 +39,10 @@ metadata may name a broker that is gone. The connecting itself goes on meanwhile
 CONNECT_MS_MAX: Final = 2_000
 """How long one attempt to connect may take."""
 
+RESOLVE_MS_MIN: Final = 500
+"""How long an address is believed that DNS gave, once it is not reached. gRPC's own 30 s are longer than a
+broker on Kubernetes takes to come back, under the same name, with another address."""
+
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -50,6 +54,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
     ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.dns_min_time_between_resolutions_ms", RESOLVE_MS_MIN),
     # Brokers are reached directly, and a client's connections are its own.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),

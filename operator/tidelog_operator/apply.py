@@ -1,8 +1,8 @@
 """The only writer: does what a plan says, and says what went wrong.
 
-The actions for one object are done in their order, and none after one that failed; those for several objects
-at the same time. Whatever was done meanwhile by somebody else is an error like any other: the next plan
-looks at it.
+The actions for one object are done in their order, and none after one that failed, but for those that a plan
+sets apart; those for several objects at the same time. Whatever was done meanwhile by somebody else is an
+error like any other: the next plan looks at it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Applying:
         """What went wrong, by Stream."""
         self.cluster_error = ""
         """What went wrong with the Cluster; empty: nothing."""
+        self.cluster_error_apart = ""
+        """The first that went wrong of what holds nothing else up."""
         self.done = 0
         """Actions that changed something."""
         self.changed_on_the_way: dict[Said, str] = {}
@@ -71,13 +73,22 @@ class Applying:
         """By kind and Cluster or Stream: that somebody was faster, as the brokers say it."""
         self.did: list[do.StreamAction | do.ClusterAction] = []
 
-    async def cluster(self, one: ClusterObject | None, actions: Sequence[do.ClusterAction]) -> None:
-        """`one`: as it is now, if it is there."""
+    async def cluster(
+        self,
+        one: ClusterObject | None,
+        actions: Sequence[do.ClusterAction],
+        apart: Sequence[do.ClusterAction] = (),
+    ) -> None:
+        """`one`: as it is now, if it is there. `apart`: after the others, whether those succeed or not, and
+        each of them whatever becomes of the one before."""
         for action in actions:
             failed = await self._tried(action, one)
             if failed is not None:
                 self.cluster_error = failed
-                return
+                break
+        for action in apart:
+            failed = await self._tried(action, one)
+            self.cluster_error_apart = self.cluster_error_apart or failed or ""
 
     async def decisions(self, decisions: Sequence[Decision]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -188,7 +199,8 @@ class Applying:
                         where=where,
                     )
             case do.DeleteObject(kind, key, uid):
-                await self._kube.delete(kind, key, uid)
+                if await self._kube.delete(kind, key, uid):
+                    self._objects.gone(kind, key, uid)
             case do.SetLowestCount(cluster, count):
                 counts = counts_map(cluster, count)
                 found = await self._kube.apply(counts, manager=counts_manager(cluster))
@@ -211,7 +223,7 @@ class Applying:
     async def _check_ours(self, manifest: Manifest) -> None:
         """What is not known here may be there all the same, and somebody else's. Raises `NotOurs`."""
         kind, key = manifest["kind"], key_of(manifest)
-        if self._objects.knows(kind, key):
+        if self._objects.is_owned(manifest):
             return
         there = await self._kube.find(kind, key)
         if there is None:

@@ -10,7 +10,8 @@ from tidelog.model import ClusterDescription, id_text
 from tidelog_operator.conditions import Status, condition, kept, timed
 from tidelog_operator.model import BrokerPod, ClusterObject, Manifest, UnreadableCluster
 from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.plan.cluster import ClusterDecision, Owned
+from tidelog_operator.plan.cluster import ClusterDecision
+from tidelog_operator.plan.owned import Owned
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 BROKERS_SHOWN_MAX: Final = 100
@@ -35,13 +36,14 @@ def cluster_status(
     decision: ClusterDecision,
     *,
     error: str,
+    error_apart: str = "",
     unreachable: str,
     now: str,
 ) -> Status:
     """Of a Cluster that was told `before`.
 
-    `error`: what went wrong when something was tried, and is tried again; `unreachable`: why the brokers
-    could not be asked. Empty: nothing. `now`: RFC 3339.
+    `error`: what went wrong when something was tried, and is tried again; `error_apart`: the same, of what
+    holds nothing else up; `unreachable`: why the brokers could not be asked. Empty: nothing. `now`: RFC 3339.
     """
     there = owned.stateful_set(cluster)
     found = _Situation(
@@ -52,7 +54,7 @@ def cluster_status(
         view,
         decision,
     )
-    ready = _ready(found, error, unreachable)
+    ready = _ready(found, error, error_apart, unreachable)
     in_sync = kept(before, "InSync") if view is None else _in_sync(view.cluster)
     conditions = [ready, *([in_sync] if in_sync else []), _scaled(found)]
     status: Status = {
@@ -109,7 +111,7 @@ def _lost_too(brokers: Sequence[Manifest], lost: Mapping[int, str]) -> list[Stat
     return [told[broker] for broker in sorted(told)]
 
 
-def _ready(found: _Situation, error: str, unreachable: str) -> Status:
+def _ready(found: _Situation, error: str, error_apart: str, unreachable: str) -> Status:
     wanted = found.cluster.spec.brokers
     if found.cluster.deleting:
         return condition("Ready", False, "Deleting", "the brokers go; their volumes stay")
@@ -130,6 +132,8 @@ def _ready(found: _Situation, error: str, unreachable: str) -> Status:
     if found.ready < min(wanted, found.pods.count):
         message = f"{found.ready} of {found.pods.count} brokers are ready"
         return condition("Ready", False, "BrokersMissing", message)
+    if error_apart:
+        return condition("Ready", False, "CannotChange", error_apart)
     return condition("Ready", True, "Serving", f"all {found.ready} brokers are ready")
 
 

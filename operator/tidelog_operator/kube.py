@@ -174,14 +174,18 @@ class Kube:
         """Merges `change` into it. Raises `Outdated` if it is gone."""
         await self._changed("PATCH", KINDS[kind].path(key), change, content=MERGE_PATCH)
 
-    async def delete(self, kind: str, key: ObjectKey, uid: str) -> None:
-        """Nothing if it is gone, or is another one of that name."""
+    async def delete(self, kind: str, key: ObjectKey, uid: str) -> bool:
+        """Nothing if it is gone, or is another one of that name. Whether it is gone: else something waits for
+        its end, and it goes later."""
         conditions = {"preconditions": {"uid": uid}}
         try:
-            await self._request("DELETE", KINDS[kind].path(key), conditions)
+            found = await self._request("DELETE", KINDS[kind].path(key), conditions)
         except ApiException as error:
             if error.status not in (HTTP_NOT_FOUND, HTTP_CONFLICT):
                 raise
+            return True
+        # What is left for a while is answered itself.
+        return bool(found["kind"] == "Status")
 
     async def write_status(
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]

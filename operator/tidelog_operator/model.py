@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from tidelog.model import Durability, NatsAck, Retention, StreamSettings
 from tidelog_operator.durations import duration_ms, size_bytes
+from tidelog_operator.listeners import Listener, read_listener
 
 GROUP: Final = "tidelog.io"
 VERSION: Final = "v1alpha1"
@@ -92,6 +93,8 @@ class ClusterSpec:
     """Empty: the default one."""
     resources: Manifest
     rack_label: str
+    listeners: tuple[Listener, ...]
+    """For clients outside of Kubernetes; besides the one for those inside."""
     broker_settings: Mapping[str, int | str]
     """By their names in the brokers' settings file; what the manifest leaves out is left out."""
     throttle_bytes_per_second: int | None
@@ -226,6 +229,7 @@ def _cluster_spec(spec: Manifest) -> ClusterSpec:
         storage_class=storage.get("storageClassName", ""),
         resources=spec.get("resources") or {},
         rack_label=spec["rackLabel"],
+        listeners=tuple(read_listener(one) for one in spec.get("listeners") or ()),
         broker_settings=_broker_settings(spec, settings),
         throttle_bytes_per_second=None if throttle is None else size_bytes(throttle),
         replace_after_ms=duration_ms(spec["replaceAfter"]),

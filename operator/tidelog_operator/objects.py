@@ -83,8 +83,10 @@ class Objects:
     def __repr__(self) -> str:
         return f"<Objects clusters={len(self.clusters)} streams={len(self.streams)}>"
 
-    def knows(self, kind: str, key: ObjectKey) -> bool:
-        return (kind, key) in self._seen
+    def is_owned(self, manifest: Manifest) -> bool:
+        """Whether what has its kind and name is known, and is of the Cluster that this one is of."""
+        cluster = _cluster_of(manifest)
+        return cluster is not None and (manifest["kind"], key_of(manifest).name) in self.owned_by(cluster)
 
     def streams_of(self, namespace: str) -> list[StreamObject]:
         return [one for key, one in self.streams.items() if key.namespace == namespace]
@@ -129,18 +131,27 @@ class Objects:
     def listed(self, kind: str, namespace: str, items: Sequence[Manifest], version: int) -> None:
         """All of a kind (that have the label, if there is one), as of `version`: what is missing is gone."""
         there = {key_of(one) for one in items}
+        take = self._take(kind)
+        for (other, key), known in list(self._seen.items()):
+            if (other, key.namespace) == (kind, namespace) and key not in there and known.version <= version:
+                take(known.last_words(kind, key), gone=True)
+        for one in items:
+            take(one, gone=False)
+
+    def gone(self, kind: str, key: ObjectKey, uid: str) -> None:
+        """The API server said so to the operator; a watch says it again, later."""
+        known = self._seen.get((kind, key))
+        if known is not None and known.uid == uid:
+            self._take(kind)(known.last_words(kind, key), gone=True)
+
+    def _take(self, kind: str) -> Take:
         takes: Mapping[str, Take] = {
             STREAM: self.stream,
             CLUSTER: self.cluster,
             "Pod": self.pod,
             "PersistentVolumeClaim": self.claim,
         }
-        take = takes.get(kind, self.owned)
-        for (other, key), known in list(self._seen.items()):
-            if (other, key.namespace) == (kind, namespace) and key not in there and known.version <= version:
-                take(known.last_words(kind, key), gone=True)
-        for one in items:
-            take(one, gone=False)
+        return takes.get(kind, self.owned)
 
     def _is_news(self, kind: str, manifest: Manifest, *, gone: bool) -> bool:
         """Lists, watches and answers to writes overtake one another, and a name may be another one's now."""

@@ -23,7 +23,8 @@ from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, To
 from tidelog_operator.objects import Objects
 from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
+from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
+from tidelog_operator.plan.owned import Owned
 from tidelog_operator.plan.streams import Decision, let_go, plan_streams
 from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reports import Reports
@@ -118,7 +119,7 @@ class Reconciler:
             decision, decisions = self._plan_cluster(planned), self._plan(planned)
             client = await self._client() if _is_vouched_for(view) else None
             applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
-            await applying.cluster(self._objects.clusters.get(self.key), decision.actions)
+            await applying.cluster(self._objects.clusters.get(self.key), decision.actions, decision.apart)
             await applying.decisions(decisions)
             self._changed_on_the_way |= applying.changed_on_the_way
             self._remember_elected(applying.did)
@@ -129,11 +130,11 @@ class Reconciler:
             self._brokers.changed()
         self._tell_overtaken(applying)
         told = await self._telling.tell([
-            *self._cluster_status(view, unreachable, decision, applying.cluster_error),
+            *self._cluster_status(view, unreachable, decision, applying),
             *self._stream_statuses(view, unreachable, decisions, applying.errors),
         ])  # fmt: skip
         waits = decision.lost or self._leaders_since is not None or planned is not view
-        acts = decision.actions or any(one.actions for one in decisions)
+        acts = decision.actions or decision.apart or any(one.actions for one in decisions)
         self._calm = state if told and not waits and not acts else None
 
     async def _list(self) -> None:
@@ -252,7 +253,7 @@ class Reconciler:
     # --- telling objects of themselves
 
     def _cluster_status(
-        self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, error: str
+        self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, applying: Applying
     ) -> list[tuple[Told, Status]]:
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
@@ -267,7 +268,8 @@ class Reconciler:
             self._objects.pods_of(self.key),
             view,
             decision,
-            error=error,
+            error=applying.cluster_error,
+            error_apart=applying.cluster_error_apart,
             unreachable=unreachable,
             now=_now(),
         )

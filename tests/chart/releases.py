@@ -30,6 +30,26 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
             "image": {"repository": "registry.example.com:5000/tidelog/broker", "tag": "1.2.3"},
             "storage": {"size": "100Gi", "storageClassName": "fast"},
             "rackLabel": "example.com/rack",
+            "listeners": [
+                {
+                    "name": "outside",
+                    "port": 9310,
+                    "type": "NodePort",
+                    "firstNodePort": 32669,
+                    "host": "{broker}.a",
+                },
+                {
+                    "name": "cloud",
+                    "port": 9320,
+                    "type": "LoadBalancer",
+                    "host": "broker-{broker}.example.com",
+                    "annotations": {
+                        "external-dns.alpha.kubernetes.io/hostname": "broker-{broker}.example.com"
+                    },
+                    "loadBalancerClass": "example.com/fast",
+                    "sourceRanges": ["203.0.113.0/24"],
+                },
+            ],
             "settings": {
                 "catchUpBytesPerSecond": "64Mi",
                 "scrubBytesPerSecond": 4000000,
@@ -42,7 +62,11 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
         },
         "operator": {"replicas": 3, "namespaces": ["tidelog-system", "shop"], **PLACED},
         "nats": {"replicas": 5, "config": "max_payload: 2MB\nmax_connections: 1000", **PLACED},
-        "networkPolicy": {"clients": [ANYBODY_IN_SHOP], "monitoring": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+        "networkPolicy": {
+            "clients": [ANYBODY_IN_SHOP],
+            "outside": [{"ipBlock": {"cidr": "203.0.113.0/24"}}],
+            "monitoring": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        },
         "monitoring": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"},
     },
     "the operator alone": {
@@ -50,6 +74,11 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
         "operator": {"namespaces": ["shop", "farm"]},
         "nats": {"enabled": False},
         "monitoring": {"enabled": True},
+    },
+    "a way from outside": {
+        "cluster": {
+            "listeners": [{"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}]
+        }
     },
     "another NATS": {"nats": {"enabled": False, "url": "nats://one:4222,tls://two:4222"}},
 }

@@ -152,17 +152,19 @@ def reachable(release: Release) -> dict[str, set[str]]:
 
 
 def test_who_is_let_in_is_who_has_to_come_in(full: Release, programs: Path) -> None:
-    shop, prometheus = "namespaceSelector", "ipBlock"
+    shop, prometheus, office = "namespaceSelector", "ipBlock", "ipBlock"
 
     assert reachable(full) == {
         "operator http": {prometheus},
         "brokers clients": {shop, BROKERS, OPERATOR, TEST},
+        "brokers outside": {office},
+        "brokers cloud": {office},
         "brokers peers": {BROKERS},
         "brokers http": {prometheus},
         "nats clients": {shop, BROKERS},
         "nats routes": {NATS},
     }
-    assert reachable(Release(programs, {})) == {
+    as_it_comes = {
         "operator http": {"anybody"},
         "brokers clients": {"anybody"},
         "brokers peers": {BROKERS},
@@ -170,6 +172,9 @@ def test_who_is_let_in_is_who_has_to_come_in(full: Release, programs: Path) -> N
         "nats clients": {"anybody"},
         "nats routes": {NATS},
     }
+    assert reachable(Release(programs, {})) == as_it_comes
+    opened = reachable(Release(programs, RELEASES["a way from outside"]))
+    assert opened == as_it_comes | {"brokers outside": {"anybody"}}
 
 
 def test_every_pod_with_metrics_is_scraped_once(full: Release) -> None:
@@ -232,6 +237,7 @@ def test_the_cluster_says_what_the_values_say(full: Release) -> None:
         "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
         "nats": {"url": "nats://log-nats.tidelog-system.svc:4222"},
         "rackLabel": "example.com/rack",
+        "listeners": RELEASES["everything said"]["cluster"]["listeners"],
         "settings": RELEASES["everything said"]["cluster"]["settings"],
         "replaceAfter": "1h30m",
         "moves": {"atOnce": 10000, "balance": False},

@@ -19,6 +19,15 @@ VALUES = (CHART / "values.yaml").read_text("utf-8")
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 
 
+NODES: dict[str, Any] = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+CLOUD: dict[str, Any] = {
+    "name": "cloud",
+    "port": 9320,
+    "type": "LoadBalancer",
+    "host": "{broker}.example.com",
+}
+
+
 def values_of(path: str, value: object) -> dict[str, Any]:
     """`a.b` and a value → what a file of values says."""
     found: Any = value
@@ -71,6 +80,36 @@ def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
         ("cluster.resources.limits.memory", "2GB", "'/cluster/resources/limits/memory': '2GB' does not"),
         ("cluster.resources.claims", [], "additional properties 'claims' not allowed"),
         ("cluster.rackLabel", "", "'/cluster/rackLabel': minLength: got 0, want 1"),
+        ("cluster.listeners", {}, "'/cluster/listeners': got object, want array"),
+        ("cluster.listeners", [{**NODES, "name": name} for name in "abcde"], "maxItems: got 5, want 4"),
+        ("cluster.listeners", [{**NODES, "tls": 1}], "additional properties 'tls' not allowed"),
+        (
+            "cluster.listeners",
+            [{**NODES, "name": "Out"}],
+            "'/cluster/listeners/0/name': 'Out' does not match",
+        ),
+        ("cluster.listeners", [{**NODES, "name": "a--b"}], "'/cluster/listeners/0/name': 'not' failed"),
+        ("cluster.listeners", [{**NODES, "name": "peers"}], "'/cluster/listeners/0/name': 'not' failed"),
+        ("cluster.listeners", [{**NODES, "port": 9210}], "'/cluster/listeners/0/port': 'not' failed"),
+        ("cluster.listeners", [{**NODES, "firstNodePort": 32670}], "maximum: got 32,670, want 32,669"),
+        (
+            "cluster.listeners",
+            [{**NODES, "host": "a_b"}],
+            "'/cluster/listeners/0/host': 'a_b' does not match",
+        ),
+        (
+            "cluster.listeners",
+            [{**NODES, "sourceRanges": ["10.0.0.0/8"]}],
+            "'/cluster/listeners/0/sourceRanges'",
+        ),
+        ("cluster.listeners", [{**NODES, "type": "LoadBalancer"}], "missing property 'host'"),
+        ("cluster.listeners", [{**CLOUD, "type": "NodePort"}], "missing property 'firstNodePort'"),
+        (
+            "cluster.listeners",
+            [{**CLOUD, "host": "one"}],
+            "'/cluster/listeners/0/host': 'one' does not match",
+        ),
+        ("cluster.listeners", [{**CLOUD, "annotations": {"tidelog.io/a": ""}}], "'tidelog.io/a'"),
         ("cluster.settings.logLevel", "loud", "'/cluster/settings/logLevel': value must be one of"),
         ("cluster.settings.batchSize", 1, "additional properties 'batchSize' not allowed"),
         ("cluster.replaceAfter", "5 minutes", "'/cluster/replaceAfter': '5 minutes' does not match"),
@@ -84,6 +123,7 @@ def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
         ("nats.replicas", 0, "'/nats/replicas': minimum: got 0, want 1"),
         ("nats.image.tag", "", "'/nats/image/tag': minLength: got 0, want 1"),
         ("networkPolicy.clients", [{}], "'/networkPolicy/clients/0': minProperties: got 0, want 1"),
+        ("networkPolicy.outside", [{"ipBlock": {}}], "missing property 'cidr'"),
         ("networkPolicy.monitoring", [{"pods": {}}], "additional properties 'pods' not allowed"),
         ("monitoring.interval", "30", "'/monitoring/interval': '30' does not match pattern"),
     ],
@@ -182,6 +222,8 @@ def test_what_the_schema_says_of_a_cluster_is_what_its_definition_says() -> None
     elsewhere = {"imagePullPolicy", "imagePullSecrets", "nats"}
     assert defined.keys() - elsewhere == known.keys() - {"create", "name"}
     assert defined["settings"]["properties"].keys() == known["settings"]["properties"].keys()
+    listener = defined["listeners"]["items"]["properties"]
+    assert listener.keys() == SCHEMA["definitions"]["listener"]["properties"].keys()
     assert known["brokers"] == {key: defined["brokers"][key] for key in ("type", "minimum", "maximum")}
     assert known["voters"] == {"enum": defined["voters"]["enum"]}
     for name in ("brokers", "voters", "rackLabel", "replaceAfter"):

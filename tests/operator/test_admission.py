@@ -198,6 +198,130 @@ def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, se
     assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
 
 
+NODES: Spec = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+NO_HOSTS = ("a b", "a_b", "$(POD_IP)", "{number}.example.com", "fd00::1", "one:9310", ".a", "a..b", "a@b")
+BALANCED: Spec = {
+    "name": "cloud",
+    "port": 9320,
+    "type": "LoadBalancer",
+    "host": "broker-{broker}.example.com",
+}
+
+
+def without(one: Spec, *names: str, **more: Any) -> Spec:
+    return {name: value for name, value in one.items() if name not in names} | more
+
+
+@pytest.mark.parametrize(
+    ("listeners", "sentence"),
+    [
+        ([without(NODES, "name")], "missing required field"),
+        ([without(NODES, "port")], 'missing required field "port"'),
+        ([without(NODES, "type")], 'missing required field "type"'),
+        ([{**NODES, "tls": True}], 'unknown field "tls"'),
+        (
+            [{**NODES, "name": f"a{number}", "port": 9310 + number} for number in range(5)],
+            "spec.listeners: Too many: 5: must have at most 4 items",
+        ),
+        ([NODES, {**BALANCED, "name": "outside"}], 'spec.listeners[1]: Duplicate value: {"name":"outside"}'),
+        ([NODES, {**BALANCED, "port": 9310}], "two listeners have the same port: each is a port of"),
+        *(
+            ([{**NODES, "name": name}], "the name of a listener begins with a letter and holds letters")
+            for name in ("", "1st", "Outside", "out_side", "out-", "-out", "a--b")
+        ),
+        ([{**NODES, "name": "a" * 16}], "spec.listeners[0].name: Too long: may not be more than 15"),
+        *(
+            ([{**NODES, "name": name}], "internal, peer, peers, clients and http are names of the brokers'")
+            for name in ("internal", "peer", "peers", "clients", "http")
+        ),
+        ([{**NODES, "port": 1023}], "spec.listeners[0].port in body should be greater than or equal to 1024"),
+        ([{**NODES, "port": 65536}], "spec.listeners[0].port in body should be less than or equal to 65535"),
+        *(
+            ([{**NODES, "port": port}], "9210, 9211 and 9212 are the brokers' own ports")
+            for port in (9210, 9211, 9212)
+        ),
+        ([{**NODES, "type": "ClusterIP"}], 'spec.listeners[0].type: Unsupported value: "ClusterIP"'),
+        ([without(NODES, "firstNodePort")], "a listener of the type NodePort needs firstNodePort"),
+        ([{**BALANCED, "firstNodePort": 30000}], "only a listener of the type NodePort has firstNodePort"),
+        (
+            [{**NODES, "firstNodePort": 29999}],
+            "spec.listeners[0].firstNodePort in body should be greater than or equal to 30000",
+        ),
+        (
+            [{**NODES, "firstNodePort": 32670}],
+            "firstNodePort is more than 32669: each of up to 99 brokers has a port from there on",
+        ),
+        (
+            [NODES, {**NODES, "name": "more", "port": 9311, "firstNodePort": 30098}],
+            "the firstNodePort of two listeners lie less than 99 apart",
+        ),
+        (
+            [NODES, {**NODES, "name": "more", "port": 9311}],
+            "the firstNodePort of two listeners lie less than 99 apart",
+        ),
+        ([without(BALANCED, "host")], "a listener of the type LoadBalancer needs a host with {broker} in it"),
+        (
+            [{**BALANCED, "host": "one.example.com"}],
+            "needs a host with {broker} in it, like broker-{broker}.",
+        ),
+        *(
+            ([{**NODES, "host": host}], "host is a name in DNS or an IPv4 address, with {broker} where")
+            for host in NO_HOSTS
+        ),
+        ([{**NODES, "host": ""}], "spec.listeners[0].host in body should be at least 1 chars long"),
+        ([{**NODES, "annotations": {"tidelog.io/manifest": "mine"}}], "are the operator's own"),
+        (
+            [{**NODES, "loadBalancerClass": "fast"}],
+            "only a listener of the type LoadBalancer has loadBalancer",
+        ),
+        (
+            [{**NODES, "sourceRanges": ["10.0.0.0/8"]}],
+            "only a listener of the type LoadBalancer has sourceRanges",
+        ),
+        ([{**BALANCED, "sourceRanges": []}], "spec.listeners[0].sourceRanges in body should have at least 1"),
+        ([{**BALANCED, "sourceRanges": ["10.0.0.1"]}], "spec.listeners[0].sourceRanges[0]: Invalid value"),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused(
+    plane: ControlPlane, listeners: list[Spec], sentence: str
+) -> None:
+    manifest = cluster(listeners=listeners)
+
+    assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+
+
+@pytest.mark.parametrize(
+    "listeners",
+    [
+        [],
+        [NODES, BALANCED],
+        [{**NODES, "name": "a", "port": 1024, "firstNodePort": 32669, "host": "10.0.0.1"}],
+        [NODES, {**NODES, "name": "a-long-name-15b", "port": 65535, "firstNodePort": 30099}],
+        [
+            {
+                **NODES,
+                "host": "node{broker}.{broker}.example.com",
+                "annotations": {"example.com/for": "{broker}"},
+            }
+        ],
+        [
+            {
+                **BALANCED,
+                "loadBalancerClass": "service.k8s.aws/nlb",
+                "sourceRanges": ["203.0.113.0/24", "fd00::/8"],
+                "annotations": {"external-dns.alpha.kubernetes.io/hostname": "broker-{broker}.example.com"},
+            }
+        ],
+    ],
+)
+def test_listeners_that_can_be_are_taken(plane: ControlPlane, listeners: list[Spec]) -> None:
+    manifest = cluster(listeners=listeners)
+
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    assert plane.object("Cluster", manifest["metadata"]["name"])["spec"]["listeners"] == listeners
+
+
 @pytest.mark.parametrize("name", ["x" * 41, "1a", "main-brokers"])
 def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPlane, name: str) -> None:
     manifest = cluster()
@@ -224,6 +348,18 @@ def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPla
             {"storage": {"size": "10Gi", "storageClassName": "b"}},
             "storage.storageClassName cannot be added or taken away",
         ),
+        *(
+            (
+                {"listeners": [{**BALANCED, **before}]},
+                {"listeners": [{**BALANCED, **after}]},
+                "loadBalancerClass cannot change: services keep theirs; add a listener of another name",
+            )
+            for before, after in (
+                ({"loadBalancerClass": "a"}, {"loadBalancerClass": "b"}),
+                ({"loadBalancerClass": "a"}, {}),
+                ({}, {"loadBalancerClass": "b"}),
+            )
+        ),
     ],
 )
 def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
@@ -232,6 +368,27 @@ def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
     manifest = changed(plane, cluster(**before), cluster(**after))
 
     assert sentence in plane.kubectl("replace", "-f", "-", given=manifest, fails=True)
+
+
+def test_listeners_change_are_added_and_taken_away(plane: ControlPlane) -> None:
+    stages = [
+        [NODES],
+        [{**NODES, "firstNodePort": 31000, "port": 9999}, BALANCED],
+        [
+            without(NODES, "firstNodePort", type="LoadBalancer", host="{broker}", loadBalancerClass="a"),
+            BALANCED,
+        ],
+        [NODES],
+        [],
+    ]
+    manifest = cluster(listeners=stages[0])
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    for listeners in stages[1:]:
+        manifest["spec"]["listeners"] = listeners
+        plane.kubectl("replace", "-f", "-", given=manifest)
+
+        assert plane.object("Cluster", manifest["metadata"]["name"])["spec"]["listeners"] == listeners
 
 
 @pytest.mark.parametrize("path", ["stream.spec", "stream.status", "cluster.spec", "cluster.status"])

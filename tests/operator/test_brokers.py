@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidelog
 from support.kube import chart
 from support.kube.control_plane import ControlPlane
 from support.kube.nodes import Nodes
 from support.kube.operator_process import OperatorProcess
 from support.kube.situation import ClusterOnNodes
+from support.tcp_proxy import TcpProxy
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.long
@@ -125,6 +129,57 @@ def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNod
     cluster.until_ready(3)
 
     assert load.errors == []
+
+
+def test_clients_outside_reach_every_broker_at_the_port_of_its_own_service(
+    plane: ControlPlane, cluster: ClusterOnNodes, nodes: Nodes
+) -> None:
+    """Nobody here plays the network of services: the test leads from node ports to the pods' ports."""
+
+    def ports() -> dict[str, int]:
+        found = plane.objects("Service", "tidelog.io/cluster=main,tidelog.io/listener=outside")
+        return {one["metadata"]["name"]: one["spec"]["ports"][0]["nodePort"] for one in found}
+
+    listener = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+
+    def set_to(*listeners: Manifest) -> None:
+        before = set(cluster.pod_uids().values())
+        cluster.apply(listeners=list(listeners))
+        wait_until(lambda: not before & set(cluster.pod_uids().values()), "each pod is another one", 110)
+        cluster.until_ready(3)
+
+    set_to(listener)
+    pods = [f"main-{number}" for number in range(3)]
+    assert ports() == {f"main-outside-{number}": 30000 + number for number in range(3)}
+    records = cluster.records("orders")
+
+    async def from_outside() -> tuple[set[bytes], list[int]]:
+        async with AsyncExitStack() as stack:
+            proxies = [
+                await stack.enter_async_context(TcpProxy(f"{address}:9310", f"{address}:{30000 + number}"))
+                for number, address in enumerate(map(nodes.address, pods))
+            ]
+            client = await stack.enter_async_context(tidelog.connect(proxies[0].address))
+            async with client.producer("orders") as producer:
+                for number in range(100):
+                    await producer.send(f"outside-{number}".encode(), key=str(number).encode())
+            found = {bytes(one.value or b"") async for one in client.reader("orders", follow=False)}
+            return found, [one.connections for one in proxies]
+
+    found, connections = asyncio.run(from_outside())
+
+    assert found - records == {f"outside-{number}".encode() for number in range(100)}
+    assert all(connections), "each of them leads something"
+    with cluster.connected() as brokers:
+        outside = [
+            one.target
+            for broker in brokers.describe_cluster().brokers
+            for one in broker.listeners
+            if one.name == "outside"
+        ]
+    assert outside == [f"{nodes.address(pod)}:{30000 + number}" for number, pod in enumerate(pods)]
+    set_to()
+    assert ports() == {}
 
 
 def test_a_volume_that_is_gone_is_replaced_and_filled(cluster: ClusterOnNodes, nodes: Nodes) -> None:

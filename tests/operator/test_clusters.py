@@ -79,6 +79,139 @@ def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: C
     assert after["Service made"]["metadata"]["annotations"]["somebody"] == "else"
 
 
+NODES: Manifest = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+CLOUD: Manifest = {
+    "name": "cloud",
+    "port": 9320,
+    "type": "LoadBalancer",
+    "host": "broker-{broker}.example.com",
+    "annotations": {"external-dns.alpha.kubernetes.io/hostname": "broker-{broker}.example.com"},
+    "loadBalancerClass": "example.com/fast",
+    "sourceRanges": ["203.0.113.0/24"],
+}
+
+
+def services(plane: ControlPlane, name: str) -> dict[str, Manifest]:
+    """Of the Cluster's listeners."""
+    found = plane.objects("Service", f"tidelog.io/cluster={name},tidelog.io/listener")
+    return {one["metadata"]["name"].removeprefix(f"{name}-"): one for one in found}
+
+
+def node_ports(plane: ControlPlane, name: str, listener: str) -> list[int]:
+    found = sorted(services(plane, name).items())
+    return [one["spec"]["ports"][0]["nodePort"] for each, one in found if each.rpartition("-")[0] == listener]
+
+
+def applied(operator: OperatorProcess) -> int:
+    """Objects that it applied or deleted, ever."""
+    return sum(
+        int(float(line.split()[-1]))
+        for line in operator.get("/metrics").splitlines()
+        if line.startswith("tidelog_operator_actions_total{")
+        and any(kind in line for kind in ("ApplyObject", "CreateObject", "DeleteObject"))
+    )
+
+
+def until_calm(operator: OperatorProcess, name: str) -> None:
+    """It did what it had to, and has found nothing to do since."""
+
+    def looks() -> float:
+        labels = f'cluster="{name}",namespace="default"'
+        start = f"tidelog_operator_pass_seconds_count{{{labels}}}"
+        page = operator.get("/metrics").splitlines()
+        return next((float(line.split()[-1]) for line in page if line.startswith(start)), 0.0)
+
+    done, before = applied(operator), looks()
+    wait_until(lambda: looks() >= before + 2, "it has looked twice")
+    if applied(operator) != done:
+        until_calm(operator, name)
+
+
+def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
+    plane: ControlPlane, operator: OperatorProcess
+) -> None:
+    names = {f"{listener}-{number}" for listener in ("outside", "cloud") for number in range(3)}
+    plane.apply(cluster("open", listeners=[NODES, CLOUD]))
+    wait_until(lambda: services(plane, "open").keys() == names, "every broker has its services")
+    until_calm(operator, "open")
+    made = services(plane, "open")
+    assert node_ports(plane, "open", "outside") == [30000, 30001, 30002]
+    assert made["cloud-1"]["spec"]["healthCheckNodePort"]
+    done = applied(operator)
+
+    # What others add is left alone, and nothing is applied again for what the API server added.
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}}
+    plane.kubectl(
+        "patch", "service", "open-cloud-1", "--subresource=status", "--type=merge",
+        "--patch", json.dumps(status),
+    )  # fmt: skip
+    plane.kubectl("annotate", "service", "open-cloud-1", "somebody=else")
+    until_calm(operator, "open")
+    assert applied(operator) == done
+
+    # Ports go from broker to broker, and from one listener to another.
+    more = {**NODES, "name": "more", "port": 9311}
+    plane.apply(cluster("open", listeners=[{**NODES, "firstNodePort": 30099}, more, CLOUD]))
+    wait_until(lambda: node_ports(plane, "open", "more") == [30000, 30001, 30002], "the new one has them")
+    wait_until(
+        lambda: node_ports(plane, "open", "outside") == [30099, 30100, 30101], "the old one has others"
+    )
+    plane.apply(
+        cluster(
+            "open", listeners=[{**NODES, "firstNodePort": 30100}, {**CLOUD, "sourceRanges": ["10.0.0.0/8"]}]
+        )
+    )
+    wait_until(lambda: node_ports(plane, "open", "outside") == [30100, 30101, 30102], "they moved by one")
+    ranges = ["10.0.0.0/8"]
+    wait_until(
+        lambda: services(plane, "open")["cloud-2"]["spec"]["loadBalancerSourceRanges"] == ranges, "it changed"
+    )
+    after = services(plane, "open")
+    assert after.keys() == names
+    assert after["cloud-1"]["metadata"]["uid"] == made["cloud-1"]["metadata"]["uid"]
+    assert after["cloud-1"]["metadata"]["annotations"]["somebody"] == "else"
+
+    # Another type, and none.
+    balanced = {**CLOUD, "name": "outside", "port": 9310}
+    plane.apply(cluster("open", listeners=[balanced, {**NODES, "name": "cloud", "port": 9320}]))
+
+    def types() -> dict[str, str]:
+        return {name: one["spec"]["type"] for name, one in services(plane, "open").items()}
+
+    wait_until(
+        lambda: types() == {name: "LoadBalancer" if "outside" in name else "NodePort" for name in names},
+        "they have changed places",
+    )
+    until_calm(operator, "open")
+    plane.apply(cluster("open"))
+    wait_until(lambda: services(plane, "open") == {}, "all are gone")
+    assert "Service open-brokers" in made_for(plane, "open")
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_node_port_that_somebody_has_is_told_and_everything_else_is_made(plane: ControlPlane) -> None:
+    other = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "in-the-way", "namespace": "default"},
+        "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31001}]},
+    }
+    plane.apply(other)
+
+    plane.apply(cluster("blocked", listeners=[{**NODES, "firstNodePort": 31000}]))
+
+    wait_until(lambda: services(plane, "blocked").keys() == {"outside-0", "outside-2"}, "the others are made")
+    wait_until(lambda: "StatefulSet blocked" in made_for(plane, "blocked"), "so are the brokers")
+
+    def events() -> str:
+        return plane.kubectl("events", "--for", "cluster.tidelog.io/blocked")
+
+    wait_until(lambda: "could not apply the Service blocked-outside-1" in events(), "it is told")
+    assert "provided port is already allocated" in events()
+    plane.kubectl("delete", "service", "in-the-way")
+    wait_until(lambda: len(services(plane, "blocked")) == 3, "it is made when the port is free")
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_field_that_is_taken_away_is_gone(plane: ControlPlane) -> None:
     plane.apply(cluster("less", imagePullPolicy="Never", resources={"limits": {"cpu": 1}}))

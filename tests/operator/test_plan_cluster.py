@@ -5,172 +5,23 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, cluster_manifest, stream
+from support.kube.imagined import NOW, SET, Kubernetes, claim, deleted, kinds
+from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, stream
 from tidelog.model import PartitionStanding, StreamDescription
 from tidelog_operator import actions as do
-from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey, read_cluster
+from tidelog_operator.model import Claim, ObjectKey
 from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.plan.cluster import ClusterDecision, Owned, plan_cluster
-from tidelog_operator.resources.naming import Said, said_of
-from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_set
+from tidelog_operator.resources.naming import said_of
+from tidelog_operator.resources.stateful_set import Pods, stateful_set
 
-NOW = "2026-01-01T00:10:00Z"
-SET = ("StatefulSet", CLUSTER)
 MARKER = ("ConfigMap", f"{CLUSTER}-formation")
 CLAIMS = [Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False) for number in range(3)]
-
-
-class Kubernetes:
-    """What stands for the Cluster: versions count up, and a write that rests on an old one is refused."""
-
-    def __init__(self, **spec: Any) -> None:
-        self.manifest = cluster_manifest(**spec)
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.claims: list[Claim] = []
-        self.pods_there: list[BrokerPod] = []
-        self.meddled: dict[Said, str] = {}
-        self.lowest: str | None = None
-        self.claims_made = 0
-        self.over: set[str] = set()
-        """Claims of brokers that were unregistered: another broker must not begin with one."""
-        self.told: list[do.ClusterAction] = []
-        self.history: list[tuple[int, str | None]] = []
-        """The number of pods, and the lowest count, after each action."""
-
-    @property
-    def cluster(self) -> ClusterObject:
-        return read_cluster(self.manifest)
-
-    def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
-        return plan_cluster(
-            self.cluster,
-            Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest),
-            view,
-            now,
-        )
-
-    def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
-        """Whether that changed anything."""
-        self.told.append(action)
-        states = {} if brokers is None else dict(brokers.states)
-        match action:
-            case do.CreateObject(manifest):
-                assert _name(manifest) not in self.objects
-                self._write(manifest)
-            case do.ApplyObject(manifest, version):
-                there = self.objects.get(_name(manifest))
-                assert not version or (there is not None and there["metadata"]["resourceVersion"] == version)
-                self._write(manifest)
-            case do.SetLowestCount(_, count):
-                self.lowest = None if count is None else str(count)
-            case do.UnregisterBroker(broker):
-                assert brokers is not None
-                if broker in brokers.states:
-                    self.over |= {one.uid for one in self.claims if one.broker_id == broker}
-                brokers.do(action)
-            case do.CordonBroker() | do.UncordonBroker() | do.Reassign():
-                assert brokers is not None
-                brokers.do(action)
-            case do.DeleteObject("PersistentVolumeClaim", _, uid):
-                assert uid in self.over, "it may hold something"
-                self.claims = [one for one in self.claims if one.uid != uid]
-        self.history.append((self.pods.count if SET in self.objects else 0, self.lowest))
-        if isinstance(action, do.UncordonBroker | do.UnregisterBroker):
-            return brokers is not None and brokers.states != states
-        return True
-
-    def _write(self, manifest: Mapping[str, Any]) -> None:
-        there = self.objects.get(_name(manifest))
-        number = 1 if there is None else int(there["metadata"]["resourceVersion"]) + 1
-        made = copy.deepcopy(dict(manifest))
-        made["metadata"] |= {"resourceVersion": str(number), "generation": number, "uid": f"uid-{number}"}
-        if made["kind"] == "StatefulSet":
-            # Its controller is fast.
-            count = made["spec"]["replicas"]
-            revision = json.dumps(made["spec"]["template"])
-            made["status"] = {
-                "observedGeneration": number, "readyReplicas": count,
-                "currentRevision": revision, "updateRevision": revision,
-            }  # fmt: skip
-            self.pods_there = [
-                BrokerPod(f"main-{each}", f"pod-{each}", each, "10.0.0.1", "a", ready=True, deleting=False)
-                for each in range(count)
-            ]
-            for each in range(count):
-                self._claim(each)
-        self.objects[_name(manifest)] = made
-
-    def _claim(self, number: int) -> None:
-        """Claims stay, whatever becomes of the pods."""
-        if all(one.broker_id != number for one in self.claims):
-            uid = f"uid-{number}" if self.claims_made <= number else f"uid-{self.claims_made}"
-            self.claims_made += 1
-            self.claims.append(replace(_claim(number), uid=uid))
-
-    @property
-    def pods(self) -> Pods:
-        return read_pods(self.objects[SET])
-
-    def settle(self, brokers: Brokers | None = None, crash_at: int | None = None) -> None:
-        done = 0
-        for _ in range(200):
-            view = None if brokers is None or SET not in self.objects else self.view(brokers)
-            decision = self.plan(view)
-            if not decision.actions:
-                return
-            for action in decision.actions:
-                if done == crash_at:
-                    crash_at = None
-                    break
-                self.do(action, brokers)
-                done += 1
-        raise AssertionError(f"it goes on for ever: {decision.actions}")
-
-    def crawl(self, brokers: Brokers, actions_max: int = 60) -> None:
-        """The operator is killed after each action that changes something. What is said once more, to be
-        sure, does not."""
-        for _ in range(actions_max):
-            decision = self.plan(self.view(brokers) if SET in self.objects else None)
-            if not any(self.do(action, brokers) for action in decision.actions) and not brokers.arrive():
-                return
-        assert actions_max < 60, f"it goes on for ever: {decision.actions}"
-
-    def view(self, brokers: Brokers) -> BrokersView:
-        """Brokers come with their pods, and nobody votes who is cordoned."""
-        for number in range(self.pods.count):
-            if number not in brokers.states and number not in self.pods.emptying:
-                uid = next(one.uid for one in self.claims if one.broker_id == number)
-                assert uid not in self.over, "it comes with the volume of the one before it"
-                brokers.states[number] = "active"
-        view = brokers.view()
-        able = tuple(number for number, state in brokers.states.items() if state == "active")
-        return replace(view, cluster=replace(view.cluster, voters=able[:3]))
-
-
-def _claim(number: int) -> Claim:
-    return Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False)
-
-
-def _name(manifest: Mapping[str, Any]) -> tuple[str, str]:
-    return manifest["kind"], manifest["metadata"]["name"]
-
-
-def kinds(decision: ClusterDecision) -> list[str]:
-    return [
-        one.manifest["kind"] if isinstance(one, do.ApplyObject | do.CreateObject) else type(one).__name__
-        for one in decision.actions
-    ]
-
-
-def deleted(decision: ClusterDecision) -> list[str]:
-    return [one.object.name for one in decision.actions if isinstance(one, do.DeleteObject)]
 
 
 # --- made
@@ -422,7 +273,7 @@ def went(kube: Kubernetes) -> Brokers:
     """There were five brokers, and three are left; two volumes are."""
     brokers = Brokers(3)
     kube.settle(brokers)
-    kube.claims += [_claim(3), _claim(4)]
+    kube.claims += [claim(3), claim(4)]
     return brokers
 
 
@@ -477,7 +328,7 @@ def test_who_stays_after_all_is_uncordoned_once_while_a_volume_keeps_more_from_c
     kube.manifest["spec"]["brokers"] = 5
     kube.do(do.ApplyObject(stateful_set(kube.cluster, Pods(4, (3,)))), brokers)
     brokers.states[3] = "cordoned"
-    kube.claims.append(replace(_claim(4), deleting=True))
+    kube.claims.append(replace(claim(4), deleting=True))
     kube.pods_there.append(replace(kube.pods_there[0], name="main-4", broker_id=4, deleting=True))
 
     actions = kube.plan(brokers.view()).actions
@@ -606,7 +457,7 @@ def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_br
     assert meanwhile.actions == ()
     assert "it is replaced when every other broker is here, and 3 is not" in meanwhile.problem
 
-    kube.claims.append(_claim(3))
+    kube.claims.append(claim(3))
     brokers.states[3] = "active"
     assert deleted(kube.plan(brokers.view())) == ["data-main-4", "main-4"]
 

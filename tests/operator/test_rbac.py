@@ -33,7 +33,7 @@ ANYWHERE: dict[Resource, str] = {
     ("tidelog.io", "streams/status"): "patch",
     ("tidelog.io", "clusters/finalizers"): "update",
     ("apps", "statefulsets"): "list watch create patch",
-    ("", "services"): "list watch create patch",
+    ("", "services"): "list watch create patch delete",
     ("", "configmaps"): "list watch create patch",
     ("policy", "poddisruptionbudgets"): "list watch create patch",
     ("", "pods"): "list watch delete",

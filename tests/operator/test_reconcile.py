@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from kubernetes.aio.client.exceptions import ApiException
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
 from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
@@ -44,6 +46,11 @@ class Kube:
         """Kinds of objects that were made or changed."""
         self.foreign: dict[str, Any] | None = None
         """What is there, and not in any list."""
+        self.refused: dict[str, str] = {}
+        """What is said against a service, by its name."""
+        self.services: list[str] = []
+        """Their names, as they were made or changed."""
+        self.deleted: list[str] = []
 
     async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
         if self.fails:
@@ -51,7 +58,9 @@ class Kube:
         return Listed(self._kept.get(kind, []), 1)
 
     async def find(self, kind: str, key: ObjectKey) -> dict[str, Any] | None:
-        return self.foreign if self.foreign and self.foreign["kind"] == kind else None
+        there = self.foreign
+        same = there and (there["kind"], there["metadata"]["name"]) == (kind, key.name)
+        return there if same else None
 
     async def write_status(self, kind: str, key: ObjectKey, before: Any, status: dict[str, Any]) -> Any:
         self.statuses[key.name] = status
@@ -61,10 +70,20 @@ class Kube:
         return await self.apply(manifest)
 
     async def apply(self, manifest: Any, version: str = "", manager: str = "") -> Any:
-        self.applied.append(manifest["kind"])
         name = manifest["metadata"]["name"]
+        if name in self.refused:
+            error = ApiException(422, "Unprocessable Entity")
+            error.body = json.dumps({"message": self.refused[name]})
+            raise error
+        self.applied.append(manifest["kind"])
+        if manifest["kind"] == "Service":
+            self.services.append(name)
         given = {"uid": f"uid-of-{name}", "resourceVersion": "2", "generation": 1}
         return {**manifest, "metadata": {**manifest["metadata"], **given}}
+
+    async def delete(self, kind: str, key: ObjectKey, uid: str) -> bool:
+        self.deleted.append(f"{key.name} {uid}")
+        return True
 
     async def remove_finalizer(self, kind: str, one: Any) -> None:
         self.finalizers.append(one.key.name)
@@ -308,3 +327,99 @@ async def test_leaders_that_were_not_asked_because_something_failed_are_asked_by
     await operator.once()
 
     assert asked == ["claimed", "claimed"]
+
+
+# --- listeners
+
+OUTSIDE = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+OPEN = cluster_manifest(listeners=[OUTSIDE])
+PODS = [
+    {
+        "kind": "Pod",
+        "metadata": {
+            "namespace": NAMESPACE, "name": f"main-{number}", "uid": f"pod-{number}", "resourceVersion": "1",
+            "labels": {"tidelog.io/cluster": CLUSTER},
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    for number in range(3)
+]  # fmt: skip
+
+
+async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up() -> None:
+    slow = cluster_manifest(listeners=[OUTSIDE], settings={"catchUpBytesPerSecond": "8Mi"})
+    kube, brokers = Kube(Cluster=[slow], Pod=PODS), Brokers(3)
+    kube.refused = {"main-outside-0": "provided port is already allocated", "main-outside-1": "neither"}
+    operator, throttled = reconciler(kube, brokers), []
+
+    class Client:
+        async def throttle(self, speed: int) -> None:
+            throttled.append(speed)
+
+    async def client(ips: Any) -> Any:
+        return Client()
+
+    operator._brokers.client = client  # type: ignore[method-assign]
+    await operator.once()
+
+    ready = kube.statuses[CLUSTER]["conditions"][0]
+    assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
+    assert ready["message"].endswith("does not take it: provided port is already allocated")
+    assert kube.statuses[CLUSTER]["phase"] == "Degraded"
+    assert "StatefulSet" in kube.applied
+    assert kube.services == ["main-brokers", "main", "main-outside-2"]
+    assert set(throttled) == {8 << 20}
+
+    kube.refused = {}
+    await operator.once()
+    assert kube.services[3:] == ["main-outside-0", "main-outside-1"]
+    assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "Serving"
+
+
+async def test_what_is_worse_than_a_service_that_cannot_be_made_is_told_first() -> None:
+    lost = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {**PODS[1]["metadata"], "name": "data-main-1"},
+        "status": {"phase": "Lost"},
+    }
+    kube = Kube(Cluster=[OPEN], Pod=PODS, PersistentVolumeClaim=[lost])
+    kube.refused = {"main-outside-0": "provided port is already allocated"}
+
+    await reconciler(kube, Brokers(3)).once()
+
+    assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "VolumeLost"
+
+
+async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_known() -> None:
+    """A Cluster `main-a` with a listener `b` has services of the same names."""
+    kube = Kube(Cluster=[cluster_manifest(listeners=[{**OUTSIDE, "name": "a-b"}])], Pod=PODS)
+    kube.foreign = {
+        "kind": "Service",
+        "metadata": {
+            "namespace": NAMESPACE, "name": "main-a-b-0", "uid": "else", "resourceVersion": "1",
+            "labels": {"tidelog.io/cluster": "main-a", "tidelog.io/listener": "b"},
+            "ownerReferences": [{"uid": "another", "controller": True}],
+        },
+        "spec": {},
+    }  # fmt: skip
+    operator = reconciler(kube, Brokers(3))
+    operator._objects.owned(kube.foreign, gone=False)
+
+    await operator.once()
+
+    assert kube.services == ["main-brokers", "main", "main-a-b-1", "main-a-b-2"]
+    ready = kube.statuses[CLUSTER]["conditions"][0]
+    assert "there is a Service 'main-a-b-0' that is not this Cluster's" in ready["message"]
+
+
+async def test_services_of_a_listener_that_was_taken_away_are_deleted_once() -> None:
+    kube = Kube(Cluster=[OPEN], Pod=PODS)
+    operator = reconciler(kube, Brokers(3))
+    await operator.once()
+
+    operator._objects.cluster({**MAIN, "metadata": {**MAIN["metadata"], "resourceVersion": "3"}}, gone=False)
+    await operator.once()
+    await operator.once()
+
+    names = [f"main-outside-{number}" for number in range(3)]
+    assert kube.deleted == [f"{name} uid-of-{name}" for name in names]

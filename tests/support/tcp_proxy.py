@@ -10,19 +10,22 @@ from typing import Self
 class TcpProxy:
     """Forwards what comes to `address` to a target, until it is frozen or cut; an async context manager."""
 
-    def __init__(self, target: str) -> None:
-        host, port = target.rsplit(":", 1)
-        self._target = (host, int(port))
+    def __init__(self, target: str, listen: str = "127.0.0.1:0") -> None:
+        """`listen`: where; port 0 takes a free one."""
+        self._target = _host_port(target)
+        self._listen = _host_port(listen)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.address = ""
+        self.connections = 0
+        """So far."""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, *self._listen)
+        self.address = f"{self._listen[0]}:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(
@@ -48,6 +51,7 @@ class TcpProxy:
         await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -70,3 +74,8 @@ class TcpProxy:
                 await writer.drain()
         finally:
             writer.close()
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, port = address.rsplit(":", 1)
+    return host, int(port)

@@ -33,15 +33,23 @@ securityContext:
 {{/* On which nodes. Takes a list: the context, the part of the release, and its values. */}}
 {{- define "tidelog.placement" -}}
 {{- $parts := . -}}
+{{- /* Nodes by affinity: a second spread constraint would count only nodes that have zones. */ -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "tidelog.selector" $parts | nindent 14 }}
 topologySpreadConstraints:
-  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
   - maxSkew: 1
-    topologyKey: {{ . }}
+    topologyKey: topology.kubernetes.io/zone
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels:
         {{- include "tidelog.selector" $parts | nindent 8 }}
-  {{- end }}
 {{- with (index . 2).nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

@@ -20,51 +20,31 @@ from tidelog_operator.actions import (
     SetLowestCount,
     Throttle,
 )
-from tidelog_operator.model import BrokerPod, Claim, ClusterObject, Manifest, ObjectKey
+from tidelog_operator.model import Claim, ClusterObject, Manifest, ObjectKey
 from tidelog_operator.plan.balancing import plan_balancing
 from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.listeners import plan_listeners
+from tidelog_operator.plan.owned import Owned
 from tidelog_operator.plan.scaling import plan_scaling
 from tidelog_operator.plan.volumes import NAMED_MAX, plan_volumes
-from tidelog_operator.resources.comparing import is_so
 from tidelog_operator.resources.formation import (
     FORMATTED,
     NEVER,
     Formation,
     chosen_id,
     formation_map,
-    read_formation,
 )
-from tidelog_operator.resources.naming import Said, formation_name, said_of
 from tidelog_operator.resources.services import client_service, disruption_budget, headless_service
 from tidelog_operator.resources.settings import settings_map
 from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_set
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """What stands in Kubernetes for a Cluster."""
-
-    objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
-    """By kind and name."""
-    claims: Sequence[Claim] = ()
-    pods: Sequence[BrokerPod] = ()
-    changed_on_the_way: Mapping[Said, str] = field(default_factory=dict)
-    """What the API server keeps other than it was applied, and where it differs."""
-    lowest_count: str | None = None
-    """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
-
-    def stateful_set(self, cluster: ClusterObject) -> Manifest | None:
-        return self.objects.get(("StatefulSet", cluster.key.name))
-
-    def formation(self, cluster: ClusterObject) -> Formation | None:
-        """Raises `ValueError` if somebody else wrote it."""
-        found = self.objects.get(("ConfigMap", formation_name(cluster)))
-        return None if found is None else read_formation(found)
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterDecision:
     actions: tuple[ClusterAction, ...] = ()
+    """In this order, and none after one that fails."""
+    apart: tuple[ClusterAction, ...] = ()
+    """After these, and each of them whatever becomes of the others."""
     problem: str = ""
     """Why it cannot be as it is to be."""
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -88,9 +68,12 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
     wanted = stateful_set(cluster, pods)
     silence = _silence(formation, owned, view)
     volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
-    if not _is_so(owned, there, wanted):
+    # Last: that one cannot be made, because somebody has its port, leaves nothing else undone.
+    apart = plan_listeners(cluster, owned, pods.count)
+    if there is None or not owned.has(wanted):
         # What follows would rest on a version that is over.
-        return ClusterDecision((*actions, ApplyObject(wanted, _version(there))), silence, volumes.lost)
+        actions.append(ApplyObject(wanted, _version(there)))
+        return ClusterDecision(tuple(actions), apart, silence, volumes.lost)
     assert there is not None
     actions += volumes.actions
     scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
@@ -110,12 +93,7 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
             actions += plan_balancing(view, cluster.spec.moves_at_once)
         # The last one: if the brokers refuse it, everything else is done.
         actions += _throttle(cluster, view)
-    return ClusterDecision(tuple(actions), problem, volumes.lost)
-
-
-def _is_so(owned: Owned, there: Manifest | None, wanted: Manifest) -> bool:
-    """Or as near to it as the API server will have it: it is not applied again and again."""
-    return is_so(there, wanted) or (there is not None and said_of(wanted) in owned.changed_on_the_way)
+    return ClusterDecision(tuple(actions), apart, problem, volumes.lost)
 
 
 def _silence(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
@@ -172,11 +150,7 @@ def _objects(cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
         client_service(cluster),
         disruption_budget(cluster),
     ]
-    return [
-        ApplyObject(one)
-        for one in wanted
-        if not _is_so(owned, owned.objects.get((one["kind"], one["metadata"]["name"])), one)
-    ]
+    return [ApplyObject(one) for one in wanted if not owned.has(one)]
 
 
 def _lowest_count(cluster: ClusterObject, owned: Owned, count: int) -> list[ClusterAction]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from tidelog_operator.model import CLUSTER, GROUP, VERSION, ClusterObject, Manifest
@@ -15,14 +17,23 @@ PEER_PORT: Final = 9212
 CLUSTER_LABEL: Final = "tidelog.io/cluster"
 """On every object that the operator makes for a Cluster: its name."""
 
+LISTENER_LABEL: Final = "tidelog.io/listener"
+"""On the service of a broker for clients outside: the listener's name."""
+
 BROKER_LABEL: Final = "apps.kubernetes.io/pod-index"
 """On the pods of a StatefulSet: the broker's number."""
+
+BROKER_ID: Final = "TIDELOG_BROKER_ID"
+"""In the brokers' environment: the broker's number."""
 
 HASH_ANNOTATION: Final = "tidelog.io/manifest"
 """Of all that the operator said of the object: a field that it says no more shows by it."""
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tidelog-operator"
+
+NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+
 Said: TypeAlias = tuple[str, str, str]
 """Kind, name and hash."""
 
@@ -57,17 +68,25 @@ def selector(cluster: ClusterObject) -> dict[str, str]:
 
 
 def manifest(
-    cluster: ClusterObject, api: str, kind: str, name: str, body: dict[str, Any], **annotations: str
+    cluster: ClusterObject,
+    api: str,
+    kind: str,
+    name: str,
+    body: dict[str, Any],
+    *,
+    labels: Mapping[str, str] = NOTHING_MORE,
+    annotations: Mapping[str, str] = NOTHING_MORE,
 ) -> Manifest:
-    """`body` is everything besides the metadata. It goes when the Cluster goes."""
+    """`body` is everything besides the metadata; `labels` and `annotations` are more than all have. It goes
+    when the Cluster goes."""
     said = {
         "apiVersion": api,
         "kind": kind,
         "metadata": {
             "name": name,
             "namespace": cluster.key.namespace,
-            "labels": {**selector(cluster), MANAGED_LABEL: MANAGED_BY},
-            "annotations": {f"tidelog.io/{key}": value for key, value in annotations.items()},
+            "labels": {**selector(cluster), MANAGED_LABEL: MANAGED_BY, **labels},
+            "annotations": dict(annotations),
             "ownerReferences": [
                 {
                     "apiVersion": f"{GROUP}/{VERSION}",

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidelog_operator.model import ClusterObject, Manifest
+from tidelog_operator.resources.listeners import (
+    NODE_ADDRESS,
+    advertises_node,
+    listener_ports,
+    listener_specs,
+)
 from tidelog_operator.resources.naming import (
+    BROKER_ID,
     BROKER_LABEL,
     CLIENT_PORT,
     HTTP_PORT,
@@ -39,8 +46,7 @@ GRACE_SECONDS: Final = STOP_SECONDS + 30
 USER: Final = 65532
 """Of the broker's process; it needs no right of any other."""
 
-EMPTYING: Final = "emptying"
-EMPTYING_ANNOTATION: Final = f"tidelog.io/{EMPTYING}"
+EMPTYING_ANNOTATION: Final = "tidelog.io/emptying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,8 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
         },
         "volumeClaimTemplates": [_claim(cluster)],
     }
-    emptying = ",".join(map(str, pods.emptying))
-    return manifest(cluster, "apps/v1", "StatefulSet", name, {"spec": spec}, **{EMPTYING: emptying})
+    annotations = {EMPTYING_ANNOTATION: ",".join(map(str, pods.emptying))}
+    return manifest(cluster, "apps/v1", "StatefulSet", name, {"spec": spec}, annotations=annotations)
 
 
 def read_pods(found: Manifest) -> Pods:
@@ -138,6 +144,7 @@ def _container(cluster: ClusterObject) -> dict[str, Any]:
             {"name": "clients", "containerPort": CLIENT_PORT},
             {"name": "http", "containerPort": HTTP_PORT},
             {"name": "peers", "containerPort": PEER_PORT},
+            *listener_ports(cluster),
         ],
         # Long enough for logs to be looked through after a crash, and for others to be found.
         "startupProbe": _probe("/healthz", period=2, failures=900),
@@ -176,13 +183,18 @@ def _environment(cluster: ClusterObject) -> list[dict[str, Any]]:
     me = broker_host(cluster, "$(POD_NAME)")
     pods = [f"{cluster.key.name}-{number}" for number in range(SEEDS_MAX)]
     seeds = ",".join(f"{broker_host(cluster, pod)}:{PEER_PORT}" for pod in pods)
-    listeners = json.dumps([f"internal=0.0.0.0:{CLIENT_PORT}@{me}:{CLIENT_PORT}"])
+    # Who comes by an address that no listener advertises, such as a service's, is sent to the first one.
+    internal = f"internal=0.0.0.0:{CLIENT_PORT}@{me}:{CLIENT_PORT}"
+    listeners = json.dumps([internal, *listener_specs(cluster)])
+    node = {"name": NODE_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
     return [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {
-            "name": "TIDELOG_BROKER_ID",
+            "name": BROKER_ID,
             "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{BROKER_LABEL}']"}},
         },
+        # Variables can be named by those that stand behind them.
+        *([node] if advertises_node(cluster) else []),
         {"name": "TIDELOG_LISTENERS", "value": listeners},
         {"name": "TIDELOG_PEER_LISTENER", "value": f"peers=0.0.0.0:{PEER_PORT}@{me}:{PEER_PORT}"},
         {"name": "TIDELOG_HTTP", "value": f"0.0.0.0:{HTTP_PORT}"},

@@ -115,6 +115,8 @@ class Surroundings:
             "metadata.uid": meta["uid"],
             "spec.nodeName": spec.get("nodeName", ""),
             "status.podIP": self.address,
+            # A pod has no network of its own here.
+            "status.hostIP": self.address,
         }
         if path not in fields:
             raise NotYet(f"the field {path} is not played here, only {', '.join(fields)} and labels")
