@@ -10,6 +10,7 @@ import pytest
 
 from support.kube.control_plane import ControlPlane
 from support.kube.situations import CLUSTER_DEFAULTS, STREAM_DEFAULTS
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -405,8 +406,10 @@ def test_every_field_is_explained(plane: ControlPlane, path: str) -> None:
     ]
 
     assert bare == []
-    explained = plane.kubectl("explain", f"{kind}s.{half}", "--api-version=tidelog.io/v1alpha1")
-    assert "DESCRIPTION" in explained
+    words = ("explain", f"{kind}s.{half}", "--api-version=tidelog.io/v1alpha1")
+    # What is discovered is explained a moment later.
+    wait_until(lambda: not plane.refusal(*words), "it is explained")
+    assert "DESCRIPTION" in plane.kubectl(*words)
 
 
 def _fields(schema: Spec, path: str) -> list[tuple[str, Spec]]:

@@ -402,10 +402,9 @@ async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_kn
         },
         "spec": {},
     }  # fmt: skip
-    operator = reconciler(kube, Brokers(3))
-    operator._objects.owned(kube.foreign, gone=False)
+    kube._kept["Service"] = [kube.foreign]
 
-    await operator.once()
+    await reconciler(kube, Brokers(3)).once()
 
     assert kube.services == ["main-brokers", "main", "main-a-b-1", "main-a-b-2"]
     ready = kube.statuses[CLUSTER]["conditions"][0]

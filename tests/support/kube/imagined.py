@@ -1,0 +1,224 @@
+"""What stands in Kubernetes for a Cluster, imagined: planned for, and changed by what plans say."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from support.kube.situations import CLUSTER, Brokers, cluster_manifest
+from tidelog_operator import actions as do
+from tidelog_operator.model import BrokerPod, Claim, ClusterObject, read_cluster
+from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
+from tidelog_operator.plan.owned import Owned
+from tidelog_operator.resources.naming import Said
+from tidelog_operator.resources.stateful_set import Pods, read_pods
+
+NOW = "2026-01-01T00:10:00Z"
+SET = ("StatefulSet", CLUSTER)
+
+
+class Kubernetes:
+    """What stands for the Cluster: versions count up, and a write that rests on an old one is refused."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.manifest = cluster_manifest(**spec)
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.claims: list[Claim] = []
+        self.pods_there: list[BrokerPod] = []
+        self.meddled: dict[Said, str] = {}
+        self.lowest: str | None = None
+        self.claims_made = 0
+        self.made = 0
+        """Objects, so far."""
+        self.port = 32700
+        """The node port that was given last to a load balancer."""
+        self.goodbyes: list[tuple[str, int]] = []
+        """Services that were deleted, and how many pods there were to be then."""
+        self.over: set[str] = set()
+        """Claims of brokers that were unregistered: another broker must not begin with one."""
+        self.told: list[do.ClusterAction] = []
+        self.history: list[tuple[int, str | None]] = []
+        """The number of pods, and the lowest count, after each action."""
+
+    @property
+    def cluster(self) -> ClusterObject:
+        return read_cluster(self.manifest)
+
+    def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
+        return plan_cluster(
+            self.cluster,
+            Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest),
+            view,
+            now,
+        )
+
+    def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
+        """Whether that changed anything."""
+        self.told.append(action)
+        states = {} if brokers is None else dict(brokers.states)
+        match action:
+            case do.CreateObject(manifest):
+                assert _name(manifest) not in self.objects
+                self._write(manifest)
+            case do.ApplyObject(manifest, version):
+                there = self.objects.get(_name(manifest))
+                assert not version or (there is not None and there["metadata"]["resourceVersion"] == version)
+                self._write(manifest)
+            case do.SetLowestCount(_, count):
+                self.lowest = None if count is None else str(count)
+            case do.UnregisterBroker(broker):
+                assert brokers is not None
+                if broker in brokers.states:
+                    self.over |= {one.uid for one in self.claims if one.broker_id == broker}
+                brokers.do(action)
+            case do.CordonBroker() | do.UncordonBroker() | do.Reassign():
+                assert brokers is not None
+                brokers.do(action)
+            case do.DeleteObject("PersistentVolumeClaim", _, uid):
+                assert uid in self.over, "it may hold something"
+                self.claims = [one for one in self.claims if one.uid != uid]
+            case do.DeleteObject("Service", key, uid):
+                self._delete_service(("Service", key.name), uid)
+        self.history.append((self.pods.count if SET in self.objects else 0, self.lowest))
+        if isinstance(action, do.UncordonBroker | do.UnregisterBroker):
+            return brokers is not None and brokers.states != states
+        return True
+
+    def _write(self, manifest: Mapping[str, Any]) -> None:
+        there = self.objects.get(_name(manifest))
+        number = 1 if there is None else int(there["metadata"]["resourceVersion"]) + 1
+        made = copy.deepcopy(dict(manifest))
+        self.made += there is None
+        uid = f"object-{self.made}" if there is None else there["metadata"]["uid"]
+        made["metadata"] |= {"resourceVersion": str(number), "generation": number, "uid": uid}
+        if made["kind"] == "Service":
+            self._expose(made, there)
+        if made["kind"] == "StatefulSet":
+            # Its controller is fast.
+            count = made["spec"]["replicas"]
+            revision = json.dumps(made["spec"]["template"])
+            made["status"] = {
+                "observedGeneration": number, "readyReplicas": count,
+                "currentRevision": revision, "updateRevision": revision,
+            }  # fmt: skip
+            self.pods_there = [
+                BrokerPod(f"main-{each}", f"pod-{each}", each, "10.0.0.1", "a", ready=True, deleting=False)
+                for each in range(count)
+            ]
+            for each in range(count):
+                self._claim(each)
+        self.objects[_name(manifest)] = made
+
+    def _expose(self, made: dict[str, Any], there: Mapping[str, Any] | None) -> None:
+        """As the API server does: a node port is one service's, and load balancers have one, too."""
+        spec = made["spec"]
+        if spec.get("type") == "LoadBalancer":
+            self.port += there is None
+            spec["ports"][0]["nodePort"] = self.port if there is None else _node_port(there)
+        if there is not None:
+            assert "deletionTimestamp" not in there["metadata"], "it is on its way out"
+            assert there["spec"].get("type") == spec.get("type"), "it keeps ports of its old type"
+        port = _node_port(made)
+        taken = [
+            name
+            for (kind, name), one in self.objects.items()
+            if port and kind == "Service" and _node_port(one) == port and name != made["metadata"]["name"]
+        ]
+        assert not taken, f"{port} is the port of {taken}"
+
+    def _delete_service(self, name: tuple[str, str], uid: str) -> None:
+        there = self.objects.get(name)
+        if there is None or there["metadata"]["uid"] != uid:
+            return
+        self.goodbyes.append((name[1], self.pods.count if SET in self.objects else 0))
+        if there["spec"].get("type") == "LoadBalancer":
+            there["metadata"]["deletionTimestamp"] = NOW
+        else:
+            del self.objects[name]
+
+    def lose_balancers(self) -> None:
+        """Whoever made them for services that are on their way out has taken them away."""
+        for name in [name for name, one in self.objects.items() if "deletionTimestamp" in one["metadata"]]:
+            del self.objects[name]
+
+    def _claim(self, number: int) -> None:
+        """Claims stay, whatever becomes of the pods."""
+        if all(one.broker_id != number for one in self.claims):
+            uid = f"uid-{number}" if self.claims_made <= number else f"uid-{self.claims_made}"
+            self.claims_made += 1
+            self.claims.append(replace(claim(number), uid=uid))
+
+    @property
+    def pods(self) -> Pods:
+        return read_pods(self.objects[SET])
+
+    def settle(self, brokers: Brokers | None = None, crash_at: int | None = None) -> None:
+        done = 0
+        for _ in range(200):
+            view = None if brokers is None or SET not in self.objects else self.view(brokers)
+            decision = self.plan(view)
+            if not every(decision):
+                return
+            for action in every(decision):
+                if done == crash_at:
+                    crash_at = None
+                    break
+                self.do(action, brokers)
+                done += 1
+            self.lose_balancers()
+        raise AssertionError(f"it goes on for ever: {every(decision)}")
+
+    def crawl(self, brokers: Brokers, actions_max: int = 60) -> None:
+        """The operator is killed after each action that changes something. What is said once more, to be
+        sure, does not."""
+        for _ in range(actions_max):
+            decision = self.plan(self.view(brokers) if SET in self.objects else None)
+            if not any(self.do(action, brokers) for action in every(decision)) and not brokers.arrive():
+                return
+            self.lose_balancers()
+        assert actions_max < 60, f"it goes on for ever: {every(decision)}"
+
+    def view(self, brokers: Brokers) -> BrokersView:
+        """Brokers come with their pods, and nobody votes who is cordoned."""
+        for number in range(self.pods.count):
+            if number not in brokers.states and number not in self.pods.emptying:
+                uid = next(one.uid for one in self.claims if one.broker_id == number)
+                assert uid not in self.over, "it comes with the volume of the one before it"
+                brokers.states[number] = "active"
+        view = brokers.view()
+        able = tuple(number for number, state in brokers.states.items() if state == "active")
+        return replace(view, cluster=replace(view.cluster, voters=able[:3]))
+
+
+def every(decision: ClusterDecision) -> tuple[do.ClusterAction, ...]:
+    """In the order in which they are done."""
+    return (*decision.actions, *decision.apart)
+
+
+def _node_port(service: Mapping[str, Any]) -> int | None:
+    ports = service["spec"].get("ports") or [{}]
+    found: int | None = ports[0].get("nodePort")
+    return found
+
+
+def claim(number: int) -> Claim:
+    return Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False)
+
+
+def _name(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def kinds(decision: ClusterDecision) -> list[str]:
+    return [
+        one.manifest["kind"] if isinstance(one, do.ApplyObject | do.CreateObject) else type(one).__name__
+        for one in decision.actions
+    ]
+
+
+def deleted(decision: ClusterDecision) -> list[str]:
+    return [one.object.name for one in decision.actions if isinstance(one, do.DeleteObject)]
