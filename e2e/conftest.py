@@ -15,7 +15,7 @@ from e2e.cluster.__main__ import open_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import ClusterError
 from e2e.kube import Kube
-from e2e.release import CLUSTER, Release
+from e2e.release import CLUSTER, NAME, Release
 
 NAMESPACE: Final = os.environ.get("TIDELOG_E2E_NAMESPACE", "tidelog-e2e")
 FIGURES: Final = Path(__file__).parents[1] / ".build" / "e2e" / "figures.json"
@@ -80,10 +80,14 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
         }
     )
     made = Release(kube, load_node="" if machines is None else machines.nodes[0].name)
-    began = time.monotonic()
-    made.install()
-    made.until_healthy()
-    figures.note("helm install to all brokers ready, seconds", time.monotonic() - began)
+    if NAME in kube.helm("list", "--short").split():
+        # Kept from a run before.
+        made.upgrade()
+    else:
+        began = time.monotonic()
+        made.install()
+        made.until_healthy()
+        figures.note("helm install to all brokers ready, seconds", time.monotonic() - began)
     yield made
     if os.environ.get("TIDELOG_E2E_KEEP"):
         return

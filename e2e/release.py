@@ -13,8 +13,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from e2e.cluster.cluster import Cluster
 from e2e.kube import Kube, condition, wait_until
-from e2e.load.pod import NAME as LOAD_POD
+from e2e.load.base import Load
+from e2e.load.local import LocalLoad
 from e2e.load.pod import LoadPod
 
 ROOT: Final = Path(__file__).parents[1]
@@ -33,6 +35,9 @@ VERSION: Final = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read
 TAG: Final = os.environ.get("TIDELOG_E2E_TAG", VERSION[1] if VERSION else "")
 NEXT: Final = f"{TAG}-next"
 """The tag of the images that are upgraded to."""
+
+FIRST_NODE_PORT: Final = 30000
+"""Of the brokers' listener for clients outside."""
 
 HEALTHY_SECONDS_MAX: Final = 300.0
 
@@ -59,6 +64,9 @@ class Release:
                 "name": CLUSTER,
                 "image": {"repository": f"{REGISTRY}/broker", "tag": TAG},
                 "storage": {"size": "1Gi"},
+                "listeners": [
+                    {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": FIRST_NODE_PORT}
+                ],
                 "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
             },
             "operator": {"image": {"repository": f"{REGISTRY}/operator", "tag": TAG}},
@@ -104,9 +112,22 @@ class Release:
     def node_of(self, pod: str) -> str:
         return str(self.pods()[pod]["spec"].get("nodeName", ""))
 
-    def pod_on(self, node: str) -> str:
-        """A broker's."""
-        return next(name for name, one in self.pods().items() if one["spec"].get("nodeName") == node)
+    def spread(self) -> None:
+        """Has a node for each broker again, where faults left two on one: nothing moves pods by itself."""
+        seen: set[str] = set()
+        for name, pod in sorted(self.pods().items()):
+            node = pod["spec"]["nodeName"]
+            if node in seen:
+                self.kube.kubectl("delete", "pod", name)
+                self.until_healthy()
+                node = self.node_of(name)
+            seen.add(node)
+
+    def node_to_break(self) -> str:
+        """One with a broker, and without the clients."""
+        self.spread()
+        nodes = {str(pod["spec"]["nodeName"]) for pod in self.pods().values()}
+        return min(nodes - {self.load_node})
 
     def lacks(self) -> str:
         """What is not well; empty: every broker is there, and every copy of everything."""
@@ -165,17 +186,17 @@ class Release:
     # --- under load
 
     @contextmanager
-    def load(self) -> Iterator[LoadPod]:
-        """Clients that write and read meanwhile. Asserts that none of them met with anything.
+    def load(self) -> Iterator[Load]:
+        """Clients that write and read meanwhile, in a pod, and by NATS. Asserts that they met with nothing.
 
         In Streams of their own, which nobody has written to: a history begins with an empty log.
         """
-        orders, events = f"orders-{next(self._loads)}", f"events-{next(self._loads)}"
-        self.kube.apply(
+        number = next(self._loads)
+        orders, events = f"orders-{number}", f"events-{number}"
+        self._make(
             stream(orders, partitions=3, replicationFactor=3, deletionPolicy="Delete"),
             stream(events, subject=f"{events}.>", replicationFactor=3, deletionPolicy="Delete"),
         )
-        self.until_healthy()
         arguments = [
             "--server",
             SERVER,
@@ -186,14 +207,34 @@ class Release:
             f"{events}:1@{events}.all",
         ]
         load = LoadPod(self.kube, f"{REGISTRY}/client:{TAG}", arguments, node=self.load_node)
-        yield load
-        load.flows()
-        verdict = load.verdict()
+        yield from self._judged(load, orders, events)
+
+    @contextmanager
+    def load_from_outside(self, nodes: Cluster) -> Iterator[Load]:
+        """The same, but beside the nodes: brokers are reached by the listener that is for others."""
+        orders = f"orders-{next(self._loads)}"
+        self._make(stream(orders, partitions=3, replicationFactor=3, deletionPolicy="Delete"))
+        addresses = {one["status"]["hostIP"] for one in self.pods().values()}
+        servers = [f"{address}:{FIRST_NODE_PORT + broker}" for address in addresses for broker in range(3)]
+        yield from self._judged(
+            LocalLoad(nodes, ["--server", ",".join(servers), "--streams", f"{orders}:3"]), orders
+        )
+
+    def _make(self, *streams: dict[str, Any]) -> None:
+        self.kube.apply(*streams)
+        self.until_healthy()
+
+    def _judged(self, load: Load, *streams: str) -> Iterator[Load]:
+        try:
+            yield load
+            load.flows()
+            verdict = load.verdict()
+        finally:
+            load.close()
         assert verdict["clean"], verdict
         assert not verdict["errors"], verdict["errors"]
         self.verify()
-        self.kube.kubectl("delete", "pod", LOAD_POD, "--now")
-        self.kube.kubectl("delete", "streams.tidelog.io", orders, events)
+        self.kube.kubectl("delete", "streams.tidelog.io", *streams)
 
     # --- the operator
 
@@ -204,7 +245,9 @@ class Release:
 
     def kill_operator(self) -> None:
         """The one that works: at once, without a word."""
-        self.kube.kubectl("delete", "pod", self.working_operator(), "--force", "--grace-period=0")
+        self.kube.kubectl(
+            "delete", "pod", self.working_operator(), "--ignore-not-found", "--force", "--grace-period=0"
+        )
 
 
 def earlier_chart(folder: Path) -> Path | None:

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.layout import node_name
 from e2e.conftest import Figures
 from e2e.kube import wait_until
 from e2e.release import CLUSTER, Release
@@ -17,9 +16,6 @@ WHOLE_SECONDS_MAX = 120.0
 
 CUT_SECONDS = 40.0
 """Twice as long as Kubernetes waits before it calls a node lost."""
-
-FAULT_NODE = 2
-"""Where no clients run."""
 
 OPERATOR = pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
 
@@ -32,7 +28,7 @@ def _whole_again(release: Release, figures: Figures, what: str, since: float, *,
 
 @OPERATOR
 def test_a_node_is_drained(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
-    node = node_name(FAULT_NODE)
+    node = healthy.node_to_break()
     with healthy.load() as load:
         began, began_at = time.monotonic(), time.time()
         if killed:
@@ -84,7 +80,7 @@ def test_a_pod_and_its_volume_are_deleted(killed: bool, healthy: Release, figure
 def test_a_node_is_cut_off_and_healed(
     killed: bool, healthy: Release, nodes: Cluster, figures: Figures
 ) -> None:
-    node = nodes.node(FAULT_NODE)
+    node = nodes.named(healthy.node_to_break())
     with healthy.load() as load:
         began_at = time.time()
         node.cut_off()
@@ -105,7 +101,7 @@ def test_a_node_is_cut_off_and_healed(
 
 @OPERATOR
 def test_a_node_is_lost_for_good(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
-    node = nodes.node(FAULT_NODE)
+    node = nodes.named(healthy.node_to_break())
     with healthy.load() as load:
         began_at = time.time()
         node.stop()

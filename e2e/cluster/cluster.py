@@ -39,6 +39,10 @@ class Cluster:
             raise ClusterError(f"there are nodes 1 to {NODES_MAX}, and no node {number}")
         return Node(number, self.layout, self.processes, self.plane)
 
+    def named(self, name: str) -> Node:
+        """Of those that run."""
+        return next(one for one in self.nodes if one.name == name)
+
     @property
     def nodes(self) -> list[Node]:
         """Those that run."""

@@ -7,7 +7,8 @@ another process since is never signalled.
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,15 +41,22 @@ class Processes:
     def start(self, name: str, command: Sequence[str | Path]) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
-        with self._log(name).open("ab") as log:
-            process = subprocess.Popen(
-                [*map(str, command)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        (self._records / name).write_text(f"{process.pid} {psutil.Process(process.pid).create_time()}")
+        program = shutil.which(str(command[0]))
+        if program is None:
+            raise ClusterError(f"there is no program {command[0]}")
+        appended = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        pid = os.posix_spawn(
+            program,
+            [*map(str, command)],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, self._log(name), appended, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+        (self._records / name).write_text(f"{pid} {psutil.Process(pid).create_time()}")
 
     def pid(self, name: str) -> int:
         """Raises `ClusterError` if it does not run."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from e2e.kube import Kube, wait_until
+from e2e.kube import Kube
+from e2e.load.base import Load
 
 ROOT: Final = Path(__file__).parents[2]
 FILES: Final = (
@@ -21,9 +22,6 @@ FILES: Final = (
 """What the program consists of, beside the library in the image."""
 
 NAME: Final = "load"
-BEGIN_SECONDS_MAX: Final = 60.0
-VERDICT_SECONDS_MAX: Final = 240.0
-
 RESTRICTED: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -76,62 +74,32 @@ def key_of(path: str) -> str:
     return path.replace("/", "..")
 
 
-class LoadPod:
-    """Writers and readers, running."""
+class LoadPod(Load):
+    """In a pod, beside the brokers."""
 
     def __init__(self, kube: Kube, image: str, arguments: list[str], *, node: str = "") -> None:
         """`node`: where it runs, so that what happens to others does not happen to it."""
         self._kube = kube
-        kube.kubectl("delete", "pod", NAME, "--ignore-not-found", "--wait", "--grace-period=0", "--force")
+        self.close()
         data = {key_of(path): (ROOT / path).read_text() for path in FILES}
         kube.apply(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": data},
             pod_manifest(NAME, image, ["/load/e2e/load/program.py", *arguments], node=node),
         )
-        wait_until(self._lacks_records, BEGIN_SECONDS_MAX)
+        self.begun()
 
-    def __repr__(self) -> str:
-        return "<LoadPod>"
+    def _said(self) -> Iterable[str]:
+        return self._kube.kubectl("logs", NAME, "--ignore-errors").splitlines()
 
-    def _lacks_records(self) -> str:
-        lines = self.lines()
-        return (
-            "" if any(line.get("acknowledged", 0) > 100 for line in lines) else "nothing is acknowledged yet"
-        )
-
-    def lines(self) -> list[dict[str, Any]]:
-        """What it said so far."""
-        said = self._kube.kubectl("logs", NAME, "--ignore-errors").splitlines()
-        return [json.loads(line) for line in said if line.startswith("{")]
-
-    def acknowledged(self) -> int:
-        return max((line.get("acknowledged", 0) for line in self.lines()), default=0)
-
-    def pause_since(self, at: float) -> float:
-        """The longest time without an acknowledgement in some stream's partition, that ended after `at`."""
-        found = [max(line["pauses"].values(), default=0.0) for line in self.lines() if line.get("at", 0) > at]
-        return max(found, default=0.0)
-
-    def flows(self) -> None:
-        """Waits until records are acknowledged that are not yet now."""
-        before = self.acknowledged()
-        wait_until(
-            lambda: "" if self.acknowledged() > before else "nothing is acknowledged", BEGIN_SECONDS_MAX
-        )
-
-    def verdict(self) -> dict[str, Any]:
-        """Has it stop and judge."""
+    def _stop(self) -> None:
         self._kube.exec(NAME, "touch", "/tmp/stop")
-        wait_until(self._lacks_verdict, VERDICT_SECONDS_MAX)
-        found: dict[str, Any] = next(line["verdict"] for line in self.lines() if "verdict" in line)
-        return found
 
-    def _lacks_verdict(self) -> str:
-        if any("verdict" in line for line in self.lines()):
-            return ""
+    def _why_ended(self) -> str:
         pod = self._kube.get("pod", NAME)
-        phase = "gone" if pod is None else pod["status"].get("phase")
-        assert phase == "Running", (
-            f"the load ended ({phase}): {self._kube.kubectl('logs', NAME, '--tail=20')}"
-        )
-        return "there is no verdict yet"
+        phase = "its pod is gone" if pod is None else pod["status"].get("phase", "Pending")
+        if phase in ("Running", "Pending"):
+            return ""
+        return f"{phase}: {self._kube.kubectl('logs', NAME, '--tail=20')}"
+
+    def close(self) -> None:
+        self._kube.kubectl("delete", "pod", NAME, "--ignore-not-found", "--grace-period=0", "--force")

@@ -1,0 +1,32 @@
+"""All nodes lose their power at the same moment, and come back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from e2e.conftest import Figures
+from e2e.release import Release
+
+WHOLE_SECONDS_MAX = 180.0
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
+def test_all_nodes_go_down_at_once(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
+    """Clients are outside, reach brokers by the nodes' addresses, and outlive it."""
+    with healthy.load_from_outside(nodes):
+        running = nodes.nodes
+        for node in running:
+            node.stop()
+        for node in running:
+            node.start()
+        began = time.monotonic()
+        for node in running:
+            node.wait_until_ready()
+        if killed:
+            healthy.kill_operator()
+        healthy.until_healthy(WHOLE_SECONDS_MAX)
+        label = f"cold start{', operator killed' if killed else ''}: whole again after, seconds"
+        figures.note(label, time.monotonic() - began)

@@ -1,0 +1,99 @@
+"""What the pods that run may do, and what they cost: as the kubelets and the API server say it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e.conftest import NAMESPACE, Figures
+from e2e.kube import Kube, Refused
+from e2e.release import BROKERS, CLUSTER, NAME, OPERATORS, Release
+
+SERVERS = "app.kubernetes.io/name=tidelog-nats"
+PARTS = {"broker": BROKERS, "operator": OPERATORS, "NATS server": SERVERS}
+USER = "65532"
+
+FORBIDDEN = (
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("create", "pods"),
+    ("create", "pods/exec"),
+    ("delete", "statefulsets.apps"),
+    ("patch", "nodes"),
+    ("update", "clusters.tidelog.io"),
+    ("create", "clusterrolebindings.rbac.authorization.k8s.io"),
+    ("delete", "streams.tidelog.io"),
+    ("delete", "configmaps"),
+)
+
+
+def test_the_namespace_takes_only_restricted_pods(healthy: Release, kube: Kube) -> None:
+    """All of the release runs there, so all of it is."""
+    found = kube.get("namespace", NAMESPACE)
+    assert found is not None
+    assert found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+    with pytest.raises(Refused, match="violates PodSecurity"):
+        kube.kubectl("run", "root", "--image=none", "--restart=Never")
+
+
+@pytest.mark.parametrize("part", ["broker", "operator"])
+def test_it_runs_as_nobody_and_writes_nowhere_else(part: str, healthy: Release, kube: Kube) -> None:
+    pod = kube.list("pods", PARTS[part])[0]["metadata"]["name"]
+
+    assert kube.exec(pod, "id", "-u").strip() == USER
+    status = kube.exec(pod, "cat", "/proc/1/status")
+    capabilities = {line.split()[1] for line in status.splitlines() if line.startswith("Cap")}
+    assert capabilities == {"0" * 16}
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
+    with pytest.raises(Refused, match="Read-only file system"):
+        kube.exec(pod, "sh", "-c", "echo >/opt/tidelog/file")
+
+
+def test_only_operators_can_speak_to_the_api(healthy: Release, kube: Kube) -> None:
+    for part, labels in PARTS.items():
+        for pod in kube.list("pods", labels):
+            mounts = [one["mountPath"] for each in pod["spec"]["containers"] for one in each["volumeMounts"]]
+            has_token = "/var/run/secrets/kubernetes.io/serviceaccount" in mounts
+            assert has_token == (part == "operator"), pod["metadata"]["name"]
+
+
+@pytest.mark.parametrize(("verb", "resource"), FORBIDDEN)
+def test_the_operators_account_cannot(verb: str, resource: str, healthy: Release, kube: Kube) -> None:
+    account = f"system:serviceaccount:{NAMESPACE}:{NAME}-operator"
+    with pytest.raises(Refused, match=r": no$"):
+        kube.kubectl("auth", "can-i", verb, resource, "--as", account)
+
+
+def test_nobody_takes_brokers_away_but_the_operator(healthy: Release, kube: Kube) -> None:
+    with pytest.raises(Refused, match=r"lower spec\.brokers of the Cluster instead"):
+        kube.kubectl("scale", "statefulset", CLUSTER, "--replicas=2")
+
+
+def test_what_idle_pods_and_images_cost(healthy: Release, kube: Kube, figures: Figures) -> None:
+    """Not judged: noted."""
+    used: dict[str, list[float]] = {}
+    for node in json.loads(kube.kubectl("get", "nodes", "--output", "json"))["items"]:
+        where = f"/api/v1/nodes/{node['metadata']['name']}/proxy/stats/summary"
+        summary: dict[str, Any] = json.loads(kube.kubectl("get", "--raw", where))
+        for pod in summary["pods"]:
+            if pod["podRef"]["namespace"] == NAMESPACE:
+                used.setdefault(pod["podRef"]["name"], []).append(pod["memory"]["workingSetBytes"] / 1e6)
+    for part, labels in PARTS.items():
+        pods = kube.list("pods", labels)
+        sizes = [used[one["metadata"]["name"]][0] for one in pods if one["metadata"]["name"] in used]
+        assert sizes
+        figures.note(f"{part}, idle: megabytes of memory", sorted(round(size) for size in sizes))
+        figures.note(f"{part}: seconds from its container's start to ready", max(map(_starting, pods)))
+
+
+def _starting(pod: dict[str, Any]) -> float:
+    from datetime import datetime
+
+    state = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    ready = next(one for one in pod["status"]["conditions"] if one["type"] == "Ready")
+    moments = [datetime.fromisoformat(text) for text in (state, ready["lastTransitionTime"])]
+    return (moments[1] - moments[0]).total_seconds()
