@@ -114,6 +114,8 @@ def test_a_node_is_lost_for_good(killed: bool, healthy: Release, nodes: Cluster,
             _whole_again(healthy, figures, "node lost, from its deletion", began, killed=killed)
             pause = load.pause_since(began_at)
         finally:
+            # A new machine of that name.
+            node.erase()
             node.start()
             node.wait_until_ready()
     figures.note("node lost: longest pause of acknowledgements, seconds", pause)

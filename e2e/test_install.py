@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from e2e.conftest import Figures
 from e2e.kube import Kube, condition, wait_until
 from e2e.load.pod import pod_manifest
 from e2e.release import NATS, REGISTRY, SERVER, TAG, Release, stream
+
+pytestmark = pytest.mark.short
 
 STREAM_SECONDS_MAX = 5.0
 

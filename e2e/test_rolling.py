@@ -23,7 +23,11 @@ SETTINGS: Change = {"settings": {"produceTimeout": "29s"}}
 @pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
 @pytest.mark.parametrize(
     ("what", "change"),
-    [("image", IMAGE), ("configuration", SETTINGS), ("rollout restart", None)],
+    [
+        ("image", IMAGE),
+        ("configuration", SETTINGS),
+        pytest.param("rollout restart", None, marks=pytest.mark.short),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_rolling(what: str, change: Change | None, killed: bool, healthy: Release, figures: Figures) -> None:

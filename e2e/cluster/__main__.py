@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 NODE: Final = typer.Argument(help="A node's number, from 1.")
+FOR_GOOD: Final = typer.Option(False, "--for-good", help="Its disk is lost, too.")
 IMAGE: Final = typer.Argument(help="As `docker save` writes it.")
 
 
@@ -69,9 +70,13 @@ def node_up(number: int = NODE) -> None:
 
 
 @app.command()
-def node_down(number: int = NODE) -> None:
-    """Have a node lose its power. Its object stays, and the volumes of its pods."""
-    open_cluster().node(number).stop()
+def node_down(number: int = NODE, for_good: bool = FOR_GOOD) -> None:
+    """Have a node lose its power. Its object stays, its disk, and the volumes of its pods."""
+    node = open_cluster().node(number)
+    if for_good:
+        node.erase()
+    else:
+        node.stop()
 
 
 @app.command()

@@ -78,7 +78,7 @@ class Cluster:
         for number in range(1, NODES_MAX + 1):
             node = self.node(number)
             if self.layout.node(number).exists():
-                node.stop()
+                node.erase()
         self.plane.stop()
         for name in OWN:
             path = self.layout.folder / name

@@ -29,17 +29,23 @@ from e2e.cluster.processes import ClusterError, Processes
 RUNTIME_SECONDS_MAX: Final = 30.0
 READY_SECONDS_MAX: Final = 180.0
 
+RUN: Final = "/run/containerd"
 OWN_FOLDERS: Final = (
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/cni",
-    "/run/containerd",
+    RUN,
     "/var/log/pods",
     "/var/log/containers",
 )
 """Compiled into the kubelet and the runtime, whatever their settings say: each node has its own there."""
 
 PODS_MAX: Final = 60
+
+
+def _beside(place: str) -> str:
+    """The name of the folder that stands for it."""
+    return place.strip("/").replace("/", "-")
 
 
 class Node:
@@ -61,10 +67,14 @@ class Node:
     # --- life
 
     def start(self) -> None:
-        """Does not wait until it is ready. Raises `ClusterError`."""
-        if self._folder.exists():
-            raise ClusterError(f"{self.name} is there already; take it away with `node-down {self.number}`")
-        own = {Path(place): self._folder / place.strip("/").replace("/", "-") for place in OWN_FOLDERS}
+        """With what its disk holds, if it was there before. Does not wait until it is ready.
+
+        Raises `ClusterError`.
+        """
+        if self._processes.is_running(self.name):
+            raise ClusterError(f"{self.name} runs already; `node-down {self.number}` takes its power away")
+        self._forget_memory()
+        own = {Path(place): self._folder / _beside(place) for place in OWN_FOLDERS}
         self.machine.start({**own, VOLUMES_PLACE: self._layout.volumes})
         self.group.make()
         self.group.machine_procs.write_text(str(self.machine.pid))
@@ -95,11 +105,15 @@ class Node:
         )
 
     def stop(self) -> None:
-        """As if it lost its power: everything on it ends at once. Its object stays, and volumes."""
+        """As if it lost its power: everything on it ends at once. Its object stays, its disk, and volumes."""
         for daemon in ("kubelet", "kube-proxy", "containerd"):
             self._processes.kill(self._daemon(daemon))
         self.group.end()
         self._processes.kill(self.name)
+
+    def erase(self) -> None:
+        """`stop`, and its disk is empty then: the next one of its name is a new node."""
+        self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def load(self, image: Path) -> None:
@@ -108,6 +122,8 @@ class Node:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{self.name} does not take {image}: {done.stderr.strip()[-1000:]}")
+        with self._loaded.open("a") as listed:
+            listed.write(f"{image}\n")
 
     # --- parts of its life
 
@@ -135,8 +151,19 @@ class Node:
             self._runtime_answers, "the container runtime answers", self._daemon("containerd"),
             RUNTIME_SECONDS_MAX,
         )  # fmt: skip
+        known = self._loaded.read_text().splitlines() if self._loaded.exists() else []
         for image in self._layout.images.read_text().splitlines():
-            self.load(Path(image))
+            if image not in known:
+                self.load(Path(image))
+
+    @property
+    def _loaded(self) -> Path:
+        """A list of the image files that its disk has."""
+        return self._folder / "loaded"
+
+    def _forget_memory(self) -> None:
+        """What /run holds does not outlive a node's power."""
+        shutil.rmtree(self._folder / _beside(RUN), ignore_errors=True)
 
     def _start_daemon(self, name: str, command: list[str | Path]) -> None:
         self.machine.start_inside(self._daemon(name), command, self.group.machine_procs)
@@ -163,7 +190,7 @@ class Node:
 
     def _write_settings(self) -> None:
         networks = self._folder / "networks"
-        networks.mkdir()
+        networks.mkdir(exist_ok=True)
         (networks / "10-pods.conflist").write_text(json.dumps(self._pod_network()))
         (self._folder / "containerd.toml").write_text(self._runtime_settings(networks))
         (self._folder / "resolv.conf").write_text(f"nameserver {API_ADDRESS}\n")

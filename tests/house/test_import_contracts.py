@@ -11,6 +11,8 @@ from typing import NamedTuple
 import pytest
 
 SOURCE_ROOTS = ["proto", "client", "broker", "operator", "spark-jobs"]
+PACKAGES = ["e2e"]
+"""Beside the source roots, in the root of the repository."""
 
 
 class Plant(NamedTuple):
@@ -37,6 +39,7 @@ PLANTS = [
         "operator/tidelog_operator/planted.py",
         "tidelog_broker.errors",
     ),
+    Plant("What is tried on a real cluster", "e2e/planted.py", "tidelog_operator.model"),
     Plant("The operator's plans do no I/O", "operator/tidelog_operator/plan/planted.py", "asyncio"),
     Plant("The broker uses only the parts", "broker/tidelog_broker/runtime/planted.py", "tidelog.producer"),
     Plant("Inside the broker", "broker/tidelog_broker/storage/planted.py", "tidelog_broker.runtime"),
@@ -62,8 +65,8 @@ PLANTS = [
 
 @pytest.fixture
 def sources(repository: Path, tmp_path: Path) -> Path:
-    """A copy of the source roots, to plant in."""
-    for root in SOURCE_ROOTS:
+    """A copy of all that the contracts are about, to plant in."""
+    for root in (*SOURCE_ROOTS, *PACKAGES):
         shutil.copytree(repository / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(repository / "pyproject.toml", tmp_path)
     return tmp_path
@@ -71,7 +74,7 @@ def sources(repository: Path, tmp_path: Path) -> Path:
 
 def lint_imports(sources: Path) -> tuple[int, str]:
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    path = os.pathsep.join(str(sources / root) for root in SOURCE_ROOTS)
+    path = os.pathsep.join(str(sources / root) for root in (*SOURCE_ROOTS, "."))
     done = subprocess.run(
         [sys.executable, "-c", program, "--no-cache"],
         cwd=sources,
