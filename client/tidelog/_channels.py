@@ -15,6 +15,7 @@ import grpc.aio
 
 from tidelog._asking import are_you_there, first_answer, on
 from tidelog._framing import FETCH_METHOD, PRODUCE_METHOD, parse_fetch_answer
+from tidelog._listeners import Listeners
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
 from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2_grpc
@@ -138,8 +139,7 @@ class Channels:
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
             raise InvalidRequest("no broker address given; give at least one host:port")
-        self.listener = listener
-        """By the name of which brokers are reached; empty: by that of the addresses given."""
+        self.listeners = Listeners(self.bootstrap, listener)
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
         self._dial = dial

@@ -6,33 +6,51 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from tidelog.errors import InvalidRequest
-from tidelog.model import BrokerDescription
+from tidelog.model import BrokerDescription, Listener
 
 PEER_LISTENER: Final = "peer"
 """The listener that is not for clients."""
 
 
-def reachable(brokers: Sequence[BrokerDescription], given: Collection[str], listener: str) -> dict[int, str]:
-    """By broker, the address to use; a broker without one is left out.
+class Listeners:
+    """Chooses one of each broker's."""
 
-    `listener`: its name, where the client was told. Else that of an address that the client was `given`,
-    or one of the same name, or the first one. Raises `InvalidRequest` if no broker has that listener.
-    """
-    open_ones = {
-        broker.broker_id: [one for one in broker.listeners if one.name != PEER_LISTENER] for broker in brokers
-    }
-    every = [one for listeners in open_ones.values() for one in listeners]
-    if listener and every and all(one.name != listener for one in every):
-        names = ", ".join(sorted({one.name for one in every}))
-        raise InvalidRequest(f"no broker has a listener {listener}; they have {names}", field="listener")
-    names_given = {one.name for one in every if one.target in given}
-    found: dict[int, str] = {}
-    for broker, listeners in open_ones.items():
-        named = [one.target for one in listeners if one.name == listener]
-        if not listener:
-            exact = [one.target for one in listeners if one.target in given]
-            alike = [one.target for one in listeners if one.name in names_given]
-            named = [*exact, *alike, *(one.target for one in listeners)]
-        if named:
-            found[broker] = named[0]
-    return found
+    def __init__(self, given: Collection[str], name: str = "") -> None:
+        """`given`: the addresses that the client was told; `name`: of the listener, if it was told that."""
+        self._given = given
+        self._told = name
+        self._found: frozenset[str] = frozenset()
+        """Names of the listeners whose addresses were given. Those stay right when a broker has moved away
+        from the address: it has another one of the same name."""
+
+    def __repr__(self) -> str:
+        return f"<Listeners {self._told or ', '.join(sorted(self._found)) or 'any'}>"
+
+    def reachable(self, brokers: Sequence[BrokerDescription]) -> dict[int, str]:
+        """By broker, the address to use; a broker without one is left out.
+
+        Raises `InvalidRequest` if the client was told of a listener that no broker has.
+        """
+        theirs = {
+            broker.broker_id: [one for one in broker.listeners if one.name != PEER_LISTENER]
+            for broker in brokers
+        }
+        every = [one for listeners in theirs.values() for one in listeners]
+        if self._told and every and all(one.name != self._told for one in every):
+            names = ", ".join(sorted({one.name for one in every}))
+            raise InvalidRequest(
+                f"no broker has a listener {self._told}; they have {names}", field="listener"
+            )
+        self._found |= {one.name for one in every if one.target in self._given}
+        chosen = {broker: self._of(listeners) for broker, listeners in theirs.items()}
+        return {broker: target for broker, target in chosen.items() if target}
+
+    def _of(self, listeners: Sequence[Listener]) -> str:
+        """One broker's; empty: none."""
+        if self._told:
+            right = [one for one in listeners if one.name == self._told]
+        else:
+            exact = [one for one in listeners if one.target in self._given]
+            alike = [one for one in listeners if one.name in self._found]
+            right = [*exact, *alike, *listeners]
+        return right[0].target if right else ""

@@ -16,7 +16,6 @@ from typing import Final, TypeVar
 from tidelog import wire
 from tidelog._asking import cancelled, first_answer, on
 from tidelog._channels import Broker, Channels
-from tidelog._listeners import reachable
 from tidelog._retry import RetryPolicy, retrying
 from tidelog.errors import (
     InternalError,
@@ -230,7 +229,7 @@ class Metadata:
 
     def _take(self, names: list[str], answer: metadata_pb2.ResolveResponse) -> None:
         brokers = [wire.broker_from_proto(broker) for broker in answer.brokers]
-        self._addresses = reachable(brokers, self._channels.bootstrap, self._channels.listener)
+        self._addresses = self._channels.listeners.reachable(brokers)
         self._version = answer.version
         self._channels.learn(list(self._addresses.values()))
         found = {message.name: message for message in answer.streams}

@@ -16,7 +16,6 @@ from typing import Final
 from tidelog import cluster_wire
 from tidelog._asking import on
 from tidelog._channels import Broker
-from tidelog._listeners import reachable
 from tidelog.admin import Admin
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import (
@@ -66,7 +65,7 @@ class ClusterAdmin(Admin):
         with the state `unreachable` and no offsets.
         """
         cluster = await self.describe_cluster()
-        addresses = reachable(cluster.brokers, self._channels.bootstrap, self._channels.listener)
+        addresses = self._channels.listeners.reachable(cluster.brokers)
         ask = partial(self._replicas_at, name)
         asked = await asyncio.gather(*(ask(addresses.get(one.broker_id)) for one in cluster.brokers))
         found = {
