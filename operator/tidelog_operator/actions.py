@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidelog.model import PartitionVersion, StreamSettings
-from tidelog_operator.model import Manifest, ObjectKey
+from tidelog_operator.model import Manifest, ObjectKey, StreamClaim
 
 NOTHING: Final = StreamSettings()
 
@@ -40,6 +40,20 @@ class AlterStream:
     settings: StreamSettings = NOTHING
     owner: str | None = None
     new_replicas: Replicas = ()
+    former: StreamClaim | None = None
+    """Whose stream it was: it is taken over if that object is no more. None: nobody's that is to be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainStream:
+    """It stays among the brokers, owned by nobody, if the object that claimed it is no more."""
+
+    claim: StreamClaim
+    name: str
+    stream_id: bytes
+    expected_version: int
+    owner: str
+    """It says whose it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,7 @@ BrokerAction: TypeAlias = CordonBroker | UncordonBroker | UnregisterBroker | Rea
 """About the brokers and what each of them holds."""
 
 ClusterAction: TypeAlias = (
-    BrokerAction | Throttle | CreateObject | ApplyObject | DeleteObject | SetLowestCount
+    BrokerAction | Throttle | RetainStream | CreateObject | ApplyObject | DeleteObject | SetLowestCount
 )
 """For a Cluster, as it is carried out."""
 

@@ -18,7 +18,7 @@ from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, Version
 from tidelog_operator import actions as do
 from tidelog_operator.events import attempt
 from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated, reason_of
-from tidelog_operator.model import ClusterObject, Manifest, ObjectKey, StreamObject
+from tidelog_operator.model import STREAM, ClusterObject, Manifest, ObjectKey, StreamClaim, StreamObject
 from tidelog_operator.objects import Objects, key_of
 from tidelog_operator.plan.streams import Decision
 from tidelog_operator.reports import Reports
@@ -96,6 +96,12 @@ class Applying:
                 if one.actions:
                     group.create_task(self._decision(one))
 
+    async def retained(self, one: ClusterObject | None, actions: Sequence[do.RetainStream]) -> None:
+        """When everything else is done: nobody waits for it, and what fails is left to the next pass."""
+        for action in actions:
+            if await self._tried(action, one):
+                return
+
     async def _decision(self, decision: Decision) -> None:
         async with self._free:
             for action in decision.actions:
@@ -145,14 +151,15 @@ class Applying:
         match action:
             case do.AddFinalizer(kind):
                 assert isinstance(one, StreamObject)
-                version = await self._kube.add_finalizer(kind, one)
-                self._objects.finalized(one, version)
+                self._objects.finalized(one, await self._kube.add_finalizer(kind, one))
             case do.RemoveFinalizer(kind):
                 assert isinstance(one, StreamObject)
-                await self._kube.remove_finalizer(kind, one)
+                self._objects.finalized(one, await self._kube.remove_finalizer(kind, one))
             case do.CreateStream(_, name, settings, owner, replicas):
                 await self._brokers.create_stream(name, settings=settings, owner=owner, replicas=replicas)
-            case do.AlterStream(_, name, stream_id, version, settings, owner, new_replicas):
+            case do.AlterStream(_, name, stream_id, version, settings, owner, new_replicas, former):
+                if former is not None:
+                    await self._check_dead(former)
                 await self._brokers.alter_stream(
                     name,
                     settings=settings,
@@ -160,6 +167,11 @@ class Applying:
                     new_replicas=new_replicas,
                     expected_version=version,
                     stream_id=stream_id,
+                )
+            case do.RetainStream(claim, name, stream_id, version, owner):
+                await self._check_dead(claim)
+                await self._brokers.alter_stream(
+                    name, owner=owner, expected_version=version, stream_id=stream_id
                 )
             case do.DeleteStream(_, name, stream_id, version):
                 try:
@@ -242,6 +254,18 @@ class Applying:
             f"there is a {kind} {key.name!r} that is not this Cluster's: it would be overwritten. Delete it, "
             "or give the Cluster another name"
         )
+
+    async def _check_dead(self, claim: StreamClaim) -> None:
+        """Raises `Outdated` if the object is there.
+
+        Who claims a stream has seen the object. So one whose claim the brokers have told of, and which the
+        API server, asked after that, does not have, was there and is gone, and its uid never comes back:
+        that holds for an operator, too, that has not seen every object yet, or is not the only one that
+        acts. A claim that another object makes from here on has another version of the stream.
+        """
+        there = await self._kube.find(STREAM, claim.key)
+        if there is not None and there["metadata"]["uid"] == claim.uid:
+            raise Outdated(str(claim.key))
 
     @property
     def _brokers(self) -> tidelog.Client:

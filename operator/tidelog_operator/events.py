@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from tidelog.model import StreamSettings
 from tidelog_operator import actions as do
-from tidelog_operator.model import CLAIM_PREFIX, Manifest
+from tidelog_operator.model import Manifest
 from tidelog_operator.resources.stateful_set import read_pods
 
 STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLost", "CannotScale"})
@@ -53,6 +53,9 @@ def event_of(action: do.StreamAction | do.ClusterAction) -> Event | None:
             return Event("Created", f"made the stream {name} with {partitions} of {copies}")
         case do.AlterStream():
             return _altered(action)
+        case do.RetainStream(claim, name):
+            gone = f"the Stream {claim.key.name} is gone"
+            return Event("LetGo", f"{gone}; the stream {name} stays, with all its records")
         case do.DeleteStream(name=name):
             return Event("Deleted", f"deleted the stream {name} with all its records")
         case do.Reassign(moves, why):
@@ -100,10 +103,8 @@ def _altered(action: do.AlterStream) -> Event:
     name, changes = action.name, _changes(action.settings)
     if action.owner is None:
         return Event("Altered", f"set {changes} of the stream {name}")
-    if action.owner.startswith(CLAIM_PREFIX):
-        also = f", and set its {changes}" if changes else ""
-        return Event("Adopted", f"took over the stream {name} with the records that it has{also}")
-    return Event("LetGo", f"let the stream {name} go: it stays among the brokers, with all its records")
+    also = f", and set its {changes}" if changes else ""
+    return Event("Adopted", f"took over the stream {name} with the records that it has{also}")
 
 
 def _changes(settings: StreamSettings) -> str:
@@ -118,6 +119,8 @@ def attempt(action: do.StreamAction | do.ClusterAction) -> str:
             return f"make the stream {name}"
         case do.AlterStream(name=name):
             return f"change the stream {name}"
+        case do.RetainStream(name=name):
+            return f"let the stream {name} go"
         case do.DeleteStream(name=name):
             return f"delete the stream {name}"
         case do.Reassign(moves):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -200,20 +201,20 @@ class Kube:
                 raise
             return None
 
-    async def add_finalizer(self, kind: str, one: StreamObject) -> str:
-        """The object's version after that. Raises `Outdated`."""
+    async def add_finalizer(self, kind: str, one: StreamObject) -> StreamObject:
+        """It, as it is after that. Raises `Outdated`."""
         return await self._set_finalizers(kind, one, [*one.finalizers, FINALIZER])
 
-    async def remove_finalizer(self, kind: str, one: StreamObject) -> None:
-        """Raises `Outdated`."""
-        await self._set_finalizers(kind, one, [each for each in one.finalizers if each != FINALIZER])
+    async def remove_finalizer(self, kind: str, one: StreamObject) -> StreamObject:
+        """It, as it is after that, or was at last. Raises `Outdated`."""
+        return await self._set_finalizers(kind, one, [each for each in one.finalizers if each != FINALIZER])
 
-    async def _set_finalizers(self, kind: str, one: StreamObject, finalizers: Sequence[str]) -> str:
+    async def _set_finalizers(self, kind: str, one: StreamObject, finalizers: Sequence[str]) -> StreamObject:
         metadata = {"resourceVersion": one.version, "finalizers": list(finalizers)}
         path = KINDS[kind].path(one.key)
         changed = await self._changed("PATCH", path, {"metadata": metadata}, content=MERGE_PATCH)
-        version: str = changed["metadata"]["resourceVersion"]
-        return version
+        version = changed["metadata"]["resourceVersion"]
+        return replace(one, finalizers=tuple(finalizers), version=version)
 
     async def _changed(self, method: str, path: str, body: Manifest, **how: Any) -> Manifest:
         try:

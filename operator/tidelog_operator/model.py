@@ -17,7 +17,8 @@ STREAM: Final = "Stream"
 CLUSTER: Final = "Cluster"
 
 FINALIZER: Final = "tidelog.io/operator"
-"""An object goes only after the operator has seen to what it stands for."""
+"""A Stream goes only after its records: it has this while `deletionPolicy` says that they go with it. Others
+need nobody before they go, so that they can when the operator goes with them."""
 
 CLAIM_PREFIX: Final = "kubernetes:"
 """How the owner of a stream begins that a Stream has claimed."""
@@ -31,6 +32,16 @@ class ObjectKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class StreamClaim(NamedTuple):
+    """Who owns a stream, among the brokers: that object, and no other one of its name."""
+
+    key: ObjectKey
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{CLAIM_PREFIX}{self.key}/{self.uid}"
 
 
 class DeletionPolicy(StrEnum):
@@ -71,7 +82,13 @@ class StreamObject:
     @property
     def claim(self) -> str:
         """The owner of its stream, among the brokers. Another object of the same name has another one."""
-        return f"{CLAIM_PREFIX}{self.key}/{self.uid}"
+        return str(StreamClaim(self.key, self.uid))
+
+    @property
+    def needs_no_operator(self) -> bool:
+        """Nothing is to be done before it goes. What somebody else may have meant by a policy that is not
+        known here holds until it is deleted."""
+        return self.deletion_policy is DeletionPolicy.RETAIN and (self.deleting or not self.unreadable)
 
     @property
     def age_rank(self) -> tuple[str, str]:
@@ -188,6 +205,15 @@ def read_stream(manifest: Manifest) -> StreamObject:
         status=manifest.get("status") or {},
         unreadable=unreadable,
     )
+
+
+def read_claim(owner: str) -> StreamClaim | None:
+    """None: no Stream's."""
+    match owner.removeprefix(CLAIM_PREFIX).split("/"):
+        case [namespace, name, uid] if owner.startswith(CLAIM_PREFIX):
+            return StreamClaim(ObjectKey(namespace, name), uid)
+        case _:
+            return None
 
 
 def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:

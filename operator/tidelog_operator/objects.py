@@ -6,14 +6,12 @@ Nobody asks the API server for what stands here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from tidelog_operator.model import (
     CLUSTER,
-    FINALIZER,
     STREAM,
     BrokerPod,
     Claim,
@@ -116,11 +114,10 @@ class Objects:
         """Nodes come by a watch of their own, which may take longer than everything else."""
         return all(pod.node in self._zones for pod in self.pods_of(cluster) if pod.node)
 
-    def finalized(self, one: StreamObject, version: str) -> None:
-        """The operator has added its finalizer; that comes back by and by."""
-        if self.streams.get(one.key) == one:
-            finalizers = (*one.finalizers, FINALIZER)
-            self.streams[one.key] = replace(one, finalizers=finalizers, version=version)
+    def finalized(self, before: StreamObject, after: StreamObject) -> None:
+        """The operator has set its finalizer, or taken it away; that comes back by and by."""
+        if self.streams.get(before.key) == before:
+            self.streams[before.key] = after
 
     def _tell(self, cluster: ObjectKey) -> None:
         self.version += 1

@@ -13,7 +13,14 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog.model import id_text
-from tidelog_operator.actions import ClusterAction, ElectPreferred, SetLowestCount, StreamAction, Throttle
+from tidelog_operator.actions import (
+    ClusterAction,
+    ElectPreferred,
+    RetainStream,
+    SetLowestCount,
+    StreamAction,
+    Throttle,
+)
 from tidelog_operator.apply import Applying
 from tidelog_operator.brokers import Brokers
 from tidelog_operator.cluster_status import cluster_status, unreadable_status
@@ -25,7 +32,7 @@ from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.plan.streams import Decision, let_go, plan_streams
+from tidelog_operator.plan.streams import Decision, let_free, let_go, plan_retained, plan_streams
 from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reports import Reports
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
@@ -117,10 +124,13 @@ class Reconciler:
                 return
             planned = view if self._knows_zones() else None
             decision, decisions = self._plan_cluster(planned), self._plan(planned)
+            retained = self._plan_retained(planned, decisions)
             client = await self._client() if _is_vouched_for(view) else None
             applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
-            await applying.cluster(self._objects.clusters.get(self.key), decision.actions, decision.apart)
+            cluster = self._objects.clusters.get(self.key)
+            await applying.cluster(cluster, decision.actions, decision.apart)
             await applying.decisions(decisions)
+            await applying.retained(cluster, retained)
             self._changed_on_the_way |= applying.changed_on_the_way
             self._remember_elected(applying.did)
             if applying.outdated:
@@ -134,7 +144,7 @@ class Reconciler:
             *self._stream_statuses(view, unreachable, decisions, applying.errors),
         ])  # fmt: skip
         waits = decision.lost or self._leaders_since is not None or planned is not view
-        acts = decision.actions or decision.apart or any(one.actions for one in decisions)
+        acts = decision.actions or decision.apart or retained or any(one.actions for one in decisions)
         self._calm = state if told and not waits and not acts else None
 
     async def _list(self) -> None:
@@ -244,11 +254,19 @@ class Reconciler:
 
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)
-        if view is not None:
-            return plan_streams(streams, self.key.name, view) if _is_vouched_for(view) else ()
+        if view is not None and _is_vouched_for(view):
+            return plan_streams(streams, self.key.name, view)
         if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
             return let_go(streams, self.key.name)
-        return ()
+        return let_free(streams, self.key.name)
+
+    def _plan_retained(
+        self, view: BrokersView | None, decisions: Sequence[Decision]
+    ) -> Sequence[RetainStream]:
+        if view is None or not _is_vouched_for(view):
+            return ()
+        streams = self._objects.streams_of(self.key.namespace)
+        return plan_retained(streams, self.key.namespace, view, decisions)
 
     # --- telling objects of themselves
 

@@ -269,7 +269,7 @@ def test_the_operator_is_told_its_namespaces_and_its_lease(full: Release) -> Non
     role = full.one("Role", "-operator")
 
     assert words[:2] == ["tidelog-operator", "run"]
-    assert [one for one in words if "namespace" in one] == ["--namespace=tidelog-system", "--namespace=shop"]
+    assert [one for one in words if "namespace" in one] == ["--namespace=shop", "--namespace=tidelog-system"]
     assert f"--lease-name={account}" in words
     assert [one.get("resourceNames") for one in role["rules"]] == [None, [account]]
 
@@ -293,7 +293,7 @@ def test_with_namespaces_its_rights_are_in_these_only(programs: Path) -> None:
     bound = [one["roleRef"]["name"] for one in release.of("ClusterRoleBinding") if not is_hook(one)]
     (everywhere,) = [one for one in release.of("ClusterRole") if one["metadata"]["name"] == bound[0]]
 
-    assert where == ["shop", "farm"]
+    assert where == ["farm", "shop", "tidelog-system"]
     assert bound == [f"{role}-nodes"]
     assert {resource for rule in everywhere["rules"] for resource in rule["resources"]} == {
         "nodes", "customresourcedefinitions", "namespaces",
@@ -327,7 +327,7 @@ def test_the_policy_lets_the_operators_account_through_and_guards_no_other_opera
     assert labelled["matchResources"]["namespaceSelector"] == {
         "matchLabels": {"tidelog.io/brokers": "true"},
         "matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [NAMESPACE, "shop"]}
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop", NAMESPACE]}
         ],
     }
 

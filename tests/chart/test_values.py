@@ -142,13 +142,10 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def test_a_cluster_that_no_operator_would_look_after_is_refused(programs: Path) -> None:
-    values = values_of("operator.namespaces", ["shop"])
+def test_all_namespaces_and_some_of_them_are_refused(programs: Path) -> None:
+    values = {"operator": {"allNamespaces": True, "namespaces": ["shop"]}}
 
-    assert "operator.namespaces does not name tidelog-system, where this release has its Cluster" in refusal(
-        templated(programs, values)
-    )
-    assert templated(programs, {**values, "cluster": {"create": False}}).returncode == 0
+    assert "leave operator.namespaces empty" in refusal(templated(programs, values))
 
 
 @pytest.mark.parametrize("name", ["tidelog-operator", "tidelog-nats"])

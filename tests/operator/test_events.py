@@ -20,7 +20,7 @@ from tidelog_operator import event_writer
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.events import FIELDS, Event, event_of, events_of_status, failure_of
 from tidelog_operator.kube import Outdated
-from tidelog_operator.model import STREAM, ObjectKey
+from tidelog_operator.model import STREAM, ObjectKey, StreamClaim
 from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
 
 KEY = ObjectKey(NAMESPACE, "orders")
@@ -57,8 +57,8 @@ SAID = [
         "Adopted: took over the stream orders with the records that it has, and set its segments.bytes",
     ),
     (
-        do.AlterStream(KEY, "orders", b"", 1, owner="retained:shop/orders"),
-        "LetGo: let the stream orders go: it stays among the brokers, with all its records",
+        do.RetainStream(StreamClaim(KEY, "1"), "orders.eu", b"", 1, "retained:shop/orders"),
+        "LetGo: the Stream orders is gone; the stream orders.eu stays, with all its records",
     ),
     (do.DeleteStream(KEY, "orders", b"", 1), "Deleted: deleted the stream orders with all its records"),
     (

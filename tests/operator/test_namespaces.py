@@ -1,7 +1,10 @@
-"""An operator that is told its namespaces, with the rights that the chart gives it there."""
+"""An operator that is told its namespaces, with the rights that the chart gives it there; and one that goes
+with its namespace."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from support.kube import chart
 from support.kube.control_plane import ControlPlane
 from support.kube.operator_process import OperatorProcess
 from support.waiting import wait_until
+from tidelog_operator.model import FINALIZER
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +28,22 @@ def cluster(namespace: str) -> dict[str, object]:
         "metadata": {"name": "cows", "namespace": namespace},
         "spec": {"image": "tidelog:1", "storage": {"size": "1Gi"}},
     }
+
+
+def stream(namespace: str, name: str) -> dict[str, object]:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"cluster": "cows"},
+    }
+
+
+@pytest.fixture(scope="module")
+def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
+        made.add_crds()
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +72,22 @@ def test_elsewhere_it_may_not_even_look(plane: ControlPlane, account: Path, kind
     refused = plane.refusal("--kubeconfig", str(account), "get", kind, "--namespace", OTHER)
 
     assert "orbidden" in refused
+
+
+def test_a_namespace_is_gone_with_its_streams_though_the_operator_went_before(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Its brokers never answered, and an earlier operator had every Stream wait for it."""
+    plane.kubectl("create", "namespace", "leaving")
+    plane.apply_all([cluster("leaving"), stream("leaving", "held"), stream("leaving", "free")])
+    held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})
+    plane.kubectl("patch", "stream", "held", "--namespace=leaving", "--type=merge", "--patch", held)
+
+    def waits() -> bool:
+        return FINALIZER in plane.object("Stream", "held", "leaving")["metadata"].get("finalizers", ())
+
+    assert waits()
+    with OperatorProcess(tmp_path, plane.kubeconfig):
+        wait_until(lambda: not waits(), "it waits for nobody")
+
+    plane.kubectl("delete", "namespace", "leaving", "--timeout=60s")

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from support.kube.situations import CLUSTER, Brokers, settle, stream, stream_object, with_finalizers
+from support.kube.situations import (
+    CLUSTER,
+    NAMESPACE,
+    Brokers,
+    settle,
+    stream,
+    stream_object,
+    with_finalizers,
+)
 from tidelog.model import Durability, PartitionVersion, Retention, StreamSettings
 from tidelog_operator import actions as do
-from tidelog_operator.model import ObjectKey, StreamObject
-from tidelog_operator.plan.streams import Decision, Finding, Reason, let_go, plan_streams
+from tidelog_operator.model import ObjectKey, StreamClaim, StreamObject, read_claim
+from tidelog_operator.plan.streams import (
+    RETAINED_AT_ONCE_MAX,
+    Decision,
+    Finding,
+    Reason,
+    let_free,
+    let_go,
+    plan_retained,
+    plan_streams,
+)
 
 KEY = ObjectKey("shop", "orders")
 CLAIM = "kubernetes:shop/orders/uid-of-orders"
@@ -31,10 +49,8 @@ def kinds(decision: Decision) -> list[type]:
 
 
 def test_a_stream_that_is_not_there_is_made_on_the_brokers_that_the_operator_chooses() -> None:
-    decision = decided(stream_object(partitions=3, replicationFactor=3, finalized=False), Brokers(3))
+    (create,) = decided(stream_object(partitions=3, replicationFactor=3), Brokers(3)).actions
 
-    finalizer, create = decision.actions
-    assert finalizer == do.AddFinalizer("Stream", KEY)
     assert isinstance(create, do.CreateStream)
     assert (create.object, create.name, create.owner) == (KEY, "orders", CLAIM)
     assert {members[0] for members in create.replicas} == {0, 1, 2}
@@ -169,12 +185,18 @@ def test_a_stream_that_is_as_it_is_to_be_is_left_alone(owner: str) -> None:
 def test_a_stream_that_nobody_has_is_adopted_as_it_is(owner: str) -> None:
     brokers = Brokers(3, stream(owner=owner))
 
-    decision = decided(stream_object(finalized=False), brokers)
+    decision = decided(stream_object(), brokers)
 
+    former = read_claim(owner)
     assert decision.actions == (
-        do.AddFinalizer("Stream", KEY),
-        do.AlterStream(KEY, "orders", b"orders----------", 7, owner=CLAIM),
+        do.AlterStream(KEY, "orders", b"orders----------", 7, owner=CLAIM, former=former),
     )
+
+
+def test_a_stream_that_came_from_another_namespace_is_adopted_for_no_object_there_can_name_it() -> None:
+    (alter,) = decided(stream_object(), Brokers(3, stream(owner="kubernetes:former/orders/1"))).actions
+
+    assert alter == do.AlterStream(KEY, "orders", b"orders----------", 7, owner=CLAIM)
 
 
 def test_an_adopted_stream_becomes_what_the_object_says() -> None:
@@ -209,7 +231,7 @@ def test_a_stream_that_somebody_has_is_left_alone(owner: str) -> None:
 
 def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says_so() -> None:
     older = stream_object("older", streamName="orders", created=1)
-    younger = stream_object("younger", streamName="orders", created=2, finalized=False)
+    younger = stream_object("younger", streamName="orders", created=2)
 
     first, second = decided(older, Brokers(3), younger), decided(younger, Brokers(3), older)
 
@@ -232,7 +254,7 @@ def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None
 
 
 def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:
-    older = stream_object("older", streamName="orders", created=1, deleting=True)
+    older = stream_object("older", streamName="orders", created=1, deleting=True, finalized=True)
     younger = stream_object("younger", streamName="orders", created=2)
     brokers = Brokers(3, stream(owner=older.claim))
     assert decided(younger, brokers, older).finding is not None
@@ -302,74 +324,199 @@ def test_copies_that_are_on_their_way_are_not_asked_for_again() -> None:
 # --- let go and deleted
 
 
-def test_a_stream_whose_object_goes_stays_and_says_whose_it_was() -> None:
-    before = stream(owner=CLAIM)
+ADD, REMOVE, CLAIM_IT, DELETE = do.AddFinalizer, do.RemoveFinalizer, do.AlterStream, do.DeleteStream
+HELD, FREE, STAYS, GOES = True, False, False, True
 
-    decision = decided(stream_object(deleting=True), Brokers(3, before))
-
-    assert decision.actions == (
-        do.AlterStream(KEY, "orders", before.stream_id, 7, owner="retained:shop/orders"),
-        do.RemoveFinalizer("Stream", KEY),
-    )
+NOBODYS = ["", "retained:shop/orders", "kubernetes:shop/orders/uid-of-one-that-is-no-more"]
+OTHERS = ["kubernetes:shop/other/uid-of-other", "terraform"]
 
 
-def test_a_stream_whose_object_says_so_is_deleted_with_it() -> None:
+@pytest.mark.parametrize(
+    ("policy", "finalized", "deleting", "owners", "actions"),
+    [
+        ("Retain", FREE, STAYS, [CLAIM], []),
+        ("Retain", FREE, STAYS, NOBODYS, [CLAIM_IT]),
+        ("Retain", FREE, STAYS, OTHERS, []),
+        ("Retain", FREE, GOES, [CLAIM, *NOBODYS, *OTHERS], []),
+        # An earlier operator gave it to every Stream; and policies change.
+        ("Retain", HELD, STAYS, [CLAIM], [REMOVE]),
+        ("Retain", HELD, STAYS, NOBODYS, [REMOVE, CLAIM_IT]),
+        ("Retain", HELD, STAYS, OTHERS, [REMOVE]),
+        ("Retain", HELD, GOES, [CLAIM, *NOBODYS, *OTHERS], [REMOVE]),
+        ("Delete", FREE, STAYS, [CLAIM], [ADD]),
+        ("Delete", FREE, STAYS, NOBODYS, [ADD, CLAIM_IT]),
+        ("Delete", FREE, STAYS, OTHERS, []),
+        ("Delete", FREE, GOES, [CLAIM, *NOBODYS, *OTHERS], []),
+        ("Delete", HELD, STAYS, [CLAIM], []),
+        ("Delete", HELD, STAYS, NOBODYS, [CLAIM_IT]),
+        ("Delete", HELD, STAYS, OTHERS, []),
+        ("Delete", HELD, GOES, [CLAIM], [DELETE, REMOVE]),
+        ("Delete", HELD, GOES, [*NOBODYS, *OTHERS], [REMOVE]),
+    ],
+)
+def test_only_an_object_that_takes_its_stream_along_waits_for_the_operator(
+    policy: str, finalized: bool, deleting: bool, owners: list[str], actions: list[type]
+) -> None:
+    one = stream_object(deletionPolicy=policy, finalized=finalized, deleting=deleting)
+    other = stream_object("other", streamName="something-else")
+
+    for owner in owners:
+        assert kinds(decided(one, Brokers(3, stream(owner=owner)), other)) == actions, owner
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalized", "deleting", "actions"),
+    [
+        ("Retain", FREE, STAYS, [do.CreateStream]),
+        ("Retain", HELD, STAYS, [REMOVE, do.CreateStream]),
+        ("Retain", FREE, GOES, []),
+        ("Retain", HELD, GOES, [REMOVE]),
+        ("Delete", FREE, STAYS, [ADD, do.CreateStream]),
+        ("Delete", HELD, STAYS, [do.CreateStream]),
+        ("Delete", FREE, GOES, []),
+        ("Delete", HELD, GOES, [REMOVE]),
+    ],
+)
+def test_where_there_is_no_stream_yet_it_is_the_same(
+    policy: str, finalized: bool, deleting: bool, actions: list[type]
+) -> None:
+    one = stream_object(deletionPolicy=policy, finalized=finalized, deleting=deleting)
+
+    assert kinds(decided(one, Brokers(3))) == actions
+
+
+@pytest.mark.parametrize("spec", [{"replicationFactor": 5}, {"segments": {"bytes": "1Ki", "age": "7d"}}])
+def test_what_keeps_an_object_from_being_as_it_is_to_be_does_not_keep_it_from_waiting_or_going(
+    spec: dict[str, object],
+) -> None:
+    brokers = Brokers(3, stream(owner=CLAIM))
+
+    waits = decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), brokers)
+    goes = decided(stream_object(finalized=True, **spec), brokers)
+
+    assert (kinds(waits), kinds(goes)) == ([ADD], [REMOVE])
+    assert waits.finding is not None
+    assert waits.finding == goes.finding
+    assert kinds(decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), Brokers(3))) == []
+
+
+def test_a_stream_whose_object_says_so_is_deleted_as_it_was_seen() -> None:
     before = stream(owner=CLAIM)
 
     decision = decided(stream_object(deleting=True, deletionPolicy="Delete"), Brokers(3, before))
 
-    assert decision.actions == (
-        do.DeleteStream(KEY, "orders", before.stream_id, 7),
-        do.RemoveFinalizer("Stream", KEY),
+    assert decision.actions[0] == do.DeleteStream(KEY, "orders", before.stream_id, 7)
+
+
+OLDER = [
+    stream_object("a", deleting=True, finalized=True),
+    stream_object("b", finalized=True),
+    stream_object("c", deleting=True, finalized=True, cluster="other"),
+    stream_object("d", deleting=True),
+    stream_object("e", deleting=True, deletionPolicy="Delete"),
+    stream_object("f", deletionPolicy="Delete"),
+    replace(stream_object("g", finalized=True), unreadable="it is of another version"),
+    replace(stream_object("h", deleting=True, finalized=True), unreadable="it is of another version"),
+]
+
+
+@pytest.mark.parametrize(("plan", "released"), [(let_go, "abeh"), (let_free, "abh")])
+def test_objects_whose_brokers_cannot_be_asked_wait_for_nothing_that_nobody_does(
+    plan: Callable[[Sequence[StreamObject], str], list[Decision]], released: str
+) -> None:
+    decisions = plan(OLDER, CLUSTER)
+
+    keys = [ObjectKey("shop", name) for name in released]
+    assert [one.actions for one in decisions] == [(do.RemoveFinalizer("Stream", key),) for key in keys]
+
+
+# --- of objects that are gone
+
+GONE = "kubernetes:shop/gone/uid-of-gone"
+
+
+def retained(brokers: Brokers, *objects: StreamObject) -> tuple[do.RetainStream, ...]:
+    view = brokers.view()
+    return plan_retained(objects, NAMESPACE, view, plan_streams(objects, CLUSTER, view))
+
+
+def test_a_stream_whose_object_is_gone_stays_and_says_whose_it_was() -> None:
+    before = stream(owner=GONE)
+
+    (found,) = retained(Brokers(3, before), stream_object("another"))
+
+    claim = StreamClaim(ObjectKey("shop", "gone"), "uid-of-gone")
+    assert found == do.RetainStream(claim, "orders", before.stream_id, 7, "retained:shop/gone")
+
+
+@pytest.mark.parametrize(
+    ("owner", "objects"),
+    [
+        (GONE, [stream_object("gone")]),
+        (GONE, [stream_object("gone", deleting=True)]),
+        (GONE, [stream_object("gone", cluster="other")]),
+        (GONE, [replace(stream_object("gone"), unreadable="it is of another version")]),
+        # Somebody takes it over.
+        (GONE, [stream_object("heir", streamName="orders")]),
+        (GONE, [stream_object("gone", uid="another", streamName="orders")]),
+        ("kubernetes:elsewhere/gone/uid-of-gone", []),
+        ("kubernetes:shop/gone", []),
+        ("kubernetes:shop/gone/by/hand", []),
+        ("retained:shop/gone", []),
+        ("terraform", []),
+        ("", []),
+    ],
+)
+def test_what_somebody_has_or_nobody_knows_of_is_not_let_go(owner: str, objects: list[StreamObject]) -> None:
+    assert retained(Brokers(3, stream(owner=owner)), *objects) == ()
+
+
+def test_one_that_its_heir_cannot_have_is_let_go_all_the_same() -> None:
+    heir = stream_object(
+        "heir", streamName="orders", replicationFactor=5, segments={"bytes": "1Ki", "age": "7d"}
     )
 
-
-@pytest.mark.parametrize("policy", ["Retain", "Delete"])
-@pytest.mark.parametrize("owner", [None, "", "retained:shop/orders", "kubernetes:shop/other/1", "terraform"])
-def test_an_object_that_has_no_stream_goes_and_touches_nothing(owner: str | None, policy: str) -> None:
-    brokers = Brokers(3) if owner is None else Brokers(3, stream(owner=owner))
-
-    decision = decided(stream_object(deleting=True, deletionPolicy=policy), brokers)
-
-    assert decision.actions == (do.RemoveFinalizer("Stream", KEY),)
+    assert len(retained(Brokers(3, stream(owner=GONE)), heir)) == 1
 
 
-def test_objects_of_a_cluster_that_is_no_more_go() -> None:
-    objects = [
-        stream_object("a", deleting=True),
-        stream_object("b"),
-        stream_object("c", deleting=True, cluster="other"),
-        stream_object("d", deleting=True, finalized=False),
-    ]
+def test_many_at_once_are_let_go_by_and_by() -> None:
+    brokers = Brokers(
+        3, *(stream(f"s{number}", owner=f"kubernetes:shop/s{number}/1") for number in range(120))
+    )
 
-    (decision,) = let_go(objects, CLUSTER)
+    assert len(retained(brokers)) == RETAINED_AT_ONCE_MAX
+    settle([], brokers)
 
-    assert decision.actions == (do.RemoveFinalizer("Stream", ObjectKey("shop", "a")),)
+    assert {one.owner.partition(":")[0] for one in brokers.streams.values()} == {"retained"}
 
 
 # --- killed anywhere
 
 
 LIVES = {
-    "made": ([stream_object(partitions=3, finalized=False)], []),
+    "made": ([stream_object(partitions=3)], []),
+    "made to be deleted": ([stream_object(deletionPolicy="Delete", finalized=False)], []),
     "made twice": (
-        [
-            stream_object(partitions=3, finalized=False),
-            stream_object("again", streamName="orders", created=1, finalized=False),
-        ],
+        [stream_object(partitions=3), stream_object("again", streamName="orders", created=1)],
         [],
     ),
     "adopted and changed": (
-        [stream_object(partitions=3, replicationFactor=3, subject="a.>", finalized=False)],
+        [stream_object(partitions=3, replicationFactor=3, subject="a.>", finalized=True)],
         [stream(owner="retained:shop/orders", replicas=((0, 1), (1, 2)))],
     ),
     "fewer copies": ([stream_object(replicationFactor=1)], [stream(owner=CLAIM)]),
     "let go": ([stream_object(deleting=True)], [stream(owner=CLAIM)]),
+    "let go by an earlier operator": ([stream_object(deleting=True, finalized=True)], [stream(owner=CLAIM)]),
+    "to be kept": ([stream_object(finalized=True, subject="a.>")], [stream(owner=CLAIM)]),
+    "not to be kept": (
+        [stream_object(deletionPolicy="Delete", finalized=False, subject="a.>")],
+        [stream(owner=CLAIM)],
+    ),
     "deleted": ([stream_object(deleting=True, deletionPolicy="Delete")], [stream(owner=CLAIM)]),
     "handed on": (
         [
-            stream_object("older", streamName="orders", deleting=True),
-            stream_object("younger", streamName="orders", created=1, finalized=False),
+            stream_object("older", streamName="orders", deleting=True, finalized=True),
+            stream_object("younger", streamName="orders", created=1),
         ],
         [stream(owner="kubernetes:shop/older/uid-of-older")],
     ),
@@ -391,7 +538,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(life: str) -> None:
 
 def test_two_operators_at_once_do_no_harm() -> None:
     """Both decide on the same view; what the slower one does is refused by the version."""
-    objects = [stream_object(subject="a.>", finalized=False)]
+    objects = [stream_object(subject="a.>", deletionPolicy="Delete", finalized=False)]
     brokers = Brokers(3, stream(owner="retained:shop/orders"))
     view = copy.deepcopy(brokers.view())
     (decision,) = plan_streams(objects, CLUSTER, view)
@@ -421,10 +568,24 @@ def test_a_stream_that_cannot_be_read_is_left_as_it_is_and_its_claim_holds() -> 
     assert found["other"].finding.reason is Reason.CONFLICT
 
 
-def test_a_stream_that_cannot_be_read_goes_when_it_is_deleted() -> None:
-    one = replace(stream_object(deleting=True), unreadable="it is of another version")
-    brokers = Brokers(3, stream("orders", owner=one.claim))
+@pytest.mark.parametrize("finalized", [True, False])
+def test_a_stream_that_cannot_be_read_waits_as_before_and_goes_when_it_is_deleted(finalized: bool) -> None:
+    """What its policy means, only a newer operator knows."""
+    stays = replace(stream_object(finalized=finalized), unreadable="it is of another version")
+    goes = replace(stays, deleting=True)
+    brokers = Brokers(3, stream("orders", owner=stays.claim))
 
-    assert settle([one], brokers) == []
+    assert settle([stays], brokers) == [stays]
+    assert settle([goes], brokers) == []
 
     assert brokers.streams["orders"].owner == "retained:shop/orders"
+
+
+def test_a_stream_that_cannot_be_read_and_says_that_its_records_go_takes_them_along() -> None:
+    one = stream_object(deletionPolicy="Delete", deleting=True, retention={"age": "for ever"})
+    brokers = Brokers(3, stream("orders", owner=one.claim))
+
+    assert one.unreadable
+    assert settle([one], brokers) == []
+
+    assert brokers.streams == {}

@@ -267,9 +267,10 @@ def described(plane: ControlPlane, *words: str) -> list[str]:
 def test_with_its_account_it_does_its_work_and_says_so(
     plane: ControlPlane, operator: OperatorProcess
 ) -> None:
-    plane.apply(stream("orders", partitions=2))
-    wait_until(lambda: reason(plane, "orders") == "Serving", "the stream is there")
-    plane.apply(stream("orders", partitions=2, subject="orders.>"))
+    spec = {"partitions": 2, "deletionPolicy": "Delete"}
+    plane.apply(stream("orders", **spec), stream("left"))
+    wait_until(lambda: reason(plane, "orders") == reason(plane, "left") == "Serving", "they are there")
+    plane.apply(stream("orders", **spec, subject="orders.>"))
     plane.apply(stream("other", streamName="orders"))
     wait_until(lambda: reason(plane, "other") == "Conflict", "the second one is told")
 
@@ -282,7 +283,9 @@ def test_with_its_account_it_does_its_work_and_says_so(
     assert described(plane, "stream", "other")[0].startswith(
         "Warning Conflict the stream 'orders' belongs to"
     )
-    plane.kubectl("delete", "stream", "other", "orders", "--timeout=20s")
+    plane.kubectl("delete", "stream", "other", "orders", "left", "--timeout=20s")
+    gone = "Normal LetGo the Stream left is gone; the stream left stays, with all its records"
+    wait_until(lambda: gone in described(plane, "clusters.tidelog.io", "main"), "what stays is told")
     words = operator.log_path.read_text().lower()
     for bad in ("forbidden", "permission", "error", "traceback", "warning"):
         assert bad not in words

@@ -28,7 +28,7 @@ def manifest(name: str, second: int, **meta: Any) -> dict[str, Any]:
         "metadata": {
             "namespace": NAMESPACE, "name": name, "uid": f"uid-of-{name}", "generation": 1,
             "resourceVersion": "1", "creationTimestamp": f"2026-01-01T00:00:0{second}Z",
-            "finalizers": ["tidelog.io/operator"], **meta,
+            **meta,
         },
         "spec": {"cluster": CLUSTER, "streamName": "claimed", **STREAM_DEFAULTS},
     }  # fmt: skip
@@ -58,6 +58,8 @@ class Kube:
         return Listed(self._kept.get(kind, []), 1)
 
     async def find(self, kind: str, key: ObjectKey) -> dict[str, Any] | None:
+        if kind == "Stream":
+            return next((one for one in self._kept[kind] if one["metadata"]["name"] == key.name), None)
         there = self.foreign
         same = there and (there["kind"], there["metadata"]["name"]) == (kind, key.name)
         return there if same else None
@@ -85,8 +87,9 @@ class Kube:
         self.deleted.append(f"{key.name} {uid}")
         return True
 
-    async def remove_finalizer(self, kind: str, one: Any) -> None:
+    async def remove_finalizer(self, kind: str, one: Any) -> Any:
         self.finalizers.append(one.key.name)
+        return replace(one, finalizers=(), version="2")
 
 
 class NoEvents:
@@ -122,7 +125,24 @@ def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Re
     return made
 
 
+def owners_told(operator: Reconciler, brokers: Brokers) -> list[tuple[str, str, int]]:
+    """Streams, what their owner was changed to, and what that rested on, from now on."""
+    told: list[tuple[str, str, int]] = []
+
+    class Client:
+        async def alter_stream(self, name: str, *, owner: str, expected_version: int, **_: Any) -> None:
+            told.append((name, owner, expected_version))
+            brokers.streams[name] = replace(brokers.streams[name], owner=owner)
+
+    async def client(ips: Any) -> Any:
+        return Client()
+
+    operator._brokers.client = client  # type: ignore[method-assign]
+    return told
+
+
 MAIN = cluster_manifest()
+HELD = {"finalizers": ["tidelog.io/operator"]}
 
 
 async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None:
@@ -136,8 +156,57 @@ async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None
     assert brokers.streams["claimed"].owner == "kubernetes:shop/mine/uid-of-mine"
 
 
+async def test_a_claim_is_not_dead_because_one_operator_has_not_seen_its_object() -> None:
+    """Another one has, and made it; what this one lists or watches is behind."""
+    mine, claim = manifest("mine", 1), "kubernetes:shop/mine/uid-of-mine"
+    kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
+    operator = reconciler(kube, brokers)
+    asked = owners_told(operator, brokers)
+    kube._kept["Stream"] = [mine]
+
+    async def list_nothing(kind: str, namespace: str, label: str = "") -> Listed:
+        return Listed([] if kind == "Stream" else kube._kept.get(kind, []), 1)
+
+    kube.list = list_nothing  # type: ignore[method-assign]
+    await operator.once()
+    assert asked == []
+
+    kube._kept["Stream"] = [manifest("mine", 2, uid="of-one-that-came-later")]
+    await operator.once()
+    assert asked == [("claimed", "retained:shop/mine", 7)]
+
+
+async def test_a_stream_is_not_taken_over_from_an_object_that_one_operator_has_not_seen() -> None:
+    """It takes one that is gone for the one that is there."""
+    gone, there = manifest("mine", 1), manifest("mine", 2, uid="of-one-that-came-later")
+    claim = "kubernetes:shop/mine/of-one-that-came-later"
+    kube, brokers = Kube(Stream=[gone], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
+    operator = reconciler(kube, brokers)
+    told = owners_told(operator, brokers)
+
+    async def find(kind: str, key: ObjectKey) -> dict[str, Any] | None:
+        return there if kind == "Stream" else None
+
+    kube.find = find  # type: ignore[method-assign]
+    await operator.once()
+
+    assert told == []
+
+
+async def test_streams_that_need_no_operator_go_though_no_broker_answers() -> None:
+    free = manifest("free", 1, **HELD, deletionTimestamp="2026-01-02T00:00:00Z")
+    kept, held = manifest("kept", 2, **HELD), manifest("held", 3, **HELD)
+    held["spec"]["deletionPolicy"] = "Delete"
+    kube = Kube(Stream=[free, kept, held], Cluster=[MAIN])
+
+    await reconciler(kube, None).once()
+
+    assert sorted(kube.finalizers) == ["free", "kept"]
+
+
 async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
-    leaving = manifest("leaving", 1, deletionTimestamp="2026-01-02T00:00:00Z")
+    leaving = manifest("leaving", 1, **HELD, deletionTimestamp="2026-01-02T00:00:00Z")
+    leaving["spec"]["deletionPolicy"] = "Delete"
     kube = Kube(Stream=[leaving], Cluster=[])
 
     await reconciler(kube, None, leaving).once()
@@ -183,11 +252,13 @@ async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> No
     await operator.once()
     kube.statuses.clear()
     kube._kept["Stream"] = []
+    told = owners_told(operator, brokers)
 
     operator.forget()
     await operator.once()
 
     assert set(kube.statuses) == {CLUSTER}
+    assert told == [("claimed", "retained:shop/orders", 7)]
 
 
 async def test_what_a_webhook_changes_is_applied_once() -> None:

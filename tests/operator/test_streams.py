@@ -13,6 +13,7 @@ from support.kube.broker_pods import BrokerPods
 from support.kube.control_plane import ControlPlane
 from support.kube.operator_process import OperatorProcess
 from support.waiting import wait_until
+from tidelog_operator.model import FINALIZER
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +72,17 @@ def until_ready(plane: ControlPlane, name: str) -> Manifest:
     return status
 
 
+def until_left(brokers: tidelog.blocking.Client, name: str) -> None:
+    wait_until(
+        lambda: brokers.describe_stream(name).owner == f"retained:default/{name}",
+        f"{name} says whose it was",
+    )
+
+
+def finalizers(plane: ControlPlane, name: str) -> list[str]:
+    return list(plane.object("Stream", name)["metadata"].get("finalizers", ()))
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
     plane: ControlPlane, brokers: tidelog.blocking.Client
@@ -102,7 +114,7 @@ def test_a_stream_keeps_its_records_when_its_object_goes_and_comes_back(
     with brokers.producer("kept") as producer:
         producer.send(b"one")
     plane.kubectl("delete", "stream", "kept", "--timeout=20s")
-    assert brokers.describe_stream("kept").owner == "retained:default/kept"
+    until_left(brokers, "kept")
 
     plane.apply(stream("kept"))
 
@@ -176,6 +188,63 @@ def test_an_operator_that_is_killed_goes_on_where_it_was(
 
     for number in range(5):
         until_ready(plane, f"late-{number}")
+
+
+def test_streams_go_while_no_operator_runs_and_only_those_wait_that_take_their_records_along(
+    plane: ControlPlane, operator: OperatorProcess, brokers: tidelog.blocking.Client
+) -> None:
+    names = ("left-0", "left-1", "left-2")
+    plane.apply(*(stream(name) for name in names), stream("taken", deletionPolicy="Delete"))
+    for name in (*names, "taken"):
+        until_ready(plane, name)
+    with brokers.producer("left-0") as producer:
+        producer.send(b"one")
+    operator.kill()
+
+    # As when the operator goes with its namespace: nobody is there, and nothing waits for anybody.
+    plane.kubectl("delete", "stream", *names, "--timeout=20s")
+    plane.kubectl("delete", "stream", "taken", "--wait=false")
+
+    assert "deletionTimestamp" in plane.object("Stream", "taken")["metadata"]
+    assert finalizers(plane, "taken") == [FINALIZER]
+    assert all(brokers.describe_stream(name).owner.startswith("kubernetes:") for name in (*names, "taken"))
+
+    operator.start()
+
+    plane.kubectl("wait", "--for=delete", "stream/taken", "--timeout=20s")
+    with pytest.raises(tidelog.errors.StreamNotFound):
+        brokers.describe_stream("taken")
+    for name in names:
+        until_left(brokers, name)
+    assert brokers.offsets("left-0") == {0: (0, 1)}
+
+
+@pytest.mark.usefixtures("operator")
+def test_whether_an_object_waits_for_the_operator_follows_its_policy(
+    plane: ControlPlane, brokers: tidelog.blocking.Client
+) -> None:
+    plane.apply(stream("minds"))
+    first = until_ready(plane, "minds")
+    assert finalizers(plane, "minds") == []
+
+    plane.apply(stream("minds", deletionPolicy="Delete"))
+    until_ready(plane, "minds")
+    assert finalizers(plane, "minds") == [FINALIZER]
+
+    plane.apply(stream("minds", deletionPolicy="Retain"))
+    until_ready(plane, "minds")
+    assert finalizers(plane, "minds") == []
+
+    # As operators before this one left it.
+    held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})
+    plane.kubectl("patch", "stream", "minds", "--type=merge", "--patch", held)
+    wait_until(lambda: finalizers(plane, "minds") == [], "it waits for nobody any more")
+
+    plane.apply(stream("minds", deletionPolicy="Delete"))
+    assert until_ready(plane, "minds")["streamId"] == first["streamId"]
+    plane.kubectl("delete", "stream", "minds", "--timeout=20s")
+    with pytest.raises(tidelog.errors.StreamNotFound):
+        brokers.describe_stream("minds")
 
 
 @pytest.mark.usefixtures("operator")

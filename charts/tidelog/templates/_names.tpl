@@ -21,6 +21,13 @@
 {{ .Release.Namespace }}.{{ include "tidelog.name" . }}
 {{- end }}
 
+{{/* Where the operator looks after Clusters and Streams, as a JSON list. Empty: everywhere. */}}
+{{- define "tidelog.namespaces" -}}
+{{- if .Values.operator.allNamespaces -}}[]{{- else -}}
+{{ append .Values.operator.namespaces .Release.Namespace | uniq | sortAlpha | toJson }}
+{{- end -}}
+{{- end }}
+
 {{/* Takes a list: the context, and which part of the release. */}}
 {{- define "tidelog.labels" -}}
 {{- $root := index . 0 -}}
@@ -35,11 +42,11 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 {{- define "tidelog.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: tidelog-{{ index . 1 }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end }}
 
 {{/* The labels that the operator gives to the pods and services of the release's Cluster. */}}
 {{- define "tidelog.brokers" -}}
 app.kubernetes.io/name: tidelog-broker
-tidelog.io/cluster: {{ .Values.cluster.name }}
+tidelog.io/cluster: {{ .Values.cluster.name | quote }}
 {{- end }}

@@ -1,7 +1,9 @@
 """Streams as objects say against streams as the brokers have them: made, adopted, changed, let go, deleted.
 
 A stream belongs to one object at a time: its owner among the brokers is the claim of that object. Who finds
-another claim on it says so and does nothing. A claim of an object that is no more counts for nothing.
+another claim on it says so and does nothing. A claim of an object that is no more counts for nothing, so an
+object that leaves its stream behind goes by itself, and the brokers are told afterwards. Only one that takes
+its stream with it waits for the operator.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from tidelog_operator.actions import (
     MovePartition,
     Reassign,
     RemoveFinalizer,
+    RetainStream,
     StreamAction,
 )
-from tidelog_operator.model import CLAIM_PREFIX, STREAM, DeletionPolicy, StreamObject
+from tidelog_operator.model import CLAIM_PREFIX, STREAM, StreamClaim, StreamObject, read_claim
 from tidelog_operator.plan.brokers import BrokersView, Placing, move
 
 RETAINED_PREFIX: Final = "retained:"
 """How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""
+
+RETAINED_AT_ONCE_MAX: Final = 50
+"""Streams of objects that are gone, in one pass: nobody waits for them, and everybody waits for the pass."""
 
 
 class Reason(StrEnum):
@@ -57,7 +63,8 @@ class Decision:
 
 
 def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersView) -> list[Decision]:
-    """For every object of the namespace that names `cluster`. The others count: their claims are alive."""
+    """For each of these that names `cluster`. `objects` are those of the namespace: the claims of all of them
+    are alive."""
     alive = {one.uid for one in objects}
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
     placing, first = Placing(view), _first_of(mine, view)
@@ -69,19 +76,42 @@ def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersVie
         elif one.unreadable:
             decisions.append(Decision(one, finding=Finding(Reason.INVALID, one.unreadable)))
         elif first[one.stream_name] is not one:
-            decisions.append(_in_the_way(one, first[one.stream_name]))
+            decisions.append(_bound(_in_the_way(one, first[one.stream_name]), existing))
         else:
-            decisions.append(_wanted(one, existing, alive, view, placing))
+            decisions.append(_bound(_wanted(one, existing, alive, view, placing), existing))
     return decisions
+
+
+def plan_retained(
+    objects: Sequence[StreamObject], namespace: str, view: BrokersView, decisions: Sequence[Decision]
+) -> tuple[RetainStream, ...]:
+    """What objects of this namespace claimed that are no more; not what these `decisions` give to another.
+
+    `objects` are those of the namespace. Claims of other namespaces stay: nobody here sees their objects.
+    Whoever does it makes sure that the object is gone.
+    """
+    alive = {one.uid for one in objects}
+    taken = {each.name for one in decisions for each in one.actions if isinstance(each, AlterStream)}
+    found = []
+    for name, existing in sorted(view.streams.items()):
+        claim = read_claim(existing.owner)
+        if claim is None or claim.key.namespace != namespace or claim.uid in alive or name in taken:
+            continue
+        owner = f"{RETAINED_PREFIX}{claim.key}"
+        found.append(RetainStream(claim, name, existing.stream_id, existing.version, owner))
+    return tuple(found[:RETAINED_AT_ONCE_MAX])
 
 
 def let_go(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
     """There is no such Cluster, and no brokers that anybody could tell: its objects go when they like."""
-    return [
-        Decision(one, (RemoveFinalizer(STREAM, one.key),))
-        for one in objects
-        if one.cluster == cluster and one.deleting and one.finalized
-    ]
+    mine = [one for one in objects if one.cluster == cluster]
+    return [_unbound(one) for one in mine if one.finalized and (one.deleting or one.needs_no_operator)]
+
+
+def let_free(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
+    """Its brokers cannot be asked: those of its objects go when they like that have nothing to ask them."""
+    mine = [one for one in objects if one.cluster == cluster]
+    return [_unbound(one) for one in mine if one.finalized and one.needs_no_operator]
 
 
 def _first_of(objects: Sequence[StreamObject], view: BrokersView) -> Mapping[str, StreamObject]:
@@ -104,20 +134,33 @@ def _first_of(objects: Sequence[StreamObject], view: BrokersView) -> Mapping[str
 def _deleted(one: StreamObject, existing: StreamDescription | None) -> Decision:
     if not one.finalized:
         return Decision(one)
-    done = RemoveFinalizer(STREAM, one.key)
-    if existing is None or existing.owner != one.claim:
-        return Decision(one, (done,))
-    if one.deletion_policy is DeletionPolicy.DELETE:
-        delete = DeleteStream(one.key, existing.name, existing.stream_id, existing.version)
-        return Decision(one, (delete, done))
-    retain = AlterStream(
-        one.key,
-        existing.name,
-        existing.stream_id,
-        existing.version,
-        owner=f"{RETAINED_PREFIX}{one.key}",
-    )
-    return Decision(one, (retain, done))
+    if one.needs_no_operator or existing is None or existing.owner != one.claim:
+        return _unbound(one)
+    delete = DeleteStream(one.key, existing.name, existing.stream_id, existing.version)
+    return Decision(one, (delete, RemoveFinalizer(STREAM, one.key)))
+
+
+def _bound(decision: Decision, existing: StreamDescription | None) -> Decision:
+    """Before anything else it is seen to that an object waits for the operator when it goes, or does not.
+
+    One that has its stream, and is to take it along, waits whatever else keeps it from being as it is to be.
+    """
+    one = decision.object
+    action: StreamAction
+    if one.needs_no_operator:
+        if not one.finalized:
+            return decision
+        action = RemoveFinalizer(STREAM, one.key)
+    else:
+        owns = existing is not None and existing.owner == one.claim
+        if one.finalized or (decision.finding is not None and not owns):
+            return decision
+        action = AddFinalizer(STREAM, one.key)
+    return replace(decision, actions=(action, *decision.actions))
+
+
+def _unbound(one: StreamObject) -> Decision:
+    return Decision(one, (RemoveFinalizer(STREAM, one.key),))
 
 
 def _in_the_way(one: StreamObject, first: StreamObject) -> Decision:
@@ -151,8 +194,6 @@ def _wanted(
         return Decision(one, finding=Finding(Reason.INVALID, str(error)))
     except _TooFew as error:
         return Decision(one, finding=Finding(Reason.WAITING, str(error)))
-    if not one.finalized:
-        actions.insert(0, AddFinalizer(STREAM, one.key))
     return Decision(one, tuple(actions))
 
 
@@ -224,6 +265,7 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
                 settings,
                 owner,
                 placing.new(more, factor) if more else (),
+                _former(one, existing),
             )
         )
     wanted = one.settings.replication_factor
@@ -231,6 +273,14 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
     if moves:
         actions.append(Reassign(tuple(moves), f"{wanted} copies of each partition of {existing.name}"))
     return actions
+
+
+def _former(one: StreamObject, existing: StreamDescription) -> StreamClaim | None:
+    """Whose stream it was. No object of another namespace can name these brokers: such a claim is none."""
+    claim = read_claim(existing.owner)
+    if claim is None or existing.owner == one.claim or claim.key.namespace != one.key.namespace:
+        return None
+    return claim
 
 
 def _has_minimum(settings: StreamSettings, config: StreamConfig) -> bool:

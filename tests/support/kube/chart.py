@@ -13,6 +13,9 @@ import yaml
 CHART = Path(__file__).parents[3] / "charts" / "tidelog"
 RELEASE, NAMESPACE = "tidelog", "tidelog-system"
 
+EVERYWHERE = {"operator": {"allNamespaces": True}}
+"""Values of a release whose operator looks into all namespaces."""
+
 ACCOUNT_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 Manifest = dict[str, Any]
@@ -44,7 +47,7 @@ def templated(
 
 
 def operators_account(
-    programs: Path, values: Manifest | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    programs: Path, values: Manifest = EVERYWHERE, *, release: str = RELEASE, namespace: str = NAMESPACE
 ) -> Sequence[Manifest]:
     """Its namespace, itself, and what it may do."""
     lasting = _lasting(rendered(programs, values, release=release, namespace=namespace))
@@ -59,7 +62,8 @@ def definitions_account(programs: Path) -> Sequence[Manifest]:
 
 def policy(programs: Path) -> Sequence[Manifest]:
     """What guards the number of brokers."""
-    return [one for one in _lasting(rendered(programs)) if one["kind"].startswith("ValidatingAdmission")]
+    lasting = _lasting(rendered(programs, EVERYWHERE))
+    return [one for one in lasting if one["kind"].startswith("ValidatingAdmission")]
 
 
 def _lasting(manifests: Sequence[Manifest]) -> Sequence[Manifest]:

@@ -16,6 +16,7 @@ from support.kube.nodes import Nodes
 from support.waiting import wait_until
 from tidelog.errors import TidelogError
 from tidelog.model import id_text
+from tidelog_operator.model import FINALIZER
 from tidelog_operator.resources.counts import COUNTS_NAME
 
 Manifest = dict[str, Any]
@@ -137,6 +138,10 @@ class ClusterOnNodes:
         found = self._list("/apis/tidelog.io/v1alpha1/namespaces/default/streams")
         return any(one["metadata"]["name"] == name for one in found)
 
+    def is_held(self, name: str) -> bool:
+        """The Stream waits for the operator when it is deleted."""
+        return FINALIZER in self._object("streams", name)["metadata"].get("finalizers", ())
+
     def copies(self, stream: str) -> list[int]:
         """In sync, by partition."""
         with self.connected() as brokers:
@@ -177,6 +182,10 @@ class ClusterOnNodes:
     def connected(self) -> tidelog.blocking.Client:
         pods = [f"{self.name}-{number}" for number in range(BROKERS_MAX)]
         return tidelog.blocking.connect([f"{self._nodes.address(pod)}:9210" for pod in pods])
+
+    def owner(self, stream: str) -> str:
+        with self.connected() as brokers:
+            return brokers.describe_stream(stream).owner
 
     def holders(self, stream: str) -> set[int]:
         with self.connected() as brokers:

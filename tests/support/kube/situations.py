@@ -20,7 +20,7 @@ from tidelog_operator import actions as do
 from tidelog_operator.model import FINALIZER, ObjectKey, StreamObject, read_stream
 from tidelog_operator.plan import brokers as plan
 from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.plan.streams import plan_streams
+from tidelog_operator.plan.streams import plan_retained, plan_streams
 
 NAMESPACE = "shop"
 CLUSTER = "main"
@@ -72,11 +72,15 @@ def stream_object(
     uid: str = "",
     created: int = 0,
     deleting: bool = False,
-    finalized: bool = True,
+    finalized: bool | None = None,
     cluster: str = CLUSTER,
     **spec: Any,
 ) -> StreamObject:
-    """As the API server gives it, defaults filled in. `created`: seconds, the older the smaller."""
+    """As the API server gives it, defaults filled in. `created`: seconds, the older the smaller. `finalized`:
+    by this operator or an earlier one; None: as long as its policy asks for it."""
+    spec = {"cluster": cluster, **STREAM_DEFAULTS, **spec}
+    if finalized is None:
+        finalized = spec["deletionPolicy"] == "Delete"
     meta: dict[str, Any] = {
         "namespace": NAMESPACE,
         "name": name,
@@ -88,7 +92,7 @@ def stream_object(
     }
     if deleting:
         meta["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-    return read_stream({"metadata": meta, "spec": {"cluster": cluster, **STREAM_DEFAULTS, **spec}})
+    return read_stream({"metadata": meta, "spec": spec})
 
 
 def stream(
@@ -171,7 +175,7 @@ class Brokers:
             sizes=self.sizes,
         )
 
-    def do(self, action: do.StreamAction | do.BrokerAction) -> None:
+    def do(self, action: do.StreamAction | do.RetainStream | do.BrokerAction) -> None:
         match action:
             case do.CordonBroker(broker, version):
                 self._say(broker, version, "cordoned")
@@ -188,6 +192,10 @@ class Brokers:
                 self.streams[action.name] = replace(made, config=config, stream_id=identifier)
             case do.AlterStream():
                 self._alter(action)
+            case do.RetainStream(_, name, stream_id, version, owner):
+                old = self.streams[name]
+                assert (old.stream_id, old.version) == (stream_id, version)
+                self.streams[name] = replace(old, owner=owner, version=version + 1)
             case do.DeleteStream():
                 gone = self.streams.pop(action.name)
                 assert (gone.stream_id, gone.version) == (action.stream_id, action.expected_version)
@@ -300,10 +308,12 @@ def settle(
     done = 0
     for _ in range(20):
         now = with_finalizers(objects, brokers)
-        actions = [one for each in plan_streams(now, CLUSTER, brokers.view()) for one in each.actions]
-        if not actions:
+        decisions = plan_streams(now, CLUSTER, brokers.view())
+        retained = plan_retained(now, NAMESPACE, brokers.view(), decisions)
+        actions = [one for each in decisions for one in each.actions]
+        if not actions and not retained:
             return now
-        for action in actions:
+        for action in (*actions, *retained):
             if done == crash_at:
                 crash_at = None
                 break
