@@ -79,6 +79,13 @@ class Recording:
         for index, producer, first, records in runs_of(batch.columns.column("value")):
             reads.append(Read(reader, batch.partition, batch.base_offset + index, producer, first, records))
 
+    def silence(self, now: float) -> dict[str, float]:
+        """By stream, how long nothing has been acknowledged in one of its partitions that has any."""
+        found: dict[str, float] = {}
+        for (stream, _), at in self._acknowledged_at.items():
+            found[stream] = max(found.get(stream, 0.0), now - at)
+        return found
+
     def take_pause(self) -> Pause:
         """The longest pause that ended since this was asked last."""
         return max(self.take_pauses().values(), default=Pause(0.0, "nowhere"))

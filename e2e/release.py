@@ -245,9 +245,14 @@ class Release:
 
     def kill_operator(self) -> None:
         """The one that works: at once, without a word."""
-        self.kube.kubectl(
-            "delete", "pod", self.working_operator(), "--ignore-not-found", "--force", "--grace-period=0"
-        )
+
+        def lack() -> str:
+            # It may have gone with its node, and another one has not taken over yet.
+            name = self.working_operator()
+            return "" if self.kube.get("pod", name) else f"the operator {name} is no more"
+
+        wait_until(lack, 60)
+        self.kube.kubectl("delete", "pod", self.working_operator(), "--force", "--grace-period=0")
 
 
 def earlier_chart(folder: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,8 @@ FORBIDDEN = (
     ("get", "secrets"),
     ("list", "secrets"),
     ("create", "pods"),
-    ("create", "pods/exec"),
+    ("create", "pods", "--subresource=exec"),
+    ("create", "serviceaccounts", "--subresource=token"),
     ("delete", "statefulsets.apps"),
     ("patch", "nodes"),
     ("update", "clusters.tidelog.io"),
@@ -65,12 +67,13 @@ def test_only_operators_can_speak_to_the_api(healthy: Release, kube: Kube) -> No
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}-operator"
 
 
-@pytest.mark.parametrize(("verb", "resource"), FORBIDDEN)
-def test_the_operators_account_cannot(verb: str, resource: str, healthy: Release, kube: Kube) -> None:
-    kube.kubectl("auth", "can-i", "--quiet", "list", "streams.tidelog.io", "--as", ACCOUNT)
+@pytest.mark.parametrize("words", FORBIDDEN, ids=" ".join)
+def test_the_operators_account_cannot(words: tuple[str, ...], healthy: Release, kube: Kube) -> None:
+    kube.kubectl("auth", "can-i", "list", "streams.tidelog.io", "--as", ACCOUNT)
 
-    with pytest.raises(Refused):
-        kube.kubectl("auth", "can-i", "--quiet", verb, resource, "--as", ACCOUNT)
+    # Without the code of a failure, so that nothing but an answer counts.
+    command = shlex.join(["kubectl", "--namespace", NAMESPACE, "auth", "can-i", *words, "--as", ACCOUNT])
+    assert kube.run("sh", "-c", f"{command} 2>/dev/null; test $? = 1") == "no\n"
 
 
 def test_nobody_takes_brokers_away_but_the_operator(healthy: Release, kube: Kube) -> None:

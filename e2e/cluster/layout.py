@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ class Layout:
     """On a disk: container file systems do not lie on an overlay."""
     programs: Path
     """Of Kubernetes, as `tools/kube/binaries.sh` builds them."""
+
+    @property
+    def mark(self) -> str:
+        """What tells this cluster from others of the machine."""
+        return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
 
     @property
     def records(self) -> Path:

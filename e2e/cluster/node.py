@@ -59,7 +59,7 @@ class Node:
         self._processes = processes
         self._plane = plane
         self.machine = Machine(self.name, processes)
-        self.group = ControlGroup(f"tidelog-{layout.folder.name}-{self.name}")
+        self.group = ControlGroup(f"tidelog-{layout.mark}-{self.name}")
 
     def __repr__(self) -> str:
         return f"<Node {self.name}>"
@@ -109,6 +109,7 @@ class Node:
         for daemon in ("kubelet", "kube-proxy", "containerd"):
             self._processes.kill(self._daemon(daemon))
         self.group.end()
+        self._unplug()
         self._processes.kill(self.name)
 
     def erase(self) -> None:
@@ -140,6 +141,11 @@ class Node:
         for other in range(1, NODES_MAX + 1):
             if other != self.number:
                 own.run("ip", "route", "add", pod_range(other), "via", node_address(other))
+
+    def _unplug(self) -> None:
+        """A cable goes with the machine, but by and by: the next one may be plugged in before that."""
+        command = self._plane.machine.inside("ip", "link", "delete", f"port{self.number}")
+        subprocess.run(command, capture_output=True, check=False)
 
     def cut_off(self, *, ends: bool = False) -> None:
         """From everybody, with its pods; they go on running. `ends`: the cable is whole again."""

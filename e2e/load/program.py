@@ -98,10 +98,14 @@ async def _run(asked: argparse.Namespace) -> int:
 async def _tell(recording: Recording, stop_file: Path, stop: asyncio.Event) -> None:
     """What is so, once a second; and sees whether it is to stop."""
     while True:
+        pauses = {name: one.seconds for name, one in recording.take_pauses().items()}
+        for name, seconds in recording.silence(asyncio.get_running_loop().time()).items():
+            # One that lasts counts, too.
+            pauses[name] = max(pauses.get(name, 0.0), seconds)
         _say(
             at=round(time.time(), 3),
             acknowledged=recording.acknowledged,
-            pauses={name: round(one.seconds, 3) for name, one in recording.take_pauses().items()},
+            pauses={name: round(seconds, 3) for name, seconds in pauses.items()},
             errors={who: len(told) for who, told in recording.errors.items()},
         )
         if stop_file.exists():

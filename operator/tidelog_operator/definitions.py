@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
 import yaml
 from kubernetes.aio.config import ConfigException
 
@@ -19,8 +20,16 @@ from tidelog_operator.kube import KUBE_FAILURES, Kube, reason_of
 from tidelog_operator.model import Manifest
 
 KIND: Final = "CustomResourceDefinition"
+
+REVISION: Final = "tidelog.io/revision"
+"""An annotation that counts up with each change. What a newer release has applied stays: else objects would
+lose the fields that it brought."""
+
 ESTABLISHED_SECONDS_MAX: Final = 30.0
 ESTABLISHED_CHECK_SECONDS: Final = 0.2
+
+
+log = structlog.get_logger(__name__)
 
 
 class NotApplied(Exception):
@@ -63,14 +72,23 @@ async def _apply(kube: Kube, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     deadline = time.monotonic() + ESTABLISHED_SECONDS_MAX
     try:
+        before = await kube.find_definition(name)
+        if before is not None and _revision(before) > _revision(definition):
+            log.warning("a newer release has applied this definition; it stays", definition=name)
+            return
         there = await kube.apply_definition(definition)
         while not _is_established(there):
             if time.monotonic() > deadline:
                 raise NotApplied(f"{name} is not served after {ESTABLISHED_SECONDS_MAX:g} s: {_why(there)}")
             await asyncio.sleep(ESTABLISHED_CHECK_SECONDS)
-            there = await kube.definition(name)
+            there = await kube.find_definition(name) or there
     except KUBE_FAILURES as error:
         raise NotApplied(f"{name} is not applied: {reason_of(error)}") from error
+
+
+def _revision(definition: Manifest) -> int:
+    text = (definition["metadata"].get("annotations") or {}).get(REVISION, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def _is_established(definition: Manifest) -> bool:

@@ -167,9 +167,14 @@ class Kube:
         query = {"fieldManager": MANAGER, "force": "true"}
         return await self._request("PATCH", path, manifest, content=APPLY_PATCH, query=query)
 
-    async def definition(self, name: str) -> Manifest:
-        """Of a CustomResourceDefinition, which is there."""
-        return await self._request("GET", f"{DEFINITIONS_PATH}/{name}")
+    async def find_definition(self, name: str) -> Manifest | None:
+        """Of a CustomResourceDefinition; None: there is none."""
+        try:
+            return await self._request("GET", f"{DEFINITIONS_PATH}/{name}")
+        except ApiException as error:
+            if error.status != HTTP_NOT_FOUND:
+                raise
+            return None
 
     async def patch(self, kind: str, key: ObjectKey, change: Manifest) -> None:
         """Merges `change` into it. Raises `Outdated` if it is gone."""

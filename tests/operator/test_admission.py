@@ -361,6 +361,14 @@ def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPla
                 ({}, {"loadBalancerClass": "b"}),
             )
         ),
+        *(
+            (
+                {"listeners": [NODES]},
+                {"listeners": [after]},
+                "type and firstNodePort of a listener cannot change",
+            )
+            for after in ({**NODES, "firstNodePort": 30001}, {**BALANCED, "name": "outside"})
+        ),
     ],
 )
 def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
@@ -374,11 +382,8 @@ def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
 def test_listeners_change_are_added_and_taken_away(plane: ControlPlane) -> None:
     stages = [
         [NODES],
-        [{**NODES, "firstNodePort": 31000, "port": 9999}, BALANCED],
-        [
-            without(NODES, "firstNodePort", type="LoadBalancer", host="{broker}", loadBalancerClass="a"),
-            BALANCED,
-        ],
+        [{**NODES, "port": 9999, "host": "10.0.0.1"}, BALANCED],
+        [{**BALANCED, "name": "more", "port": 9999, "loadBalancerClass": "a"}, BALANCED],
         [NODES],
         [],
     ]

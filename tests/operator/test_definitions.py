@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from support.kube import chart
 from support.kube.control_plane import CRDS, ControlPlane
 from support.waiting import wait_until
 from tidelog_operator.__main__ import app
-from tidelog_operator.definitions import NotApplied, applied, read
+from tidelog_operator.definitions import REVISION, NotApplied, applied, read
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,36 @@ async def test_what_is_there_becomes_what_the_files_say(plane: ControlPlane, acc
 
     assert "partitions" in fields(plane)
     assert "tapes" not in fields(plane)
+
+
+async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, account: Path) -> None:
+    newer = definition("stream")
+    spec = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["tapes"] = {"type": "string"}
+    newer["metadata"]["annotations"][REVISION] = "1000"
+    plane.kubectl("replace", "--field-manager", "helm", "-f", "-", given=newer)
+
+    assert await applied(CRDS, str(account)) == NAMES
+
+    assert "tapes" in fields(plane)
+    plane.kubectl("replace", "--field-manager", "helm", "-f", "-", given=definition("stream"))
+
+
+REVISIONS = {
+    "cluster": ("1", "99365364314c"),
+    "stream": ("1", "2daa7cfc3f1f"),
+}
+"""The revision of each definition, and what it is of."""
+
+
+@pytest.mark.parametrize("name", REVISIONS)
+def test_each_change_of_a_definition_has_a_revision_of_its_own(name: str) -> None:
+    """Else a release would take another one's for its own. A change counts up, and stands here."""
+    found = definition(name)
+
+    content = hashlib.sha256(json.dumps(found["spec"], sort_keys=True).encode()).hexdigest()[:12]
+
+    assert (found["metadata"]["annotations"][REVISION], content) == REVISIONS[name]
 
 
 async def test_the_account_may_apply_these_and_no_others(
