@@ -1,4 +1,4 @@
-"""The metrics that the documents tell people to watch are those of a broker."""
+"""The metrics that the documents tell people to watch are those of a broker, or of the operator."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from tidelog_broker.metrics import Metrics
+from tidelog_operator.metrics import Metrics as OperatorMetrics
+from tidelog_operator.objects import Objects
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = (ROOT / "broker/tidelog_broker/runtime/samples.py").read_text(encoding="utf-8")
@@ -23,8 +25,14 @@ def metrics_of_a_broker() -> set[str]:
     }
 
 
+def metrics_of_the_operator() -> set[str]:
+    metrics = OperatorMetrics()
+    metrics.shows(Objects(lambda cluster: None), lambda: True, lambda: 0)
+    return set(re.findall(r"^# TYPE (\w+) ", generate_latest(metrics.registry).decode(), re.MULTILINE))
+
+
 def test_every_metric_that_the_documents_name_exists() -> None:
-    known = metrics_of_a_broker()
+    known = metrics_of_a_broker() | metrics_of_the_operator()
 
     named = {
         (document.name, metric)

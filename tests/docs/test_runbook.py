@@ -1,0 +1,177 @@
+"""docs/runbook.md knows every condition, event and phase of the operator, and quotes what it really says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tidelog_operator.events import STUCK
+from tidelog_operator.plan.streams import Reason
+
+ROOT = Path(__file__).parents[2]
+OPERATOR = ROOT / "operator" / "tidelog_operator"
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+
+PASSED_ON = {"finding.reason", "reason", "last['reason']"}
+"""Reasons that `condition` is called with and that come from elsewhere: from `Reason`, from a tuple of which
+each literal counts, or from a condition of before."""
+
+OF_KUBERNETES = {"Running", "Pending", "Terminating", "CrashLoopBackOff"}
+"""States of pods, of which there are entries, too."""
+
+CAMEL_CASE = re.compile(r"[A-Z][a-z]+([A-Z][a-z]+)*")
+
+
+def calls(text: str, function: str) -> Iterator[ast.Call]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+            yield node
+
+
+def sources() -> dict[str, str]:
+    return {str(path.relative_to(OPERATOR)): path.read_text("utf-8") for path in OPERATOR.rglob("*.py")}
+
+
+def reasons_of_conditions(text: str) -> set[str]:
+    """Those that a module says itself. Raises `AssertionError` where it is not to be seen what it says."""
+    found = set()
+    for call in calls(text, "condition"):
+        reason = call.args[2]
+        if isinstance(reason, ast.Constant):
+            found.add(str(reason.value))
+        else:
+            assert ast.unparse(reason) in PASSED_ON, f"line {call.lineno}: {ast.unparse(call)}"
+    for node in ast.walk(ast.parse(text)):
+        # `reason, message = … if … else ("CannotChange", error)`
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(reason,"):
+            words = [each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
+            found |= {word for word in words if isinstance(word, str)}
+    return found
+
+
+def reasons_of_events(text: str) -> set[str]:
+    firsts = (call.args[0] for call in calls(text, "Event") if call.args)
+    return {str(one.value) for one in firsts if isinstance(one, ast.Constant)}
+
+
+def texts(text: str) -> list[str]:
+    """Every string of a module, with a gap (a NUL) for what is filled in."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.JoinedStr):
+            parts = (str(each.value) if isinstance(each, ast.Constant) else "\0" for each in node.values)
+            found.append("".join(parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return found
+
+
+def entries(document: str) -> set[str]:
+    """Reasons that have a heading of their own, or stand in the first column of a table."""
+    lines = [line for line in document.splitlines() if line.startswith(("### ", "| "))]
+    firsts = (line[4:] if line.startswith("#") else line.split("|")[1] for line in lines)
+    return {name for first in firsts for name in re.findall(r"`(\w+)`", first)}
+
+
+def quotes(document: str) -> list[str]:
+    """What stands in quotation marks outside of code blocks."""
+    prose = re.sub(r"^ *```.*?^ *```", "", document, flags=re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\s+", " ", one) for one in re.findall(r'"([^"]+)"', prose)]
+
+
+def is_said(quote: str, said: list[str]) -> bool:
+    """Whether one string holds the parts of the quote, between which `…` stands, in their order."""
+    pattern = ".*".join(re.escape(part.strip()) for part in quote.split("…"))
+    return any(re.search(pattern, one, re.DOTALL) for one in said)
+
+
+def section(begin: str, end: str) -> str:
+    """Of the runbook, between two headings."""
+    assert RUNBOOK.count(begin) == RUNBOOK.count(end) == 1
+    return RUNBOOK.partition(begin)[2].partition(end)[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "more", "begin", "end"),
+    [
+        ("cluster_status.py", set(), "\n## Clusters: Ready\n", "\n## Streams\n"),
+        ("stream_status.py", set(Reason), "\n## Streams\n", "\n## Phases\n"),
+    ],
+)
+def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
+    module: str, more: set[str], begin: str, end: str
+) -> None:
+    said = sources()
+    known = reasons_of_conditions(said[module]) | reasons_of_conditions(said["conditions.py"]) | more
+
+    assert len(known) > 7
+    assert known - entries(section(begin, end)) == set()
+
+
+def test_no_other_module_says_conditions() -> None:
+    found = {name for name, text in sources().items() if any(calls(text, "condition"))}
+
+    assert found == {"cluster_status.py", "stream_status.py", "conditions.py"}
+
+
+def test_every_reason_of_an_event_has_an_entry() -> None:
+    known = {reason for text in sources().values() for reason in reasons_of_events(text)}
+
+    assert "Failed" in known
+    assert {*known, *STUCK} - entries(section("\n## Events\n", "\n## Refused by the API server\n")) == set()
+
+
+def test_every_phase_is_named() -> None:
+    named = section("\n## Phases\n", "\n## Events\n")
+    for kind in ("cluster", "stream"):
+        definition = yaml.safe_load((ROOT / "crds" / f"{kind}.yaml").read_text("utf-8"))
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        words = schema["properties"]["status"]["properties"]["phase"]["description"].partition(":")[2]
+
+        phases = set(re.findall(r"[A-Z][a-z]+", words))
+
+        assert len(phases) > 5
+        assert {one for one in phases if f"`{one}`" not in named} == set()
+
+
+def test_entries_are_of_what_the_operator_says() -> None:
+    known = {word for text in sources().values() for one in texts(text) for word in re.findall(r"\w+", one)}
+
+    assert {one for one in entries(RUNBOOK) if CAMEL_CASE.fullmatch(one)} - known - OF_KUBERNETES == set()
+
+
+def test_what_it_quotes_is_what_the_operator_says() -> None:
+    said = [one for text in sources().values() for one in texts(text)]
+    found = quotes(RUNBOOK)
+
+    assert len(found) > 15
+    assert [one for one in found if not is_said(one, said)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'condition("Ready", False, "Unheard", "so it is")',
+        'reason, why = known if known else ("Unheard", error)\ncondition("Ready", False, reason, why)',
+    ],
+)
+def test_a_reason_that_is_new_is_seen(text: str) -> None:
+    assert reasons_of_conditions(text) == {"Unheard"}
+    assert "Unheard" not in entries(RUNBOOK)
+
+
+def test_a_reason_that_cannot_be_seen_is_refused() -> None:
+    with pytest.raises(AssertionError, match="line 1"):
+        reasons_of_conditions('condition("Ready", False, chosen(), "so it is")')
+
+
+def test_a_quote_may_leave_out_what_is_filled_in() -> None:
+    said = texts('f"there is no Cluster {name!r} in this namespace"')
+
+    assert is_said("there is no Cluster … in this namespace", said)
+    assert not is_said("there is no Cluster … in that namespace", said)
