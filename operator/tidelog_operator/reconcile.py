@@ -62,6 +62,15 @@ LISTED: Final = (
 )
 """Kinds, and the label of those that concern the operator."""
 
+ALONE_SECONDS: Final = 10.0
+"""Brokers that have had no controller for so long are no witnesses: what they say is of before. An election
+takes a second or two."""
+
+ALONE: Final = (
+    "most of the brokers that vote ({voters}) are away, so those that answer have no controller and may not "
+    "know what is so: leaders do not change, and copies neither are given up nor come back"
+)
+
 ZONES_SECONDS_MAX: Final = 30.0
 """How long copies are not placed because the zones of brokers have not come yet."""
 
@@ -96,6 +105,8 @@ class Reconciler:
         """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
         self._leaders_since: float | None = None
         """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
+        self._alone_since: float | None = None
+        """Since when the brokers that answer have no controller; event loop's clock."""
         self._elected: tuple[ClusterAction, ...] = ()
         """What was done last, and when; whoever had rather not lead is not asked all the time."""
         self._elected_at = 0.0
@@ -140,10 +151,11 @@ class Reconciler:
             self._brokers.changed()
         self._tell_overtaken(applying)
         told = await self._telling.tell([
-            *self._cluster_status(view, unreachable, decision, applying),
-            *self._stream_statuses(view, unreachable, decisions, applying.errors),
+            *self._cluster_status(*self._believed(view, unreachable), decision, applying),
+            *self._stream_statuses(*self._believed(view, unreachable), decisions, applying.errors),
         ])  # fmt: skip
-        waits = decision.lost or self._leaders_since is not None or planned is not view
+        alone = self._alone_since is not None
+        waits = decision.lost or self._leaders_since is not None or alone or planned is not view
         acts = decision.actions or decision.apart or retained or any(one.actions for one in decisions)
         self._calm = state if told and not waits and not acts else None
 
@@ -269,6 +281,19 @@ class Reconciler:
         return plan_retained(streams, self.key.namespace, view, decisions)
 
     # --- telling objects of themselves
+
+    def _believed(self, view: BrokersView | None, unreachable: str) -> tuple[BrokersView | None, str]:
+        """What objects are told of: not what brokers say that have had no controller for long."""
+        if _is_vouched_for(view):
+            self._alone_since = None
+        elif view is not None:
+            now = self._loop.time()
+            if self._alone_since is None:
+                self._alone_since = now
+            if now - self._alone_since >= ALONE_SECONDS:
+                voters = ", ".join(map(str, view.cluster.voters))
+                return None, ALONE.format(voters=voters)
+        return view, unreachable
 
     def _cluster_status(
         self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, applying: Applying

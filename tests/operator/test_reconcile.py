@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tidelog_operator.kube import Listed
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.objects import Objects
-from tidelog_operator.reconcile import LEADERS_SECONDS, Reconciler
+from tidelog_operator.reconcile import ALONE_SECONDS, LEADERS_SECONDS, Reconciler
 from tidelog_operator.reports import Reports
 
 KEY = ObjectKey(NAMESPACE, CLUSTER)
@@ -291,6 +292,32 @@ async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_broker
     await operator.once()
 
     assert kube.statuses["orders"]["phase"] == "Pending"
+
+
+async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_election() -> None:
+    one = manifest("orders", 1)
+    kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
+    brokers.streams["orders"] = stream(
+        "orders", owner=f"kubernetes:{NAMESPACE}/orders/{one['metadata']['uid']}"
+    )
+    operator, view = reconciler(kube, brokers), brokers.view()
+    lost = replace(view, cluster=replace(view.cluster, controller=None))
+    brokers.view = lambda: lost  # type: ignore[method-assign]
+
+    await operator.once()
+    (believed,) = [one for one in kube.statuses["orders"]["conditions"] if one["type"] == "Ready"]
+    operator._alone_since = asyncio.get_running_loop().time() - ALONE_SECONDS
+    await operator.once()
+
+    assert believed["reason"] != "BrokersUnreachable"
+    for name in ("orders", "main"):
+        (ready,) = [one for one in kube.statuses[name]["conditions"] if one["type"] == "Ready"]
+        assert (name, ready["reason"]) == (name, "BrokersUnreachable")
+        assert ready["status"] != "True"
+        assert "most of the brokers that vote" in ready["message"]
+
+    assert operator._believed(view, "") == (view, "")
+    assert operator._alone_since is None
 
 
 async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
