@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -150,6 +151,23 @@ class Release:
                 if condition(one, kind) != "True":
                     return f"the Stream {one['metadata']['name']} is not {kind}"
         return ""
+
+    def lacks_away_from(self, node: str) -> str:
+        """Empty: no broker is on that node."""
+        there = [name for name, one in self.pods().items() if one["spec"].get("nodeName") == node]
+        return f"{', '.join(there)} on {node}" if there else ""
+
+    def lacks_since(self, moment: datetime) -> str:
+        """Like `lacks`, of what began after `moment`: what stands in the API may be of before."""
+        lease = self.kube.get("lease", f"{NAME}-operator") or {}
+        if datetime.fromisoformat(lease["spec"]["renewTime"]) < moment:
+            return "no operator works yet"
+        for name, pod in self.pods().items():
+            (container,) = pod["status"].get("containerStatuses") or [{"state": {}}]
+            running = container["state"].get("running")
+            if running is None or datetime.fromisoformat(running["startedAt"]) < moment:
+                return f"{name} has not started again"
+        return self.lacks()
 
     def until_healthy(self, seconds: float = HEALTHY_SECONDS_MAX) -> float:
         """How long it took."""

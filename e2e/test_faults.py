@@ -123,8 +123,10 @@ def test_a_node_is_lost_and_its_brokers_move_with_their_volumes(
             healthy.kill_operator()
         try:
             load.flows()
+            wait_until(lambda: "" if healthy.lacks() else "nobody noticed", 60)
             began = time.monotonic()
             healthy.kube.kubectl("delete", "node", node.name)
+            wait_until(lambda: healthy.lacks_away_from(node.name), WHOLE_SECONDS_MAX)
             _whole_again(healthy, figures, "node lost, from its deletion", began, killed=killed)
             _paused(load, figures, "node lost", began_at, killed=killed)
         finally:
