@@ -21,6 +21,10 @@ GIVE_UP_SECONDS: Final = 60.0
 """Half of the dedupe window: what is repeated later may be stored twice, and should be."""
 
 AGAIN_SECONDS: Final = 0.05
+PING_SECONDS: Final = 1
+PINGS_UNANSWERED_MAX: Final = 3
+"""Of a server whose machine is gone nothing comes. The library's own two minutes are no client's that cares."""
+
 MESSAGES_PER_SECOND: Final = 25.0
 PUBLISHER: Final = "NATS publisher"
 
@@ -48,7 +52,13 @@ class Publisher:
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
-        client = await nats.connect(self._url, name="chaos", max_reconnect_attempts=-1)
+        client = await nats.connect(
+            self._url,
+            name="chaos",
+            max_reconnect_attempts=-1,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=PINGS_UNANSWERED_MAX,
+        )
         try:
             jetstream = client.jetstream()
             number = 0

@@ -29,17 +29,18 @@ class Settings:
     """For ``tls://`` and for servers that require TLS; default: the system's certificate authorities."""
     echo: bool = True
     """Whether our own publications come back to our own subscriptions."""
-    connect_timeout_seconds: float = 5.0
+    connect_timeout_seconds: float = 2.0
     """For one attempt at one server, from the first packet to its answer to our CONNECT."""
     reconnect_wait_seconds: float = 0.1
     """Pause before the first round of attempts; each further round doubles it. Shortened at random by
     up to a half, so that many brokers do not return in step."""
     reconnect_wait_seconds_max: float = 5.0
     """Longest pause between rounds of attempts, and the pause after refused credentials."""
-    ping_interval_seconds: float = 20.0
+    ping_interval_seconds: float = 1.0
     """How often the server is asked whether it is still there."""
-    pings_unanswered_max: int = 2
-    """Intervals of silence after which the connection is given up and made anew."""
+    pings_unanswered_max: int = 3
+    """Intervals of silence after which the connection is given up and made anew. What is published until then
+    to a leader whose server's machine is gone is lost, or waits to be repeated."""
     write_buffer_bytes_max: int = 16 * 1024 * 1024
     """Most bytes that wait for a server that is slow or away. Beyond it, writes are refused."""
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
