@@ -23,7 +23,7 @@ GIVE_UP_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 0.05
 PING_SECONDS: Final = 1
 PINGS_UNANSWERED_MAX: Final = 3
-"""Of a server whose machine is gone nothing comes. The library's own two minutes are no client's that cares."""
+"""A server whose machine is gone says nothing. The library itself waits for four minutes."""
 
 MESSAGES_PER_SECOND: Final = 25.0
 PUBLISHER: Final = "NATS publisher"
