@@ -8,7 +8,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from history.twin import dumb_check
@@ -226,6 +226,7 @@ def test_a_producer_that_repeats_may_double_but_not_lose() -> None:
     seed=st.integers(0, 1 << 30),
     plants=st.lists(st.sampled_from([lose, lose_the_end, misplace, keep_what_was_refused, skip, go_back])),
 )
+@example(seed=4925, plants=[lose, *[lose_the_end] * 6])
 def test_the_count_is_that_of_going_through_it_record_by_record(seed: int, plants: list[object]) -> None:
     history = honest(seed, batches=40)
     for plant in plants:

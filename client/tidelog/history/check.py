@@ -220,8 +220,11 @@ def _check_place(
         run = content[index] if index < len(content) else None
         number = write.first + at - write.offset
         if run is None or run.offset > at:
-            stop = end if run is None else min(end, run.offset)
             beyond = run is None and at >= known_end
+            if run is not None:
+                stop = min(end, run.offset)
+            else:
+                stop = end if beyond else min(end, known_end)
             report.found(
                 Anomaly.UNSEEN if beyond else Anomaly.LOST,
                 stop - at,
