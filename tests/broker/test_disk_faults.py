@@ -83,8 +83,8 @@ async def test_a_full_disk_refuses_writes_definitely_serves_reads_and_heals_by_i
         assert (error.definite, error.retriable) == (True, True)
         assert error.retry_after_ms > 0
 
-        # Another way in, the same answer, and no trace of what was refused. What the file system sets aside may
-        # have left room for a record more.
+        # Another way in, the same answer, and no trace of what was refused. The file system may have found
+        # room for a record more.
         room = [await _accepted(api, filler, bytes(300_000)) for _ in range(ROOM_RECORDS_MAX)]
         written += sum(room)
         refused = await refusal(api.publish(filler, bytes(300_000)))
