@@ -109,6 +109,10 @@ class ClusterSpec:
     storage_class: str
     """Empty: the default one."""
     resources: Manifest
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Manifest, ...]
+    priority_class: str
+    """Empty: none."""
     rack_label: str
     listeners: tuple[Listener, ...]
     """For clients outside of Kubernetes; besides the one for those inside."""
@@ -254,6 +258,9 @@ def _cluster_spec(spec: Manifest) -> ClusterSpec:
         storage_size=str(storage["size"]),
         storage_class=storage.get("storageClassName", ""),
         resources=spec.get("resources") or {},
+        node_selector=spec.get("nodeSelector") or {},
+        tolerations=tuple(spec.get("tolerations") or ()),
+        priority_class=spec.get("priorityClassName", ""),
         rack_label=spec["rackLabel"],
         listeners=tuple(read_listener(one) for one in spec.get("listeners") or ()),
         broker_settings=_broker_settings(spec, settings),

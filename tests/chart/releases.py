@@ -29,6 +29,8 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
             "voters": 5,
             "image": {"repository": "registry.example.com:5000/tidelog/broker", "tag": "1.2.3"},
             "storage": {"size": "100Gi", "storageClassName": "fast"},
+            **PLACED,
+            "priorityClassName": "system-cluster-critical",
             "rackLabel": "example.com/rack",
             "listeners": [
                 {

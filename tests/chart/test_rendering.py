@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from chart.releases import RELEASES
+from chart.releases import PLACED, RELEASES
 from support.kube.chart import CHART, NAMESPACE, Manifest, is_hook, rendered
 from support.kube.control_plane import CRDS
 from tidelog.cli._nats_server import find_nats_server
@@ -210,7 +210,7 @@ def test_all_images_have_a_tag_and_are_those_of_the_values(release: Release, ful
 def test_pods_ask_for_what_the_values_say(release: Release, full: Release) -> None:
     for part, pod in full.pods.items():
         assert pod["spec"]["containers"][0]["resources"]["requests"], part
-    for part in (OPERATOR, NATS, DEFINITIONS):
+    for part in (OPERATOR, NATS, DEFINITIONS, BROKERS, TEST):
         assert full.pods[part]["spec"]["nodeSelector"] == {"disk": "fast"}
         assert full.pods[part]["spec"]["tolerations"][0]["key"] == "tidelog"
     for pod in release.pods.values():
@@ -235,6 +235,8 @@ def test_the_cluster_says_what_the_values_say(full: Release) -> None:
         "imagePullSecrets": [{"name": "registry"}],
         "storage": {"size": "100Gi", "storageClassName": "fast"},
         "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        **PLACED,
+        "priorityClassName": "system-cluster-critical",
         "nats": {"url": "nats://log-nats.tidelog-system.svc:4222"},
         "rackLabel": "example.com/rack",
         "listeners": RELEASES["everything said"]["cluster"]["listeners"],

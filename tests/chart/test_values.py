@@ -117,7 +117,21 @@ def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
         ("operator.replicas", 0, "'/operator/replicas': minimum: got 0, want 1"),
         ("operator.namespaces", "shop", "'/operator/namespaces': got string, want array"),
         ("operator.namespaces", ["tidelog-system"] * 2, "items at 0 and 1 are equal"),
-        ("operator.tolerations", [{"effect": "Never"}], "'/operator/tolerations/0/effect'"),
+        ("operator.tolerations", [{"key": "a", "effect": "Never"}], "'/operator/tolerations/0/effect'"),
+        (
+            "cluster.nodeSelector",
+            {"disk": "very fast"},
+            "'/cluster/nodeSelector/disk': 'very fast'",
+        ),
+        ("cluster.nodeSelector", {"the disk": "fast"}, "'the disk' does not match pattern"),
+        ("cluster.tolerations", [{"value": "a"}], "'/cluster/tolerations/0': missing property 'key'"),
+        ("cluster.tolerations", [{"operator": "Exists", "value": "a"}], "'/cluster/tolerations/0/value'"),
+        (
+            "cluster.tolerations",
+            [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}],
+            "'/cluster/tolerations/0/effect': value must be 'NoExecute'",
+        ),
+        ("cluster.priorityClassName", "Important", "'/cluster/priorityClassName'"),
         ("nats.url", "nats.messaging:4222", "'/nats/url': 'nats.messaging:4222' does not match pattern"),
         ("nats.url", "nats://nats.messaging:4222", "'/nats/url': value must be ''"),
         ("nats.replicas", 0, "'/nats/replicas': minimum: got 0, want 1"),
@@ -221,6 +235,8 @@ def test_what_the_schema_says_of_a_cluster_is_what_its_definition_says() -> None
     assert defined["settings"]["properties"].keys() == known["settings"]["properties"].keys()
     listener = defined["listeners"]["items"]["properties"]
     assert listener.keys() == SCHEMA["definitions"]["listener"]["properties"].keys()
+    toleration = defined["tolerations"]["items"]["properties"]
+    assert toleration.keys() == SCHEMA["definitions"]["tolerations"]["items"]["properties"].keys()
     assert known["brokers"] == {key: defined["brokers"][key] for key in ("type", "minimum", "maximum")}
     assert known["voters"] == {"enum": defined["voters"]["enum"]}
     for name in ("brokers", "voters", "rackLabel", "replaceAfter"):

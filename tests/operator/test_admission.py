@@ -189,6 +189,17 @@ def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
         ({"replaceAfter": "soon"}, "spec.replaceAfter: Invalid value"),
         ({"moves": {"atOnce": 0}}, "spec.moves.atOnce in body should be greater than or equal to 1"),
         ({"replicas": 3}, 'unknown field "replicas"'),
+        ({"nodeSelector": {"disk": "very fast"}}, "spec.nodeSelector.disk: Invalid value"),
+        ({"nodeSelector": {"the disk": "a"}}, "a key of nodeSelector is the name of a label"),
+        ({"tolerations": [{"key": "the disk"}]}, "spec.tolerations[0].key: Invalid value"),
+        ({"tolerations": [{"key": "a", "effect": "Never"}]}, 'effect: Unsupported value: "Never"'),
+        ({"tolerations": [{"value": "a"}]}, "a toleration without a key is for all taints"),
+        ({"tolerations": [{"operator": "Exists", "value": "a"}]}, "the operator Exists has no value"),
+        (
+            {"tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]},
+            "only a toleration of the effect NoExecute has tolerationSeconds",
+        ),
+        ({"priorityClassName": "Important"}, "spec.priorityClassName: Invalid value"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sentence: str) -> None:

@@ -47,10 +47,20 @@ def ready(plane: ControlPlane, name: str) -> Manifest:
     return next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {"message": ""})
 
 
+PLACED: Manifest = {
+    "nodeSelector": {"disk": "fast"},
+    "tolerations": [
+        {"key": "tidelog", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 30},
+        {"operator": "Exists", "effect": "NoSchedule"},
+    ],
+    "priorityClassName": "system-cluster-critical",
+}
+
+
 @pytest.mark.usefixtures("operator")
 def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: ControlPlane) -> None:
     # Kubernetes writes quantities in a form of its own, and adds defaults.
-    plane.apply(cluster("made", resources={"requests": {"cpu": "1000m", "memory": "0.5Gi"}}))
+    plane.apply(cluster("made", resources={"requests": {"cpu": "1000m", "memory": "0.5Gi"}}, **PLACED))
     names = {
         "StatefulSet made", "Service made", "Service made-brokers", "PodDisruptionBudget made",
         "ConfigMap made-settings", "ConfigMap made-formation",
@@ -60,6 +70,8 @@ def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: C
     before = made_for(plane, "made")
     counts = plane.object("ConfigMap", "tidelog-broker-counts")
     assert counts["data"]["made"] == "3"
+    pod = before["StatefulSet made"]["spec"]["template"]["spec"]
+    assert {name: pod[name] for name in PLACED} == PLACED
 
     plane.kubectl("annotate", "service", "made", "somebody=else")
     wrong = json.dumps({"spec": {"publishNotReadyAddresses": False}})

@@ -50,11 +50,16 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "tidelog.selector" $parts | nindent 8 }}
-{{- with (index . 2).nodeSelector }}
+{{- include "tidelog.nodes" (index . 2) }}
+{{- end }}
+
+{{/* Which nodes may do. Takes the values of a part of the release. */}}
+{{- define "tidelog.nodes" -}}
+{{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with (index . 2).tolerations }}
+{{- with .tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -130,6 +130,12 @@ def _pod(cluster: ClusterObject) -> dict[str, Any]:
     }
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    if spec.node_selector:
+        pod["nodeSelector"] = dict(spec.node_selector)
+    if spec.tolerations:
+        pod["tolerations"] = list(spec.tolerations)
+    if spec.priority_class:
+        pod["priorityClassName"] = spec.priority_class
     return pod
 
 
