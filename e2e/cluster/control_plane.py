@@ -106,7 +106,7 @@ class ControlPlane:
             "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
             "--allow-privileged=true", "--service-cluster-ip-range", SERVICES,
             "--service-account-issuer", f"https://kubernetes.default.svc.{DOMAIN}",
-            "--service-account-key-file", files / "accounts.pub",
+            "--service-account-key-file", files / "accounts.key",
             "--service-account-signing-key-file", files / "accounts.key",
             "--kubelet-client-certificate", files / "apiserver-kubelet-client.crt",
             "--kubelet-client-key", files / "apiserver-kubelet-client.key",

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support.kube.certificates import write_certificates
+import trustme
+
 from support.waiting import wait_until
 from tidelog_operator.kube import KINDS
 from tidelog_operator.model import ObjectKey
@@ -56,7 +57,7 @@ class ControlPlane:
 
     def __enter__(self) -> ControlPlane:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_certificates(self.folder)
+        self._write_certificates()
         groups = '"system:masters"'
         (self.folder / "tokens.csv").write_text(f"{self._token},{ADMINISTRATOR},1,{groups}\n")
         port, etcd, peer = _free_ports(3)
@@ -81,7 +82,7 @@ class ControlPlane:
             "--tls-private-key-file", str(self.folder / "server.key"),
             "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
             "--service-account-issuer", self.url,
-            "--service-account-key-file", str(self.folder / "accounts.pub"),
+            "--service-account-key-file", str(self.folder / "accounts.key"),
             "--service-account-signing-key-file", str(self.folder / "accounts.key"),
             "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount",
             "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
@@ -101,6 +102,15 @@ class ControlPlane:
         for name in reversed(list(self._processes)):
             self._stop(name)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write_certificates(self) -> None:
+        authority = trustme.CA()
+        server = authority.issue_cert("localhost", "127.0.0.1")
+        accounts = authority.issue_cert(common_name="accounts")
+        authority.cert_pem.write_to_path(str(self.folder / "ca.crt"))
+        server.cert_chain_pems[0].write_to_path(str(self.folder / "server.crt"))
+        server.private_key_pem.write_to_path(str(self.folder / "server.key"))
+        accounts.private_key_pem.write_to_path(str(self.folder / "accounts.key"))
 
     def start_api(self) -> None:
         self._start("kube-apiserver")
