@@ -27,11 +27,18 @@ has_kind() {
     [[ -n $(docker images --quiet --filter reference='kindest/node' 2>/dev/null) ]]
 }
 
-# What upgrades go to is the same under another tag.
+# What brokers are rolled to is the same under another tag; what upgrades begin with is of the commit before the
+# chart's last change. One node is for a short look, without upgrades.
 build_images() {
+  local before=.build/before
   TARGETS='broker operator nats client' tools/images.sh >&2
-  mkdir -p "$images/next"
+  mkdir -p "$images/next" "$images/before"
   TARGETS=broker TAG=$tag-next OUT=$images/next tools/images.sh >&2
+  ((nodes > 1)) || return 0
+  rm -rf --one-file-system "$before"
+  if .venv/bin/python -m e2e.earlier "$before"; then
+    TARGETS='broker operator' TAG=$tag-before OUT=$PWD/$images/before "$before/tools/images.sh" >&2
+  fi
 }
 
 with_kind() {
@@ -45,7 +52,7 @@ with_kind() {
     kind create cluster --name tidelog --config - <<<"$config" >&2
   fi
   build_images
-  for file in "$images"/*.tar "$images"/next/*.tar; do kind load image-archive --name tidelog "$file" >&2; done
+  for file in "$images"/*.tar "$images"/*/*.tar; do kind load image-archive --name tidelog "$file" >&2; done
   say "KUBECONFIG=\$(mktemp) && kind get kubeconfig --name tidelog >\$KUBECONFIG, then: make e2e"
 }
 
@@ -56,7 +63,7 @@ with_kubelets() {
   if ! .venv/bin/python -m e2e.cluster kubectl version >/dev/null 2>&1; then
     .venv/bin/python -m e2e.cluster up "$nodes"
   fi
-  for file in "$images"/*.tar "$images"/next/*.tar; do .venv/bin/python -m e2e.cluster load-image "$file"; done
+  for file in "$images"/*.tar "$images"/*/*.tar; do .venv/bin/python -m e2e.cluster load-image "$file"; done
   say 'next: .venv/bin/python -m e2e.cluster kubectl get nodes, or: make e2e'
 }
 

@@ -91,9 +91,7 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
     yield made
     if os.environ.get("TIDELOG_E2E_KEEP"):
         return
-    # An operator has to see Streams off.
-    kube.kubectl("delete", "streams.tidelog.io", "--all", seconds=300)
-    kube.helm("uninstall", "tidelog", "--wait")
+    made.uninstall()
     kube.kubectl("delete", "namespace", NAMESPACE, seconds=300)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +35,8 @@ VERSION: Final = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read
 TAG: Final = os.environ.get("TIDELOG_E2E_TAG", VERSION[1] if VERSION else "")
 NEXT: Final = f"{TAG}-next"
 """The tag of the images that are upgraded to."""
+BEFORE: Final = f"{TAG}-before"
+"""The tag of those of the chart before this one (`e2e.earlier`)."""
 
 FIRST_NODE_PORT: Final = 30000
 """Of the brokers' listener for clients outside."""
@@ -83,6 +84,11 @@ class Release:
         with self._values_file() as file:
             self.kube.helm("install", NAME, str(chart), "--values", file)
 
+    def with_images(self, tag: str) -> None:
+        """From the next upgrade on, those of brokers and operators."""
+        for part in ("cluster", "operator"):
+            self.values[part]["image"]["tag"] = tag
+
     def upgrade(self, chart: Path = CHART, **cluster: Any) -> None:
         """`cluster`: values of the Cluster that are other ones from now on."""
         self.values["cluster"] |= cluster
@@ -95,6 +101,13 @@ class Release:
             json.dump(self.values, file)
             file.flush()
             yield file.name
+
+    def uninstall(self) -> None:
+        """With everything that it keeps."""
+        self.kube.kubectl("delete", "streams.tidelog.io", "--all", seconds=300)
+        self.kube.helm("uninstall", NAME, "--wait")
+        wait_until(lambda: f"there are {', '.join(found)}" if (found := self.pods()) else "", 240)
+        self.kube.kubectl("delete", "pvc", "--all", seconds=300)
 
     # --- looking
 
@@ -257,9 +270,9 @@ class Release:
     # --- the operator
 
     def working_operator(self) -> str:
-        """The pod that holds the Lease."""
-        lease = self.kube.get("lease", f"{NAME}-operator") or {}
-        return str(lease["spec"]["holderIdentity"])
+        """The pod that holds the Lease; empty: none does yet."""
+        lease = self.kube.get("lease", f"{NAME}-operator") or {"spec": {}}
+        return str(lease["spec"].get("holderIdentity") or "")
 
     def kill_operator(self) -> None:
         """The one that works: at once, without a word."""
@@ -267,20 +280,7 @@ class Release:
         def lack() -> str:
             # It may have gone with its node, and another one has not taken over yet.
             name = self.working_operator()
-            return "" if self.kube.get("pod", name) else f"the operator {name} is no more"
+            return "" if name and self.kube.get("pod", name) else f"the operator {name} is no more"
 
         wait_until(lack, 60)
         self.kube.kubectl("delete", "pod", self.working_operator(), "--force", "--grace-period=0")
-
-
-def earlier_chart(folder: Path) -> Path | None:
-    """The chart as it was before its last commit; None: this is the first one."""
-    git = ["git", "-C", str(ROOT)]
-    commits = subprocess.run(
-        [*git, "log", "-2", "--format=%H", "--", "charts/tidelog"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    if len(commits) < 2:
-        return None
-    archive = subprocess.run([*git, "archive", commits[1], "charts/tidelog"], capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    return folder / "charts" / "tidelog"
