@@ -37,7 +37,10 @@ class Certificates:
         self._write("ca.crt", authority.cert_pem.bytes())
         self._write("ca.key", authority.private_key_pem.bytes())
         self._write_pair("apiserver", authority.issue_cert(*names))
-        masters = authority.issue_cert(common_name="kube-apiserver", organization_name="system:masters")
+        # Kubelets take none without a name of a host.
+        masters = authority.issue_cert(
+            "localhost", common_name="kube-apiserver", organization_name="system:masters"
+        )
         self._write_pair("apiserver-kubelet-client", masters)
         accounts = authority.issue_cert(common_name="accounts")
         self._write("accounts.key", accounts.private_key_pem.bytes())
