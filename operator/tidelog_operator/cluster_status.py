@@ -15,6 +15,8 @@ from tidelog_operator.plan.owned import Owned
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 BROKERS_SHOWN_MAX: Final = 100
+ABSENT_SHOWN_MAX: Final = 3
+"""Pods in a message that do not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class _Situation:
     pods: Pods
     ready: int
     rolling: bool
+    absent: str
+    """Pods that do not run, and why; begins with a semicolon, and is empty where there are none."""
     view: BrokersView | None
     decision: ClusterDecision
 
@@ -46,11 +50,13 @@ def cluster_status(
     holds nothing else up; `unreachable`: why the brokers could not be asked. Empty: nothing. `now`: RFC 3339.
     """
     there = owned.stateful_set(cluster)
+    wanted = Pods(0) if there is None else read_pods(there)
     found = _Situation(
         cluster,
-        Pods(0) if there is None else read_pods(there),
+        wanted,
         sum(pod.ready and not pod.deleting for pod in pods),
         there is not None and _rolls(there),
+        _absent(cluster, wanted, pods),
         view,
         decision,
     )
@@ -125,12 +131,14 @@ def _ready(found: _Situation, error: str, error_apart: str, unreachable: str) ->
     if found.decision.problem:
         return condition("Ready", False, "CannotChange", found.decision.problem)
     if unreachable:
-        return condition("Ready", None if found.ready else False, "BrokersUnreachable", unreachable)
+        message = f"{unreachable}{found.absent}"
+        return condition("Ready", None if found.ready else False, "BrokersUnreachable", message)
     if found.rolling:
-        message = f"brokers are replaced one after the other; {found.ready} of {found.pods.count} are ready"
+        ready = f"{found.ready} of {found.pods.count} are ready"
+        message = f"brokers are replaced one after the other; {ready}{found.absent}"
         return condition("Ready", False, "Rolling", message)
     if found.ready < min(wanted, found.pods.count):
-        message = f"{found.ready} of {found.pods.count} brokers are ready"
+        message = f"{found.ready} of {found.pods.count} brokers are ready{found.absent}"
         return condition("Ready", False, "BrokersMissing", message)
     if error_apart:
         return condition("Ready", False, "CannotChange", error_apart)
@@ -185,6 +193,20 @@ def _held_by_leaving(found: _Situation, wanted: int) -> int:
     if found.view is None:
         return 0
     return sum(one.replicas for one in found.view.cluster.standings if one.broker_id >= wanted)
+
+
+def _absent(cluster: ClusterObject, wanted: Pods, pods: Sequence[BrokerPod]) -> str:
+    there = {pod.broker_id: pod for pod in pods}
+    words = []
+    for number in range(wanted.count):
+        pod = there.get(number)
+        if pod is None:
+            words.append(f"there is no pod {cluster.key.name}-{number}")
+        elif pod.waits:
+            words.append(f"{pod.name} waits ({pod.waits})")
+    if len(words) > ABSENT_SHOWN_MAX:
+        words[ABSENT_SHOWN_MAX:] = [f"and {len(words) - ABSENT_SHOWN_MAX} more"]
+    return "".join(f"; {one}" for one in words)
 
 
 def _rolls(there: Manifest) -> bool:

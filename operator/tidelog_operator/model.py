@@ -172,6 +172,8 @@ class BrokerPod:
     node: str
     ready: bool
     deleting: bool
+    waits: str = ""
+    """Why it does not run, as Kubernetes says it. Empty: it runs, or is about to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Nobody asks the API server for what stands here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -27,6 +27,12 @@ from tidelog_operator.resources.counts import COUNTS_NAME
 from tidelog_operator.resources.naming import CLUSTER_LABEL, VOLUME
 
 log = structlog.get_logger(__name__)
+
+WAITS_CHARS_MAX: Final = 300
+"""Of why a pod waits."""
+
+STARTING: Final = ("ContainerCreating", "PodInitializing")
+"""A container waits for nothing but its turn."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -284,4 +290,22 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
         node=manifest.get("spec", {}).get("nodeName", ""),
         ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
         deleting="deletionTimestamp" in meta,
+        waits=_waits(status, conditions),
     )
+
+
+def _waits(status: Manifest, conditions: Sequence[Manifest]) -> str:
+    for one in conditions:
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return _said(one)
+    for container in status.get("containerStatuses") or ():
+        waiting = container["state"].get("waiting")
+        if waiting and waiting.get("reason") not in STARTING:
+            return _said(waiting)
+    return ""
+
+
+def _said(one: Manifest) -> str:
+    """By a condition of a pod, or a state of a container."""
+    words = ": ".join(one[name] for name in ("reason", "message") if one.get(name))
+    return words if len(words) <= WAITS_CHARS_MAX else f"{words[: WAITS_CHARS_MAX - 1]}…"

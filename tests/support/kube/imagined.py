@@ -48,13 +48,12 @@ class Kubernetes:
     def cluster(self) -> ClusterObject:
         return read_cluster(self.manifest)
 
+    @property
+    def owned(self) -> Owned:
+        return Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest)
+
     def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
-        return plan_cluster(
-            self.cluster,
-            Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest),
-            view,
-            now,
-        )
+        return plan_cluster(self.cluster, self.owned, view, now)
 
     def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
         """Whether that changed anything."""

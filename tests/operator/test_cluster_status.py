@@ -1,0 +1,149 @@
+"""What a Cluster is told of its brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.kube.imagined import NOW, Kubernetes
+from support.kube.situations import CLUSTER, NAMESPACE, Brokers
+from tidelog_operator.cluster_status import ABSENT_SHOWN_MAX, cluster_status
+from tidelog_operator.model import BrokerPod, ObjectKey
+from tidelog_operator.objects import WAITS_CHARS_MAX, Objects
+
+NO_ROOM = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+
+
+def whole(**spec: Any) -> tuple[Kubernetes, Brokers]:
+    """A Cluster of which everything is there."""
+    kube, brokers = Kubernetes(**spec), Brokers()
+    kube.settle(brokers)
+    return kube, brokers
+
+
+def ready(kube: Kubernetes, brokers: Brokers | None, unreachable: str = "") -> tuple[str, str, str]:
+    """Status, reason and message."""
+    view = None if brokers is None else kube.view(brokers)
+    status = cluster_status(
+        kube.cluster, {}, kube.owned, kube.pods_there, view, kube.plan(view),
+        error="", unreachable=unreachable, now=NOW,
+    )  # fmt: skip
+    (found,) = (one for one in status["conditions"] if one["type"] == "Ready")
+    return found["status"], found["reason"], found["message"]
+
+
+def lacking(kube: Kubernetes, *numbers: int, waits: str = "") -> None:
+    """These pods are not ready."""
+    kube.pods_there = [
+        replace(pod, ready=False, waits=waits) if pod.broker_id in numbers else pod for pod in kube.pods_there
+    ]
+
+
+def rolls(kube: Kubernetes) -> None:
+    kube.objects["StatefulSet", CLUSTER]["status"]["updateRevision"] = "another one"
+
+
+def test_brokers_that_are_all_ready_are_said_to_be() -> None:
+    assert ready(*whole()) == ("True", "Serving", "all 3 brokers are ready")
+
+
+def test_a_pod_that_is_about_to_run_is_counted_and_not_named() -> None:
+    kube, brokers = whole()
+    lacking(kube, 1)
+
+    assert ready(kube, brokers) == ("False", "BrokersMissing", "2 of 3 brokers are ready")
+
+
+def test_a_pod_that_waits_is_named_with_the_reason() -> None:
+    kube, brokers = whole()
+    lacking(kube, 1, waits=f"Unschedulable: {NO_ROOM}")
+
+    assert ready(kube, brokers) == (
+        "False", "BrokersMissing", f"2 of 3 brokers are ready; main-1 waits (Unschedulable: {NO_ROOM})",
+    )  # fmt: skip
+
+
+def test_a_rollout_that_hangs_says_at_which_pod() -> None:
+    kube, brokers = whole()
+    rolls(kube)
+    lacking(kube, 2, waits="ImagePullBackOff")
+
+    assert ready(kube, brokers) == (
+        "False", "Rolling",
+        "brokers are replaced one after the other; 2 of 3 are ready; main-2 waits (ImagePullBackOff)",
+    )  # fmt: skip
+
+
+def test_a_pod_that_nobody_may_make_is_missed() -> None:
+    """As with a quota, or a priority class that is not there: only the StatefulSet's events say so."""
+    kube, brokers = whole()
+    kube.pods_there = kube.pods_there[:2]
+
+    assert ready(kube, brokers)[2] == "2 of 3 brokers are ready; there is no pod main-2"
+
+
+def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
+    kube, _ = whole()
+    lacking(kube, 0, 1, 2, waits="Unschedulable")
+
+    said = ready(kube, None, unreachable="no pod of a broker has an address yet")
+
+    assert said == (
+        "False", "BrokersUnreachable",
+        "no pod of a broker has an address yet; main-0 waits (Unschedulable); main-1 waits (Unschedulable); "
+        "main-2 waits (Unschedulable)",
+    )  # fmt: skip
+
+
+def test_of_many_pods_the_first_are_named() -> None:
+    kube, brokers = whole(brokers=9)
+    lacking(kube, *range(2, 9), waits="Unschedulable")
+
+    message = ready(kube, brokers)[2]
+
+    assert message.count("waits") == ABSENT_SHOWN_MAX
+    assert message.endswith("main-4 waits (Unschedulable); and 4 more")
+
+
+def pod(**status: Any) -> BrokerPod:
+    """As the operator knows it that the API server gives so."""
+    known = Objects(lambda cluster: None)
+    labels = {"tidelog.io/cluster": CLUSTER}
+    meta = {
+        "namespace": NAMESPACE,
+        "name": f"{CLUSTER}-0",
+        "uid": "one",
+        "resourceVersion": "1",
+        "labels": labels,
+    }
+    known.pod({"metadata": meta, "spec": {}, "status": status}, gone=False)
+    (found,) = known.pods_of(ObjectKey(NAMESPACE, CLUSTER))
+    return found
+
+
+def scheduled(status: str, **more: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "PodScheduled", "status": status, **more}]}
+
+
+def waiting(**state: str) -> dict[str, Any]:
+    return {**scheduled("True"), "containerStatuses": [{"name": "broker", "state": {"waiting": state}}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "waits"),
+    [
+        ({}, ""),
+        (scheduled("True"), ""),
+        (scheduled("False", reason="Unschedulable", message=NO_ROOM), f"Unschedulable: {NO_ROOM}"),
+        (waiting(reason="ContainerCreating"), ""),
+        (waiting(), ""),
+        (waiting(reason="ImagePullBackOff"), "ImagePullBackOff"),
+        (waiting(reason="CrashLoopBackOff", message="back-off 10s"), "CrashLoopBackOff: back-off 10s"),
+        ({"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}, ""),
+        (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITS_CHARS_MAX - 4)}…"),
+    ],
+)
+def test_why_a_pod_waits_is_in_its_conditions_or_its_container(status: dict[str, Any], waits: str) -> None:
+    assert pod(**status).waits == waits
