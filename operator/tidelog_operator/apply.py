@@ -132,7 +132,6 @@ class Applying:
         except TidelogError as error:
             why = str(error)
         except KUBE_FAILURES as error:
-            log.warning("the API server did not take a write", what=attempt(action), error=str(error))
             why = f"the Kubernetes API does not take it: {reason_of(error)[:SENTENCE_CHARACTERS_MAX]}"
         else:
             self.did.append(action)

@@ -1,4 +1,4 @@
-"""What others hear of the operator's work: people by events, Prometheus by numbers.
+"""What others hear of the operator's work: people by events and its log, Prometheus by numbers.
 
 Nothing here waits or raises: what is reported has happened.
 """
@@ -6,22 +6,39 @@ Nothing here waits or raises: what is reported has happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+import structlog
 
 from tidelog_operator.actions import ClusterAction, StreamAction
 from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.events import event_of, events_of_status, failure_of
+from tidelog_operator.events import attempt, event_of, events_of_status, failure_of
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import Manifest, ObjectKey, Told
+
+log = structlog.get_logger(__name__)
+
+LOGGED_EVERY_SECONDS: Final = 60.0
+"""A failure that repeats."""
+
+FAILURES_KNOWN_MAX: Final = 1024
+"""Failures of which it is known when they were logged; those that came last."""
 
 
 class Reports:
     """See the module."""
 
-    def __init__(self, events: EventWriter, metrics: Metrics) -> None:
+    def __init__(
+        self, events: EventWriter, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock`: in seconds."""
         self._events = events
         self._metrics = metrics
+        self._clock = clock
+        self._logged: dict[tuple[str, str, str], float] = {}
+        """When, by object, what was tried, and why it failed; the one that came last is the last one."""
 
     def did(self, one: Told | None, action: StreamAction | ClusterAction) -> None:
         """For this object; None: it is gone."""
@@ -32,8 +49,19 @@ class Reports:
 
     def failed(self, one: Told | None, action: StreamAction | ClusterAction, why: str) -> None:
         self._metrics.failed(type(action).__name__)
+        self._log("" if one is None else f"{one.kind} {one.key}", attempt(action), why)
         if one is not None:
             self._events.put(one, failure_of(action, why))
+
+    def _log(self, where: str, what: str, why: str) -> None:
+        now, failure = self._clock(), (where, what, why)
+        last = self._logged.pop(failure, None)
+        if last is None or now - last >= LOGGED_EVERY_SECONDS:
+            log.warning("it failed, and is tried again", object=where, what=what, why=why)
+            last = now
+        self._logged[failure] = last
+        if len(self._logged) > FAILURES_KNOWN_MAX:
+            del self._logged[next(iter(self._logged))]
 
     def told(self, one: Told, before: Manifest, status: Manifest) -> None:
         """Its status, which was `before`, was written."""
@@ -42,12 +70,12 @@ class Reports:
 
     @contextmanager
     def a_pass(self, cluster: ObjectKey) -> Iterator[None]:
-        began, failed = time.monotonic(), True
+        began, failed = self._clock(), True
         try:
             yield
             failed = False
         finally:
-            self._metrics.passed(cluster, time.monotonic() - began, failed=failed)
+            self._metrics.passed(cluster, self._clock() - began, failed=failed)
 
     def gone(self, cluster: ObjectKey) -> None:
         """Nobody looks at it any more."""

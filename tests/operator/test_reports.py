@@ -1,0 +1,69 @@
+"""What the operator's log says of failures: each once, and again while it lasts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from support.kube.situations import stream_object
+from tidelog_operator import actions as do
+from tidelog_operator.event_writer import EventWriter
+from tidelog_operator.metrics import Metrics
+from tidelog_operator.reports import FAILURES_KNOWN_MAX, LOGGED_EVERY_SECONDS, Reports
+
+ORDERS = stream_object()
+CHANGE = do.ElectPreferred(("orders",))
+
+
+class NobodyWrites:
+    """Events stay in the queue."""
+
+    async def create(self, manifest: Any) -> Any:
+        raise AssertionError
+
+    async def patch(self, kind: str, key: Any, change: Any) -> None:
+        raise AssertionError
+
+
+class Told:
+    """What is logged by one `Reports`, at what time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.reports = Reports(EventWriter(NobodyWrites(), "here"), Metrics(), lambda: self.now)
+
+    def fails(self, why: str, after_seconds: float = 2.0) -> list[str]:
+        """What is logged of it."""
+        self.now += after_seconds
+        with structlog.testing.capture_logs() as lines:
+            self.reports.failed(ORDERS, CHANGE, why)
+        return [f"{one['object']}: {one['what']}: {one['why']}" for one in lines]
+
+
+def test_a_failure_that_repeats_is_logged_once_a_minute() -> None:
+    told = Told()
+
+    times = [told.now for _ in range(61) if told.fails("it is full")]
+
+    assert len(times) == 1 + 120 // LOGGED_EVERY_SECONDS
+    assert times[1] - times[0] == LOGGED_EVERY_SECONDS
+
+
+def test_another_reason_is_logged_at_once() -> None:
+    told = Told()
+    told.fails("it is full")
+
+    assert told.fails("it is away") == [
+        "Stream shop/orders: give 1 stream back to the preferred leaders: it is away"
+    ]
+    assert told.fails("it is full") == []
+
+
+def test_of_very_many_failures_the_last_are_known() -> None:
+    told = Told()
+    for number in range(FAILURES_KNOWN_MAX + 1):
+        assert told.fails(f"reason {number}", after_seconds=0)
+
+    assert told.fails(f"reason {FAILURES_KNOWN_MAX}", after_seconds=0) == []
+    assert told.fails("reason 0", after_seconds=0)
