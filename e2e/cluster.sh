@@ -27,18 +27,27 @@ has_kind() {
     [[ -n $(docker images --quiet --filter reference='kindest/node' 2>/dev/null) ]]
 }
 
-# What brokers are rolled to is the same under another tag; what upgrades begin with is of the commit before the
-# chart's last change. One node is for a short look, without upgrades.
+# What brokers are rolled to is the same under another tag.
 build_images() {
-  local before=.build/before
   TARGETS='broker operator nats client' tools/images.sh >&2
-  mkdir -p "$images/next" "$images/before"
+  mkdir -p "$images/next"
   TARGETS=broker TAG=$tag-next OUT=$images/next tools/images.sh >&2
-  ((nodes > 1)) || return 0
+  build_before
+}
+
+# What an upgrade begins with (e2e/earlier.py). One node is for a short look, without upgrades.
+build_before() {
+  local before=.build/before status=0
   rm -rf --one-file-system "$before"
-  if .venv/bin/python -m e2e.earlier "$before"; then
-    TARGETS='broker operator' TAG=$tag-before OUT=$PWD/$images/before "$before/tools/images.sh" >&2
-  fi
+  if ((nodes > 1)); then .venv/bin/python -m e2e.earlier --folder "$before" || status=$?; else status=3; fi
+  case $status in
+    0)
+      mkdir -p "$images/before"
+      TARGETS='broker operator' TAG=$tag-before OUT=$PWD/$images/before "$before/tools/images.sh" >&2
+      ;;
+    3) rm -rf --one-file-system "$images/before" ;;
+    *) exit "$status" ;;
+  esac
 }
 
 with_kind() {

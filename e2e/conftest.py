@@ -15,7 +15,7 @@ from e2e.cluster.__main__ import open_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.processes import ClusterError
 from e2e.kube import Kube
-from e2e.release import CLUSTER, NAME, Release
+from e2e.release import CHART, CLUSTER, NAME, Release
 
 NAMESPACE: Final = os.environ.get("TIDELOG_E2E_NAMESPACE", "tidelog-e2e")
 FIGURES: Final = Path(__file__).parents[1] / ".build" / "e2e" / "figures.json"
@@ -84,6 +84,9 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
         # Kept from a run before.
         made.upgrade()
     else:
+        if kube.get("crd", "clusters.tidelog.io"):
+            # Left by a release before, perhaps of another version: an installation lets them be.
+            kube.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(CHART / "crds"))
         began = time.monotonic()
         made.install()
         made.until_healthy()

@@ -1,6 +1,6 @@
-"""The commit before the last change of the chart: what an upgrade begins with.
+"""The commit before the last one that changed the chart: what an upgrade begins with.
 
-`python -m e2e.earlier FOLDER` writes its files there, of which `make cluster` builds images.
+`python -m e2e.earlier` writes its files, of which `make cluster` builds images.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from typing import Final
 import typer
 
 ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / ".build" / "before"
 CHART: Final = "charts/tidelog"
 
+NONE_EXIT: Final = 3
+"""There is none, as in a clone that is shallow; what failed otherwise has another status."""
 
-class NoEarlierChart(Exception):
-    """History does not go back so far, as in a clone that is shallow."""
 
-
-def write(folder: Path) -> None:
-    """Raises `NoEarlierChart`."""
+def write(folder: Path) -> bool:
+    """Whether there is one."""
     git = ["git", "-C", str(ROOT)]
-    changes = subprocess.run([*git, "log", "-2", "--format=%H", "--", CHART], capture_output=True, text=True)
-    commits = changes.stdout.split()
-    if changes.returncode or len(commits) < 2:
-        raise NoEarlierChart(changes.stderr.strip() or "the chart has one commit")
-    archive = subprocess.run([*git, "archive", commits[1]], capture_output=True, check=True)
+    last = subprocess.run([*git, "log", "-1", "--format=%H", "--", CHART], capture_output=True, text=True)
+    before = f"{last.stdout.strip()}^"
+    there = subprocess.run([*git, "cat-file", "-e", f"{before}:{CHART}/Chart.yaml"], capture_output=True)
+    if there.returncode:
+        return False
+    archive = subprocess.run([*git, "archive", before], capture_output=True, check=True)
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    return True
 
 
-def main(folder: Path) -> None:
-    """Write the files of the commit before the last change of the chart into FOLDER."""
-    try:
-        write(folder)
-    except NoEarlierChart as error:
-        typer.echo(f"there is no earlier chart: {error}", err=True)
-        raise typer.Exit(1) from error
+def main(folder: Path = FOLDER) -> None:
+    """Write the files of the commit before the last one that changed the chart."""
+    if not write(folder):
+        typer.echo("there is no earlier chart in what git knows here", err=True)
+        raise typer.Exit(NONE_EXIT)
 
 
 if __name__ == "__main__":

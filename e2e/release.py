@@ -87,7 +87,7 @@ class Release:
     def with_images(self, tag: str) -> None:
         """From the next upgrade on, those of brokers and operators."""
         for part in ("cluster", "operator"):
-            self.values[part]["image"]["tag"] = tag
+            self.values[part]["image"] = {**self.values[part]["image"], "tag": tag}
 
     def upgrade(self, chart: Path = CHART, **cluster: Any) -> None:
         """`cluster`: values of the Cluster that are other ones from now on."""

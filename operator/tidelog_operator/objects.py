@@ -298,7 +298,8 @@ def _waits(status: Manifest, conditions: Sequence[Manifest]) -> str:
     for one in conditions:
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return _said(one)
-    for container in status.get("containerStatuses") or ():
+    # Those that somebody puts before ours come first.
+    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = container["state"].get("waiting")
         if waiting and waiting.get("reason") not in STARTING:
             return _said(waiting)

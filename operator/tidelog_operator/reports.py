@@ -49,11 +49,16 @@ class Reports:
 
     def failed(self, one: Told | None, action: StreamAction | ClusterAction, why: str) -> None:
         self._metrics.failed(type(action).__name__)
-        self._log("" if one is None else f"{one.kind} {one.key}", attempt(action), why)
+        self._log(one, attempt(action), why)
         if one is not None:
             self._events.put(one, failure_of(action, why))
 
-    def _log(self, where: str, what: str, why: str) -> None:
+    def not_told(self, one: Told, why: str) -> None:
+        """Its status was not written."""
+        self._log(one, "write its status", why)
+
+    def _log(self, one: Told | None, what: str, why: str) -> None:
+        where = "" if one is None else f"{one.kind} {one.key}"
         now, failure = self._clock(), (where, what, why)
         last = self._logged.pop(failure, None)
         if last is None or now - last >= LOGGED_EVERY_SECONDS:

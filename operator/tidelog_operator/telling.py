@@ -10,14 +10,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-import structlog
-
 from tidelog_operator.conditions import Status
-from tidelog_operator.kube import KUBE_FAILURES, Kube
+from tidelog_operator.kube import KUBE_FAILURES, Kube, reason_of
 from tidelog_operator.model import Manifest, Told
 from tidelog_operator.reports import Reports
-
-log = structlog.get_logger(__name__)
 
 AT_ONCE_MAX: Final = 16
 """Statuses that are written at the same time."""
@@ -81,7 +77,7 @@ class Telling:
         try:
             found = await self._kube.write_status(one.kind, one.key, before, status)
         except KUBE_FAILURES as error:
-            log.warning("a status was not taken", kind=one.kind, object=str(one.key), error=str(error))
+            self._reports.not_told(one, reason_of(error))
             return False
         if found is not None:
             version = int(found["metadata"]["resourceVersion"])

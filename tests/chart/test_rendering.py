@@ -261,6 +261,15 @@ def test_brokers_find_the_nats_that_is_meant(programs: Path, name: str, nats: ob
     assert bool(release.of("StatefulSet")) == (name == "as it comes")
 
 
+def test_names_that_look_like_something_else_stay_names(programs: Path) -> None:
+    names = {"priorityClassName": "1000", "storage": {"storageClassName": "1e3"}, "rackLabel": "null"}
+
+    spec = Release(programs, {"cluster": names}).one("Cluster", "main")["spec"]
+
+    found = (spec["priorityClassName"], spec["storage"]["storageClassName"], spec["rackLabel"])
+    assert found == ("1000", "1e3", "null")
+
+
 # --- the operator
 
 

@@ -123,7 +123,10 @@ def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
             {"disk": "very fast"},
             "'/cluster/nodeSelector/disk': 'very fast'",
         ),
-        ("cluster.nodeSelector", {"the disk": "fast"}, "'the disk' does not match pattern"),
+        ("cluster.nodeSelector", {"the disk": "fast"}, "'the disk'"),
+        ("cluster.nodeSelector", {"a..b/c": "fast"}, "'a..b/c'"),
+        ("cluster.nodeSelector", {f"{'a' * 254}/c": "fast"}, "/c'"),
+        ("cluster.tolerations", [{"key": "", "value": "a"}], "'/cluster/tolerations/0/key': minLength"),
         ("cluster.tolerations", [{"value": "a"}], "'/cluster/tolerations/0': missing property 'key'"),
         ("cluster.tolerations", [{"operator": "Exists", "value": "a"}], "'/cluster/tolerations/0/value'"),
         (

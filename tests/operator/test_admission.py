@@ -191,7 +191,14 @@ def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
         ({"replicas": 3}, 'unknown field "replicas"'),
         ({"nodeSelector": {"disk": "very fast"}}, "spec.nodeSelector.disk: Invalid value"),
         ({"nodeSelector": {"the disk": "a"}}, "a key of nodeSelector is the name of a label"),
+        *(
+            ({"nodeSelector": {key: "a"}}, "a key of nodeSelector is the name of a label")
+            for key in ("a..b/c", "a.-b/c", "A/c", "/c", "a/", f"{'a' * 254}/c", "c" * 64, "")
+        ),
         ({"tolerations": [{"key": "the disk"}]}, "spec.tolerations[0].key: Invalid value"),
+        ({"tolerations": [{"key": "a..b/c"}]}, "spec.tolerations[0].key: Invalid value"),
+        ({"tolerations": [{"key": f"{'a' * 254}/c"}]}, "has at most 253 characters"),
+        ({"tolerations": [{"key": "", "value": "a"}]}, "a toleration without a key is for all taints"),
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, 'effect: Unsupported value: "Never"'),
         ({"tolerations": [{"value": "a"}]}, "a toleration without a key is for all taints"),
         ({"tolerations": [{"operator": "Exists", "value": "a"}]}, "the operator Exists has no value"),
@@ -208,6 +215,38 @@ def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, se
         del manifest["spec"]["image"]
 
     assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+
+
+def test_where_brokers_run_is_said_as_in_a_pod(plane: ControlPlane) -> None:
+    """With the longest names, and with what is written empty."""
+    label = f"{'a' * 63}.{'b' * 189}/{'c' * 63}"
+    spec = {
+        "nodeSelector": {label: "d" * 63, "empty": ""},
+        "tolerations": [
+            {"key": label, "operator": "", "value": "d" * 63, "effect": ""},
+            {"key": "", "operator": "Exists", "value": ""},
+            {"key": "a", "effect": "NoExecute", "tolerationSeconds": -1},
+        ],
+        "priorityClassName": "1000",
+    }
+    manifest = cluster(**spec)
+
+    plane.kubectl("create", "-f", "-", given=manifest)
+
+    kept = plane.object("Cluster", manifest["metadata"]["name"])["spec"]
+    assert {name: kept[name] for name in spec} == spec
+    pod = {
+        "containers": [{"name": "one", "image": "one"}],
+        **spec,
+        "priorityClassName": "system-node-critical",
+    }
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one", "namespace": "default"},
+        "spec": pod,
+    }
+    assert plane.kubectl("create", "--dry-run=server", "-f", "-", given=made)
 
 
 NODES: Spec = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}

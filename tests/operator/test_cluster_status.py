@@ -142,6 +142,15 @@ def waiting(**state: str) -> dict[str, Any]:
         (waiting(reason="ImagePullBackOff"), "ImagePullBackOff"),
         (waiting(reason="CrashLoopBackOff", message="back-off 10s"), "CrashLoopBackOff: back-off 10s"),
         ({"containerStatuses": [{"name": "broker", "state": {"running": {}}}]}, ""),
+        (
+            {
+                "initContainerStatuses": [{"name": "mesh", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+                "containerStatuses": [
+                    {"name": "broker", "state": {"waiting": {"reason": "PodInitializing"}}}
+                ],
+            },
+            "ErrImagePull",
+        ),
         (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITS_CHARS_MAX - 4)}…"),
     ],
 )

@@ -97,7 +97,7 @@ async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, accou
 
 
 REVISIONS = {
-    "cluster": ("2", "65b48c8b6dd9"),
+    "cluster": ("3", "07833ad5652a"),
     "stream": ("1", "2daa7cfc3f1f"),
 }
 """The revision of each definition, and what it is of."""

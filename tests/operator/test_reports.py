@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
+from structlog.testing import capture_logs
 
 from support.kube.situations import stream_object
 from tidelog_operator import actions as do
@@ -36,7 +36,7 @@ class Told:
     def fails(self, why: str, after_seconds: float = 2.0) -> list[str]:
         """What is logged of it."""
         self.now += after_seconds
-        with structlog.testing.capture_logs() as lines:
+        with capture_logs() as lines:
             self.reports.failed(ORDERS, CHANGE, why)
         return [f"{one['object']}: {one['what']}: {one['why']}" for one in lines]
 

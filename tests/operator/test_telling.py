@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
+
+from kubernetes.aio.client.exceptions import ApiException
+from structlog.testing import capture_logs
 
 from support.kube.situations import stream_object
 from tidelog_operator.event_writer import EventWriter
@@ -13,6 +17,15 @@ from tidelog_operator.telling import Telling
 
 ONE = stream_object("orders")
 READY: dict[str, Any] = {"phase": "Ready", "conditions": []}
+
+
+class Refusing:
+    """Takes none."""
+
+    async def write_status(self, kind: str, key: Any, before: Any, status: dict[str, Any]) -> Any:
+        error = ApiException(403, "Forbidden")
+        error.body = json.dumps({"message": "you may not"})
+        raise error
 
 
 class Kube:
@@ -28,7 +41,7 @@ class Kube:
         return {"metadata": {"resourceVersion": str(10 * len(self.written))}, "status": taken}
 
 
-def telling(kube: Kube, leads: bool = True) -> Telling:
+def telling(kube: Kube | Refusing, leads: bool = True) -> Telling:
     reports = Reports(EventWriter(None, "here"), Metrics())  # type: ignore[arg-type]
     return Telling(kube, reports, lambda: leads)  # type: ignore[arg-type]
 
@@ -74,3 +87,15 @@ async def test_who_does_not_lead_says_nothing() -> None:
     assert not await telling(kube, leads=False).tell([(ONE, READY)])
 
     assert kube.written == []
+
+
+async def test_what_is_refused_is_tried_again_and_logged_once_in_a_sentence() -> None:
+    told = telling(Refusing())
+
+    with capture_logs() as lines:
+        assert not await told.tell([(ONE, READY)])
+        assert not await told.tell([(ONE, READY)])
+
+    assert [(one["object"], one["what"], one["why"]) for one in lines] == [
+        ("Stream shop/orders", "write its status", "you may not")
+    ]
