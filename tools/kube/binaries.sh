@@ -87,51 +87,21 @@ assets_of_cache() {
   echo "${XDG_CACHE_HOME:-$HOME/.cache}/tidelog-kube/$key"
 }
 
-# What `go build` calls a program: the last part of its package's name that is no version, or of its module's.
-output_of() { # output_of PROGRAM
-  local module package
-  read -r module package <<<"${packages[$1]}"
-  [[ $package != . ]] || package=$module
-  basename "${package%/v[0-9]}"
-}
-
-# All programs of a module at once: they share most of what is compiled, and one is linked while others compile.
-build_module() { # build_module MODULE PROGRAM...
-  local module=$1 parts began=$SECONDS program package
-  local -a wanted=()
-  shift
-  parts=$(mktemp -d "$assets/.parts-XXXXXX")
-  for program in "$@"; do
-    read -r _ package <<<"${packages[$program]}"
-    wanted+=("$package")
-  done
-  echo "building $*" >&2
-  (cd "$here/$module" && go build -trimpath -buildvcs=false -ldflags "-s -w $(version_flags)" -o "$parts/" \
-    "${wanted[@]}") || die "$* could not be built; see above"
-  for program in "$@"; do
-    mkdir -p "$(dirname "$assets/$program")"
-    mv -f "$parts/$(output_of "$program")" "$assets/$program"
-  done
-  rmdir "$parts"
-  echo "built $* in $((SECONDS - began)) s" >&2
-}
-
 build() {
-  local module program
-  local -A of_module=()
-  mkdir -p "$assets"
+  local assets=$1 program module package began part
+  mkdir -p "$assets/cni"
   # Who builds at the same time waits, and finds it done.
   exec 9>"$assets/.lock"
   flock 9
-  # What an interrupted call left.
-  rm -rf --one-file-system "$assets"/.parts-*
   for program in $(missing "$assets"); do
-    read -r module _ <<<"${packages[$program]}"
-    of_module[$module]+=" $program"
-  done
-  for module in "${!of_module[@]}"; do
-    # shellcheck disable=SC2086 # names of programs have no spaces
-    build_module "$module" ${of_module[$module]}
+    began=$SECONDS
+    part=$assets/.${program////-}.part
+    read -r module package <<<"${packages[$program]}"
+    echo "building $program" >&2
+    (cd "$here/$module" && go build -trimpath -buildvcs=false -ldflags "-s -w $(version_flags)" -o "$part" \
+      "$package") || die "$program could not be built; see above"
+    mv -f "$part" "$assets/$program"
+    echo "built $program in $((SECONDS - began)) s" >&2
   done
 }
 
@@ -148,7 +118,7 @@ else
   die "there is no Go here to build them with; set KUBEBUILDER_ASSETS to a folder that has ${programs[*]}"
 fi
 case ${1:-} in
-  build) [ -n "${KUBEBUILDER_ASSETS:-}" ] || build ;;
+  build) [ -n "${KUBEBUILDER_ASSETS:-}" ] || build "$assets" ;;
   where) ;;
   *) usage ;;
 esac
