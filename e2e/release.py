@@ -283,4 +283,6 @@ class Release:
             return "" if name and self.kube.get("pod", name) else f"the operator {name} is no more"
 
         wait_until(lack, 60)
-        self.kube.kubectl("delete", "pod", self.working_operator(), "--force", "--grace-period=0")
+        self.kube.kubectl(
+            "delete", "pod", self.working_operator(), "--force", "--grace-period=0", "--wait=false"
+        )

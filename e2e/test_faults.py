@@ -59,7 +59,7 @@ def test_a_node_is_drained(killed: bool, healthy: Release, nodes: Cluster, figur
 def test_a_pod_is_deleted_by_force(killed: bool, healthy: Release, figures: Figures) -> None:
     with healthy.load() as load:
         began, began_at = time.monotonic(), time.time()
-        healthy.kube.kubectl("delete", "pod", f"{CLUSTER}-1", "--force", "--grace-period=0")
+        healthy.kube.kubectl("delete", "pod", f"{CLUSTER}-1", "--force", "--grace-period=0", "--wait=false")
         if killed:
             healthy.kill_operator()
         wait_until(lambda: "" if healthy.lacks() else "it is not gone yet", 30)

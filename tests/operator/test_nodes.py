@@ -261,16 +261,20 @@ def test_of_two_evictions_one_is_refused_and_the_other_one_stops_as_it_should(
     refused = evict(plane, tmp_path, "main-1", fails=True)
 
     assert "would violate the pod's disruption budget" in refused
-    wait_until(
-        lambda: pods(plane).get("main-2", {}).get("metadata", {}).get("uid", evicted) != evicted,
-        "main-2 is another pod",
-    )
+    until_another(plane, "main-2", evicted)
     lines = nodes.log("main-2")[logged:]
     said = ["node: preStop", "broker 2 can stop", "node: preStop ended with 0", "node: SIGTERM", "stopped"]
     places = [lines.find(one) for one in said]
     assert places == sorted(places), lines
     assert -1 not in places, lines
     until_ready(plane)
+
+
+def until_another(plane: ControlPlane, pod: str, uid: str) -> None:
+    """The pod that is there is not the one with this uid."""
+    wait_until(
+        lambda: pods(plane).get(pod, {}).get("metadata", {}).get("uid", uid) != uid, f"{pod} is another pod"
+    )
 
 
 def until_one_may_go(plane: ControlPlane) -> None:
@@ -332,8 +336,11 @@ def test_a_claim_whose_volume_is_lost_says_so_and_its_broker_waits(plane: Contro
     wait_until(lambda: found(plane, claim)["status"]["phase"] == "Lost", "the claim is lost")
     waits = {"reason": "CreateContainerError", "message": "the claim data-main-2 is Lost, not Bound"}
     wait_until(lambda: container(plane, "main-2")["state"] == {"waiting": waits}, "its broker waits")
+    deleted = pods(plane)["main-2"]["metadata"]["uid"]
     plane.kubectl("delete", "pvc", "data-main-2", "--wait=false")
-    plane.kubectl("delete", "pod", "main-2")
+    # Here the next pod is there within milliseconds, and kubectl may wait for that one's end.
+    plane.kubectl("delete", "pod", "main-2", "--wait=false")
+    until_another(plane, "main-2", deleted)
     until_ready(plane)
     assert records(nodes) == RECORDS
 
