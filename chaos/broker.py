@@ -49,13 +49,14 @@ def _obey(weather: Weather) -> None:
 
 
 async def _serve(settings: Settings, weather: Weather) -> int:
+    from tidelog_broker.platform import this_machine
     from tidelog_broker.service import Service, run_until
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run_until(Service(settings, files=WeatheredFiles(weather)), stop)
+    return await run_until(Service(settings, this_machine(WeatheredFiles(weather))), stop)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.model import EntryType
+from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime import flush_rounds
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.broker import Broker
@@ -126,7 +127,7 @@ async def _run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
             data_dir=Path(data), listeners=["internal=127.0.0.1:0"], http="", nats=server.url,
             checkpoint_interval_ms=50, sweep_interval_ms=200, disk_reserve_bytes=0,
         )  # fmt: skip
-        service = Service(settings, files=files)
+        service = Service(settings, this_machine(files))
         await service.start()
         try:
             async with asyncio.timeout(LOAD_SECONDS_MAX):

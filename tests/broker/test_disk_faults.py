@@ -16,6 +16,7 @@ from support.api import Api, Refusal, batch, code_of, refusal, start_of
 from support.broker import BrokerProcess
 from support.waiting import until, until_true
 from tidelog_broker.config import Settings
+from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import Service, run_until
 from tidelog_broker.storage.files import OsFiles
@@ -141,7 +142,7 @@ async def _running(data: Path, files: FaultyFiles) -> AsyncIterator[tuple[Servic
         data_dir=data, listeners=["internal=127.0.0.1:0"], http="", disk_reserve_bytes=0,
         checkpoint_interval_ms=50,
     )  # fmt: skip
-    service = Service(settings, files=files)
+    service = Service(settings, this_machine(files))
     stop = asyncio.Event()
     ending = asyncio.create_task(run_until(service, stop))
     await until(lambda: service.serving or ending.done(), "the broker serves")

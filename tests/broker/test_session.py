@@ -29,8 +29,7 @@ async def test_only_a_broker_with_peers_falls_silent_when_its_session_is_over(
     await service.start()
     heard: list[bool] = []
     monkeypatch.setattr(service.broker, "session", heard.append)
-    assert service._controller is not None
-    membership = service._controller.membership
+    membership = service.assembly.controller.membership
     membership.on_session(False)
     membership.on_session(True)
 

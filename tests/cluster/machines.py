@@ -18,6 +18,7 @@ from tidelog_broker.core.metadata.commands import RegisterBroker, Suspect, decod
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.model import EntryType
+from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.quorum_controller import QuorumController
@@ -91,7 +92,7 @@ class Machines:
                 deleted_delay_ms=0,
                 disk_reserve_bytes=0,
             ),
-            files=files,
+            this_machine(files),
         )
         await service.start()
         self.services[number] = service
@@ -116,9 +117,7 @@ class Machines:
         await asyncio.gather(*(self.end(number) for number in list(self.services)))
 
     def controller(self, number: int) -> QuorumController:
-        found = self.services[number]._controller
-        assert found is not None, "it was started"
-        return found
+        return self.services[number].assembly.controller
 
     @property
     def image(self) -> ClusterImage:

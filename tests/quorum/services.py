@@ -71,8 +71,7 @@ class Node:
     @property
     def quorum(self) -> QuorumController:
         assert self.service is not None
-        assert self.service._controller is not None
-        return self.service._controller
+        return self.service.assembly.controller
 
 
 class Brokers:

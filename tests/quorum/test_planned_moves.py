@@ -61,7 +61,6 @@ async def here(brokers: Brokers, broker: int) -> tuple[Partition, HandingOver]:
     """What a broker leads of the stream, and who hands it over."""
     service = brokers[broker].service
     assert service is not None
-    assert service._handing_over is not None
     partitions = service.broker.partitions
 
     def led() -> list[Partition]:
@@ -69,7 +68,7 @@ async def here(brokers: Brokers, broker: int) -> tuple[Partition, HandingOver]:
 
     await until(lambda: led(), "the leader knows that it leads")
     (partition,) = led()
-    return partition, service._handing_over
+    return partition, service.assembly.handing_over
 
 
 @asynccontextmanager

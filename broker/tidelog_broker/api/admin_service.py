@@ -6,6 +6,8 @@ A list of rpcs; what they do is in `admin_streams`, `admin_brokers`, `admin_repl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from google.protobuf.message import Message
 
 from tidelog_broker.api.admin_brokers import BrokerRequests
@@ -21,8 +23,9 @@ from tidelog_proto import admin_pb2 as pb
 class AdminService:
     """See the module; every method raises `TidelogError`."""
 
-    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
-        streams, replicas = StreamRequests(broker, quorum), ReplicaRequests(quorum)
+    def __init__(self, broker: Broker, quorum: QuorumController, new_id: Callable[[], bytes]) -> None:
+        """`new_id` gives a new stream its id."""
+        streams, replicas = StreamRequests(broker, quorum, new_id), ReplicaRequests(quorum)
         brokers = self._brokers = BrokerRequests(quorum)
         self._views = AdminViews(broker, quorum)
         self._broker_id = broker.broker_id

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from uuid import uuid4
+from collections.abc import Callable, Iterable
 
 from tidelog import wire
 from tidelog.errors import InvalidRequest
@@ -19,14 +18,16 @@ from tidelog_proto import admin_pb2
 class StreamRequests:
     """See the module; every method raises `TidelogError`."""
 
-    def __init__(self, broker: Broker, quorum: QuorumController) -> None:
+    def __init__(self, broker: Broker, quorum: QuorumController, new_id: Callable[[], bytes]) -> None:
+        """`new_id` gives a stream its id."""
+        self._new_id = new_id
         self._broker = broker
         self._quorum = quorum
 
     async def create(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
         settings = wire.settings_from_proto(request.config)
         labels, replicas = dict(request.labels), _replicas(request.replicas)
-        stream_id, now_us = uuid4().bytes, self._broker.clock()
+        stream_id, now_us = self._new_id(), self._broker.clock()
 
         def command(image: ClusterImage) -> CreateStream | None:
             return decide.create_stream(

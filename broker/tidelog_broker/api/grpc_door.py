@@ -15,17 +15,13 @@ INTERNAL.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -33,17 +29,11 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
-from tidelog.errors import TidelogError
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
-from tidelog_broker.api.status import RichStatus, internal_error, rich_status
-
-log = structlog.get_logger(__name__)
+from tidelog_broker.api.calls import Calls, Observe
 
 MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
 """The largest batch and what stands around it (F3)."""
-
-OUTBOX_MAX = 10_000
-"""Answers of one Produce call that its client has not taken yet; over it no more requests are read."""
 
 KEEPALIVE_MS = 20_000
 
@@ -57,13 +47,6 @@ SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
-# Not in the stubs.
-_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
-_GONE: type[Exception] = grpc.aio.BaseError
-
-Observe = Callable[[str, str], None]
-"""Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
-
 
 class GrpcDoor:
     """A gRPC server with health, reflection and the given services."""
@@ -71,7 +54,7 @@ class GrpcDoor:
     def __init__(
         self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe
     ) -> None:
-        self._observe = observe
+        self._calls = Calls(observe)
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
         names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, service in services:
@@ -121,121 +104,10 @@ class GrpcDoor:
             "response_serializer": methodcaller("SerializeToString"),
         }
         if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._duplex(method.name, function), **codecs)
+            return grpc.stream_stream_rpc_method_handler(self._calls.duplex(method.name, function), **codecs)
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._stream(method.name, function), **codecs)
-        return grpc.unary_unary_rpc_method_handler(self._unary(method.name, function), **codecs)
-
-    def _unary(self, name: str, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            try:
-                response = await function(request)
-            except Exception as error:
-                await self._abort(name, error, context)
-            else:
-                self._observe(name, "OK")
-                return response
-
-        return answer
-
-    def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Callable[[Any, Any], Any]:
-        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            try:
-                async with aclosing(function(request)) as responses:
-                    async for response in responses:
-                        await context.write(response)
-            except Exception as error:
-                await self._abort(name, error, context)
-            else:
-                self._observe(name, "OK")
-
-        return answer
-
-    def _duplex(
-        self, name: str, function: Callable[[Callable[[Any], None]], Any]
-    ) -> Callable[[Any, Any], Any]:
-        async def answer(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-            outbox = _Outbox(context)
-            writer = asyncio.create_task(outbox.run())
-            try:
-                call = function(outbox.put)
-                while (request := await context.read()) is not _EOF:
-                    call.receive(request)
-                    if call.full:
-                        await call.until(lambda: not call.full)
-                    if outbox.full:
-                        await outbox.room()
-                await call.until(lambda: call.unanswered == 0)
-                outbox.close()
-                await writer
-            except Exception as error:
-                await self._abort(name, error, context)
-            else:
-                self._observe(name, "OK")
-            finally:
-                writer.cancel()
-                await asyncio.gather(writer, return_exceptions=True)
-
-        return answer
-
-    async def _abort(self, name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        if isinstance(error, grpc.aio.AbortError):
-            raise error
-        if isinstance(error, _GONE):
-            # The client left while it was being answered: nobody is there to be told.
-            self._observe(name, "CANCELLED")
-            return
-        if not isinstance(error, TidelogError):
-            log.error("a call failed", rpc=name, exc_info=error)
-            error = internal_error(error)
-        self._observe(name, error.code)
-        status = RichStatus(rich_status(error))
-        context.set_trailing_metadata(status.trailing_metadata)
-        await context.abort(status.code, status.details)
-
-
-class _Outbox:
-    """Answers of one call that wait to be written; when there are many the call is not read."""
-
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        self._context = context
-        self._responses: deque[Any] = deque()
-        self._wake = asyncio.Event()
-        self._emptied = asyncio.Event()
-        self._closed = False
-
-    def put(self, response: Any) -> None:
-        self._responses.append(response)
-        self._wake.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self._wake.set()
-
-    @property
-    def full(self) -> bool:
-        return len(self._responses) > OUTBOX_MAX
-
-    async def room(self) -> None:
-        """Waits until all answers are written."""
-        while self._responses:
-            self._emptied.clear()
-            await self._emptied.wait()
-
-    async def run(self) -> None:
-        try:
-            while True:
-                while self._responses:
-                    await self._context.write(self._responses.popleft())
-                self._emptied.set()
-                if self._closed:
-                    return
-                self._wake.clear()
-                await self._wake.wait()
-        finally:
-            # Whoever waits for room must see that the call is over.
-            self._responses.clear()
-            self._emptied.set()
+            return grpc.unary_stream_rpc_method_handler(self._calls.stream(method.name, function), **codecs)
+        return grpc.unary_unary_rpc_method_handler(self._calls.unary(method.name, function), **codecs)
 
 
 def _parsers_of(service: object) -> Mapping[str, Callable[[bytes], Any]]:

@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -42,7 +43,7 @@ from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.samples import broker_samples
 from tidelog_broker.runtime.scrubber import Scrubber
-from tidelog_broker.runtime.threads import Threads
+from tidelog_broker.runtime.threads import MakeThreads, Threads
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore
 
@@ -92,6 +93,7 @@ class Broker:
         limits: BrokerLimits,
         reserve: Reserve | None = None,
         incarnation: bytes | None = None,
+        make_threads: MakeThreads = ThreadPoolExecutor,
     ) -> None:
         """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does.
 
@@ -117,7 +119,9 @@ class Broker:
         self._store = store
         self._reserve = reserve
         self._threads = threads = Threads(
-            flush_threads=limits.flush_threads, catch_up_threads=limits.catch_up_threads
+            flush_threads=limits.flush_threads,
+            catch_up_threads=limits.catch_up_threads,
+            make=make_threads,
         )
         self._flushes = FlushRounds(
             store,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from time import perf_counter
 
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.partition import Partition
@@ -87,7 +86,7 @@ class FlushRounds:
         partitions, self._dirty = list(self._dirty), {}
         self._running = True
         self._begun += 1
-        began = perf_counter()
+        began = self._loop.time()
         beside = self._beside(partitions) if self._store.volume is not None else None
         whole = beside is not None
         if beside:
@@ -123,7 +122,7 @@ class FlushRounds:
             return
         self.rounds += 1
         self.whole_rounds += whole
-        self._observe(perf_counter() - began)
+        self._observe(self._loop.time() - began)
         ended = self._begun
         if self._dirty and not self.failed:
             self._begin()

@@ -103,12 +103,12 @@ class QuorumController:
         fail: Callable[[BaseException], None],
         options: QuorumOptions,
         incarnation: bytes,
+        rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._directory = directory
         self._options = options
         self._fail_broker = fail
-        rng = random.Random()
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
         self._committed = CommittedImage(raft_log.snapshot)

@@ -6,6 +6,7 @@ one voter, with nothing converted (M6). Neighbour: `formatting` makes new ones.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from concurrent.futures import Executor
 from uuid import uuid4
@@ -27,6 +28,7 @@ def open_quorum_controller(
     fail: Callable[[BaseException], None],
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
+    rng: random.Random | None = None,
 ) -> QuorumController:
     """The controller of a broker, which takes part once it is started. Blocking.
 
@@ -46,6 +48,7 @@ def open_quorum_controller(
             fail=fail,
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
+            rng=rng or random.Random(),
         )
     except BaseException:
         raft_log.close()

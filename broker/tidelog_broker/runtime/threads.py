@@ -6,7 +6,12 @@ no flush, and a deletion no write. What runs in which is said by those who use t
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TypeAlias
+
+MakeThreads: TypeAlias = Callable[[int, str], Executor]
+"""So many threads with such a name."""
 
 CREATIONS_MAX = 8
 """Partitions made at a time: each waits for its folder to be on disk."""
@@ -15,20 +20,22 @@ CREATIONS_MAX = 8
 class Threads:
     """Named for what they do, as they appear in a process listing."""
 
-    def __init__(self, *, flush_threads: int, catch_up_threads: int) -> None:
-        self.write = ThreadPoolExecutor(1, "tidelog-write")
+    def __init__(
+        self, *, flush_threads: int, catch_up_threads: int, make: MakeThreads = ThreadPoolExecutor
+    ) -> None:
+        self.write = make(1, "tidelog-write")
         """Write rounds that are too large for the event loop, and what excludes them."""
-        self.flush_lead = ThreadPoolExecutor(1, "tidelog-flush")
+        self.flush_lead = make(1, "tidelog-flush")
         """Leads a flush round, and waits for its files."""
-        self.flush_files = ThreadPoolExecutor(flush_threads, "tidelog-flush-file")
+        self.flush_files = make(flush_threads, "tidelog-flush-file")
         """Flush the files of a round; before that, open the logs at a start."""
-        self.catch_up = ThreadPoolExecutor(catch_up_threads, "tidelog-catch-up")
+        self.catch_up = make(catch_up_threads, "tidelog-catch-up")
         """Reads of what is no longer in memory."""
-        self.housekeeping = ThreadPoolExecutor(1, "tidelog-housekeeping")
+        self.housekeeping = make(1, "tidelog-housekeeping")
         """Checkpoints, retention, deletion."""
-        self.scrub = ThreadPoolExecutor(1, "tidelog-scrub")
+        self.scrub = make(1, "tidelog-scrub")
         """Looks for rot, and heals it."""
-        self.creation = ThreadPoolExecutor(CREATIONS_MAX, "tidelog-create")
+        self.creation = make(CREATIONS_MAX, "tidelog-create")
 
     def shutdown(self, *, wait: bool) -> None:
         """Takes no more work and drops what has not begun; `wait` for what has."""

@@ -1,0 +1,164 @@
+"""What a call is, whatever brings it: a service's answers and errors, and the order of reading and writing.
+
+A `Caller` is one call as the door has it: gRPC's context in a broker, its double in the simulator.
+Neighbours: `grpc_door` serves these, `status` turns errors into what a client is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from tidelog.errors import TidelogError
+from tidelog_broker.api.status import RichStatus, internal_error, rich_status
+
+log = structlog.get_logger(__name__)
+
+OUTBOX_MAX = 10_000
+"""Answers of one Produce call that its client has not taken yet; over it no more requests are read."""
+
+# Not in the stubs.
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+_GONE: type[Exception] = grpc.aio.BaseError
+
+Observe = Callable[[str, str], None]
+"""Called with the rpc's name and the code of its outcome ("OK" or an error code)."""
+
+
+class Caller(Protocol):
+    """What is used of gRPC's context of a call."""
+
+    async def read(self) -> Any: ...
+
+    async def write(self, message: Any) -> None: ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> Any: ...
+
+
+Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
+"""Serves one call: the request, or of a stream of requests nothing, and the caller."""
+
+
+class Calls:
+    """Makes an `Answer` of a service's method; `grpc_door` says which methods there are."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+
+    def unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
+        async def answer(request: Any, context: Caller) -> Any:
+            try:
+                response = await function(request)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+                return response
+
+        return answer
+
+    def stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
+        async def answer(request: Any, context: Caller) -> None:
+            try:
+                async with aclosing(function(request)) as responses:
+                    async for response in responses:
+                        await context.write(response)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+
+        return answer
+
+    def duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Answer:
+        async def answer(_requests: Any, context: Caller) -> None:
+            outbox = _Outbox(context)
+            writer = asyncio.create_task(outbox.run())
+            try:
+                call = function(outbox.put)
+                while (request := await context.read()) is not _EOF:
+                    call.receive(request)
+                    if call.full:
+                        await call.until(lambda: not call.full)
+                    if outbox.full:
+                        await outbox.room()
+                await call.until(lambda: call.unanswered == 0)
+                outbox.close()
+                await writer
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+            finally:
+                writer.cancel()
+                await asyncio.gather(writer, return_exceptions=True)
+
+        return answer
+
+    async def _abort(self, name: str, error: Exception, context: Caller) -> None:
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if isinstance(error, _GONE):
+            # The client left while it was being answered: nobody is there to be told.
+            self._observe(name, "CANCELLED")
+            return
+        if not isinstance(error, TidelogError):
+            log.error("a call failed", rpc=name, exc_info=error)
+            error = internal_error(error)
+        self._observe(name, error.code)
+        status = RichStatus(rich_status(error))
+        context.set_trailing_metadata(status.trailing_metadata)
+        await context.abort(status.code, status.details)
+
+
+class _Outbox:
+    """Answers of one call that wait to be written; when there are many the call is not read."""
+
+    def __init__(self, context: Caller) -> None:
+        self._context = context
+        self._responses: deque[Any] = deque()
+        self._wake = asyncio.Event()
+        self._emptied = asyncio.Event()
+        self._closed = False
+
+    def put(self, response: Any) -> None:
+        self._responses.append(response)
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    @property
+    def full(self) -> bool:
+        return len(self._responses) > OUTBOX_MAX
+
+    async def room(self) -> None:
+        """Waits until all answers are written."""
+        while self._responses:
+            self._emptied.clear()
+            await self._emptied.wait()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                while self._responses:
+                    await self._context.write(self._responses.popleft())
+                self._emptied.set()
+                if self._closed:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            # Whoever waits for room must see that the call is over.
+            self._responses.clear()
+            self._emptied.set()
