@@ -17,7 +17,7 @@ from simulator.disk import FakeDisk
 from simulator.flushing import CHECKPOINT_US, Flushing
 from simulator.hosting import SCRUB_US, Hosting
 from simulator.links import Links
-from simulator.network import Network
+from simulator.old_network import Network
 from simulator.quorum import FAST_TICK_US, FAST_TIMES, TICK_US, TIMES, Quorum
 from simulator.replica import Key, Replica
 from simulator.settling import Settling

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
 from simulator.mirror import Mirror
-from simulator.network import Conditions
+from simulator.old_network import Conditions
 from simulator.readers import LAST_READER, read_all
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check

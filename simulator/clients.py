@@ -9,7 +9,7 @@ import random
 from typing import Final
 
 from simulator.broker import Broker
-from simulator.network import Network
+from simulator.old_network import Network
 from simulator.replica import Key
 from simulator.world import MS, World
 from tidelog.history import History

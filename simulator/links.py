@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from simulator.network import Connection
+from simulator.old_network import Connection
 from simulator.replica import Key, Replica
 from simulator.world import MS
 from tidelog_broker.core.metadata.reports import Evidence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from simulator.network import Conditions
+from simulator.old_network import Conditions
 from simulator.producers import Kind
 from simulator.world import SECOND
 

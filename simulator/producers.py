@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from simulator.broker import T0_US, Broker
 from simulator.clients import TIMEOUT_US, Client
-from simulator.network import Network
+from simulator.old_network import Network
 from simulator.replica import Key, Produced
 from simulator.world import MS, World
 from tidelog.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from simulator.network import Conditions
+from simulator.old_network import Conditions
 from simulator.plan import RATES, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.world import SECOND

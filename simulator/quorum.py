@@ -12,7 +12,7 @@ from typing import Final
 
 from simulator.checks import Checks
 from simulator.controlling import Answer, Controlling
-from simulator.network import Network
+from simulator.old_network import Network
 from simulator.requests import Request
 from simulator.world import MS, World
 from tidelog_broker.core.metadata.apply import apply

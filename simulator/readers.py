@@ -8,7 +8,7 @@ from typing import Final
 from simulator.broker import Broker
 from simulator.clients import TIMEOUT_US, Client
 from simulator.mirror import chain_of
-from simulator.network import Network
+from simulator.old_network import Network
 from simulator.replica import Key
 from simulator.world import MS, World
 from tidelog.errors import DataCorrupt, LogTruncated, NotLeader, OffsetOutOfRange, TidelogError

@@ -16,7 +16,7 @@ from simulator.broker import CLUSTER_ID, Broker
 from simulator.calm import Calm
 from simulator.checks import Checks, Violated, require
 from simulator.faults import Faults
-from simulator.network import Anywhere, Conditions, Network
+from simulator.old_network import Anywhere, Conditions, Network
 from simulator.plan import Plan
 from simulator.producers import SimProducer
 from simulator.quorum import Quorum

@@ -10,7 +10,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from simulator.network import random_conditions
+from simulator.old_network import random_conditions
 from simulator.plan import EVENTS_MIN, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.profiles import PROFILES

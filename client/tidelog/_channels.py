@@ -86,12 +86,18 @@ class ProduceCall(Protocol):
     def cancel(self) -> bool: ...
 
 
+def dial(address: str) -> Broker:
+    """The calls to an address, over a gRPC channel of its own, which connects by itself."""
+    return Broker(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
+
+
 class Broker:
     """The calls to one address."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
+        """`channel`: a gRPC channel, or a double with the same calls."""
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+        self._channel = channel
         self.log = log_pb2_grpc.LogStub(self._channel)
         self.metadata = metadata_pb2_grpc.MetadataStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
@@ -133,7 +139,7 @@ class Channels:
         *,
         request_timeout_s: float,
         listener: str = "",
-        dial: Dial = Broker,
+        dial: Dial = dial,
     ) -> None:
         addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))

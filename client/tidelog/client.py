@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakSet
 
+from tidelog import _channels
 from tidelog._asking import first_contact
-from tidelog._channels import Broker, Channels, Dial
+from tidelog._channels import Channels, Dial
 from tidelog._metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.cluster_admin import ClusterAdmin
@@ -38,8 +39,15 @@ def connect(
 class Client(ClusterAdmin):
     """A connection to a cluster; see `connect`. All of it belongs to one event loop."""
 
-    def __init__(self, addresses: str | Sequence[str], options: ClientOptions, dial: Dial = Broker) -> None:
-        rng = random.Random()
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        options: ClientOptions,
+        dial: Dial = _channels.dial,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`rng`: chance of pauses between attempts; None: the machine's."""
+        rng = rng or random.Random()
         channels = Channels(
             addresses, request_timeout_s=options.request_timeout_s, listener=options.listener, dial=dial
         )

@@ -2,19 +2,35 @@
 
 A `Caller` is one call as the door has it: gRPC's context in a broker, its double in the simulator.
 Neighbours: `grpc_door` serves these, `status` turns errors into what a client is told.
+
+A service is an object with one method per rpc, by its name in snake case:
+
+- unary: ``async def publish(request) -> response``
+- server stream: ``def fetch(request) -> AsyncGenerator[response]``
+- both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
+  ``unanswered`` and ``until(condition)``
+
+A service may name parsers of its own for some requests: ``request_parsers``, by rpc.
+
+They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
+INTERNAL.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, Protocol
+from enum import Enum, auto
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf import message_factory
+from google.protobuf.descriptor import ServiceDescriptor
 
 from tidelog.errors import TidelogError
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
@@ -48,13 +64,47 @@ Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
 """Serves one call: the request, or of a stream of requests nothing, and the caller."""
 
 
+class Kind(Enum):
+    """What goes each way."""
+
+    UNARY = auto()
+    STREAM = auto()
+    """One request, many answers."""
+    DUPLEX = auto()
+    """Many requests, many answers."""
+
+
+class Method(NamedTuple):
+    """One rpc of a service."""
+
+    name: str
+    kind: Kind
+    parse: Callable[[bytes], Any]
+    """Its requests."""
+    answer: Answer
+
+
 class Calls:
-    """Makes an `Answer` of a service's method; `grpc_door` says which methods there are."""
+    """Makes `Method`s of a service's methods."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
 
-    def unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
+    def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
+        """All rpcs of a service."""
+        for method in descriptor.methods:
+            function = getattr(service, _snake(method.name))
+            request_class: Any = message_factory.GetMessageClass(method.input_type)
+            parse = _parsers_of(service).get(method.name, request_class.FromString)
+            if method.client_streaming:
+                kind, answer = Kind.DUPLEX, self._duplex(method.name, function)
+            elif method.server_streaming:
+                kind, answer = Kind.STREAM, self._stream(method.name, function)
+            else:
+                kind, answer = Kind.UNARY, self._unary(method.name, function)
+            yield Method(method.name, kind, parse, answer)
+
+    def _unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
         async def answer(request: Any, context: Caller) -> Any:
             try:
                 response = await function(request)
@@ -66,7 +116,7 @@ class Calls:
 
         return answer
 
-    def stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
+    def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
         async def answer(request: Any, context: Caller) -> None:
             try:
                 async with aclosing(function(request)) as responses:
@@ -79,7 +129,7 @@ class Calls:
 
         return answer
 
-    def duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Answer:
+    def _duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Answer:
         async def answer(_requests: Any, context: Caller) -> None:
             outbox = _Outbox(context)
             writer = asyncio.create_task(outbox.run())
@@ -162,3 +212,12 @@ class _Outbox:
             # Whoever waits for room must see that the call is over.
             self._responses.clear()
             self._emptied.set()
+
+
+def _parsers_of(service: object) -> Mapping[str, Callable[[bytes], Any]]:
+    found: Mapping[str, Callable[[bytes], Any]] = getattr(service, "request_parsers", {})
+    return found
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,36 +1,21 @@
-"""gRPC: the one module that knows it. Services speak messages, this turns them into calls.
-
-A service is an object with one method per rpc, by its name in snake case:
-
-- unary: ``async def publish(request) -> response``
-- server stream: ``def fetch(request) -> AsyncGenerator[response]``
-- both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
-  ``unanswered`` and ``until(condition)``
-
-A service may name parsers of its own for some requests: ``request_parsers``, by rpc.
-
-They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
-INTERNAL.
-"""
+"""gRPC: the one module that knows it. Services speak messages (`calls`); this brings them over the network."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf import message_factory
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
-from tidelog_broker.api.calls import Calls, Observe
+from tidelog_broker.api.calls import Calls, Kind, Method, Observe
 
 MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
 """The largest batch and what stands around it (F3)."""
@@ -54,11 +39,11 @@ class GrpcDoor:
     def __init__(
         self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe
     ) -> None:
-        self._calls = Calls(observe)
+        calls = Calls(observe)
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
         names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, service in services:
-            handlers = {method.name: self._handler(method, service) for method in descriptor.methods}
+            handlers = {one.name: self._handler(one) for one in calls.methods(descriptor, service)}
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(descriptor.full_name, handlers),)
             )
@@ -95,25 +80,17 @@ class GrpcDoor:
         """Refuses new calls and waits up to `grace` seconds for those that run."""
         await self._server.stop(grace)
 
-    def _handler(self, method: MethodDescriptor, service: object) -> grpc.RpcMethodHandler[Any, Any]:
-        function = getattr(service, _snake(method.name))
-        request_class: Any = message_factory.GetMessageClass(method.input_type)
-        codecs = {
-            "request_deserializer": _parsers_of(service).get(method.name, request_class.FromString),
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        codecs: dict[str, Any] = {
+            "request_deserializer": method.parse,
             # Not the class's: some answers serialize themselves (`verbatim`).
             "response_serializer": methodcaller("SerializeToString"),
         }
-        if method.client_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._calls.duplex(method.name, function), **codecs)
-        if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._calls.stream(method.name, function), **codecs)
-        return grpc.unary_unary_rpc_method_handler(self._calls.unary(method.name, function), **codecs)
-
-
-def _parsers_of(service: object) -> Mapping[str, Callable[[bytes], Any]]:
-    found: Mapping[str, Callable[[bytes], Any]] = getattr(service, "request_parsers", {})
-    return found
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+        answer: Any = method.answer
+        match method.kind:
+            case Kind.UNARY:
+                return grpc.unary_unary_rpc_method_handler(answer, **codecs)
+            case Kind.STREAM:
+                return grpc.unary_stream_rpc_method_handler(answer, **codecs)
+            case Kind.DUPLEX:
+                return grpc.stream_stream_rpc_method_handler(answer, **codecs)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import tidelog
-from tidelog._channels import Broker
+from tidelog._channels import Broker, dial
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._output import console, facts
 from tidelog.cli._progress import Counter
@@ -83,7 +83,7 @@ class ClusterVerification:
     def __init__(self, client: tidelog.Client, cluster: ClusterDescription) -> None:
         self._client = client
         self._brokers = {
-            one.broker_id: Broker(one.listeners[0].target) for one in cluster.brokers if one.listeners
+            one.broker_id: dial(one.listeners[0].target) for one in cluster.brokers if one.listeners
         }
         self.report = ClusterReport(id_text(cluster.cluster_id))
         self._silent: set[int] = set()

@@ -1,0 +1,247 @@
+"""What the client library has of a simulated broker, in the place of a gRPC channel: the same calls.
+
+It connects when it is first used, and again after a break; it looks after a connection with calls on it as
+gRPC's keepalive does. `doors` is the other end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from simulator.framing import Frame, FrameProtocol
+from tidelog._channels import CONNECT_MS_MAX, KEEPALIVE_MS, PING_TIMEOUT_MS
+from tidelog._status import STATUS_DETAILS_KEY
+
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+REDIAL_S: Final = 0.1
+
+
+class Channel:
+    """See the module. Has of `grpc.aio.Channel` what the client uses."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._loop = asyncio.get_running_loop()
+        self._protocol: FrameProtocol | None = None
+        self._calls: dict[int, Call] = {}
+        self._count = 0
+        self._connecting: asyncio.Task[None] | None = None
+        self._heard = 0.0
+        self._pinging: asyncio.TimerHandle | None = None
+
+    def get_state(self) -> grpc.ChannelConnectivity:
+        connected = self._protocol is not None
+        return grpc.ChannelConnectivity.READY if connected else grpc.ChannelConnectivity.IDLE
+
+    async def close(self, grace: float | None = None) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._protocol is not None:
+            self._protocol.abort()
+
+    # --- the four kinds of calls, as generated code asks for them
+
+    def unary_unary(
+        self, path: str, request_serializer: Any = None, response_deserializer: Any = None, **unused: Any
+    ) -> Callable[..., Unary]:
+        def begin(request: Any, timeout: float | None = None, **also_unused: Any) -> Unary:
+            call = Call(self, path, response_deserializer, request_serializer(request))
+            return Unary(call, timeout)
+
+        return begin
+
+    def unary_stream(
+        self, path: str, request_serializer: Any = None, response_deserializer: Any = None, **unused: Any
+    ) -> Callable[..., Call]:
+        return lambda request: Call(self, path, response_deserializer, request_serializer(request))
+
+    def stream_stream(
+        self, path: str, request_serializer: Any = None, response_deserializer: Any = None, **unused: Any
+    ) -> Callable[..., Call]:
+        return lambda: Call(self, path, response_deserializer, None)
+
+    # --- of calls
+
+    def add(self, call: Call) -> int:
+        self._count += 1
+        self._calls[self._count] = call
+        if self._protocol is not None:
+            call.begin(self._count)
+        elif self._connecting is None:
+            self._connecting = self._loop.create_task(self._connect())
+        self._watch()
+        return self._count
+
+    def remove(self, number: int) -> None:
+        self._calls.pop(number, None)
+
+    def send(self, frame: Frame) -> None:
+        if self._protocol is not None:
+            self._protocol.send(frame)
+
+    async def room(self) -> None:
+        if self._protocol is not None:
+            await self._protocol.room()
+
+    # --- the connection
+
+    async def _connect(self) -> None:
+        protocol = FrameProtocol(self._received, self._lost)
+        try:
+            async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+                await self._loop.create_connection(lambda: protocol, *self._address)
+        except (OSError, TimeoutError) as error:
+            self._connecting = None
+            self._fail_all(f"failed to connect: {error}")
+            return
+        self._connecting = None
+        if not protocol.open:
+            self._fail_all("the connection was closed at once")
+            return
+        self._protocol = protocol
+        self._heard = self._loop.time()
+        for number, call in list(self._calls.items()):
+            call.begin(number)
+
+    def _received(self, frame: Frame) -> None:
+        self._heard = self._loop.time()
+        call = self._calls.get(frame.call)
+        if call is not None:
+            call.received(frame)
+
+    def _lost(self) -> None:
+        if self._protocol is not None:
+            self._protocol = None
+            self._fail_all("the connection was reset")
+
+    def _fail_all(self, reason: str) -> None:
+        calls, self._calls = list(self._calls.values()), {}
+        for call in calls:
+            call.failed(grpc.StatusCode.UNAVAILABLE, reason)
+
+    def _watch(self) -> None:
+        """gRPC's keepalive: with calls on it, a connection that does not answer is given up."""
+        if self._pinging is None and self._calls:
+            self._pinging = self._loop.call_later(KEEPALIVE_MS / 1000, self._ping)
+
+    def _ping(self) -> None:
+        self._pinging = None
+        protocol = self._protocol
+        if protocol is not None:
+            if self._loop.time() - self._heard > (KEEPALIVE_MS + PING_TIMEOUT_MS) / 1000:
+                protocol.abort()
+                return
+            protocol.send(Frame(0, "ping"))
+        self._watch()
+
+
+class Call:
+    """A call with a stream of answers, as `grpc.aio` has them."""
+
+    def __init__(
+        self, channel: Channel, path: str, parse: Callable[[bytes], Any], request: bytes | None
+    ) -> None:
+        """`request`: the only one; None: they are written."""
+        self._channel = channel
+        self._path = path
+        self._parse = parse
+        self._request = request
+        self._answers: deque[Any] = deque()
+        self._changed = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._status: grpc.aio.AioRpcError | grpc.StatusCode | None = None
+        """How it ended: with an error, or well; None: it runs."""
+        self._number = channel.add(self)
+
+    def begin(self, number: int) -> None:
+        self._channel.send(Frame(number, "begin", self._path, self._request or b""))
+        self._begun.set()
+
+    def received(self, frame: Frame) -> None:
+        if frame.kind == "message":
+            self._answers.append(frame.data)
+        elif frame.what == "OK":
+            self._end(grpc.StatusCode.OK)
+        else:
+            self.failed(grpc.StatusCode[frame.what], frame.data.decode(), frame.details)
+        self._changed.set()
+
+    def failed(self, code: grpc.StatusCode, text: str, details: bytes = b"") -> None:
+        trailing = grpc.aio.Metadata((STATUS_DETAILS_KEY, details)) if details else grpc.aio.Metadata()
+        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=text)
+        self._end(error)
+
+    def _end(self, status: grpc.aio.AioRpcError | grpc.StatusCode) -> None:
+        if self._status is None:
+            self._status = status
+            self._channel.remove(self._number)
+            self._changed.set()
+            self._begun.set()
+
+    # --- what the client uses
+
+    async def wait_for_connection(self) -> None:
+        await self._begun.wait()
+        if isinstance(self._status, grpc.aio.AioRpcError):
+            raise self._status
+
+    async def write(self, request: bytes) -> None:
+        await self.wait_for_connection()
+        await self._channel.room()
+        if isinstance(self._status, grpc.aio.AioRpcError):
+            raise self._status
+        self._channel.send(Frame(self._number, "message", data=bytes(request)))
+
+    async def read(self) -> Any:
+        while not self._answers:
+            if isinstance(self._status, grpc.aio.AioRpcError):
+                raise self._status
+            if self._status is not None:
+                return _EOF
+            self._changed.clear()
+            await self._changed.wait()
+        return self._parse(self._answers.popleft())
+
+    async def code(self) -> grpc.StatusCode:
+        while self._status is None:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._status.code() if isinstance(self._status, grpc.aio.AioRpcError) else self._status
+
+    def cancel(self) -> bool:
+        if self._status is not None:
+            return False
+        self._channel.send(Frame(self._number, "cancel"))
+        self.failed(grpc.StatusCode.CANCELLED, "cancelled by its client")
+        return True
+
+
+class Unary:
+    """A call with one answer: it is awaited."""
+
+    def __init__(self, call: Call, timeout_s: float | None) -> None:
+        self._call = call
+        self._timeout_s = timeout_s
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._answer().__await__()
+
+    async def _answer(self) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._call.read()
+        except TimeoutError:
+            self._call.cancel()
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(),
+                details="Deadline Exceeded",
+            ) from None  # fmt: skip
+        except asyncio.CancelledError:
+            self._call.cancel()
+            raise

@@ -1,0 +1,236 @@
+"""The event loop of a simulated process: asyncio as the broker uses it, in simulated time.
+
+A process has a loop of its own, and all loops of a run share one `World`. What is ready in a process runs
+in turns, as in asyncio: everything that was ready when the turn began, first come, first served. Between
+turns time passes, and what is due in several processes at once comes in an order that the seed draws.
+
+Nothing here knows a broker. A process that was killed has a loop that is dead: it takes everything that is
+still asked of it, and does nothing. Neighbours: `executors` are the threads, `transports` the sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from contextvars import Context
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from simulator.executors import SimExecutor
+from simulator.world import SECOND, Timer, World
+
+T = TypeVar("T")
+
+TURN_US: Final = (1, 20)
+"""How long after something became ready a process gets round to it, at least and at most."""
+
+
+class Sockets(Protocol):
+    """What connects a process with others."""
+
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]: ...
+
+    def listen(self, factory: Callable[[], Any], host: str, port: int) -> Any: ...
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """See the module."""
+
+    def __init__(self, world: World, name: str, sockets: Sockets, observe: Callable[[], None]) -> None:
+        """`observe` is called after each callback that ran."""
+        self._world = world
+        self._name = name
+        self._sockets = sockets
+        self._observe = observe
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: dict[asyncio.TimerHandle, Timer] = {}
+        self._turn_planned = False
+        self._rng = world.rng_of(f"turns of {name}")
+        self._tasks = 0
+        self._threads = SimExecutor(world, f"{name} default", 4, lambda: (50, 500))
+        self.dead = False
+        self.stalled_until = 0
+        """Nothing runs before (a stopped process, a machine that swaps). µs."""
+        self.errors: list[dict[str, Any]] = []
+        """What ended in nobody's hands: each is a bug."""
+
+    def __repr__(self) -> str:
+        return f"<ProcessLoop {self._name}{' dead' if self.dead else ''} ready={len(self._ready)}>"
+
+    # --- time
+
+    def time(self) -> float:
+        return self._world.now / SECOND
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.dead:
+            self._ready.append(handle)
+            self._plan_turn()
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self.dead:
+            delay = max(0, math.ceil(when * SECOND) - self._world.now)
+            self._timers[handle] = self._world.after(delay, lambda: self._due(handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Called by a timer that is cancelled."""
+        timer = self._timers.pop(handle, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        self._timers.pop(handle, None)
+        self._ready.append(handle)
+        self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned and not self.dead:
+            self._turn_planned = True
+            delay = self._rng.randint(*TURN_US)
+            self._world.after(max(delay, self.stalled_until - self._world.now), self._turn)
+
+    def _turn(self) -> None:
+        self._turn_planned = False
+        if self.stalled_until > self._world.now:
+            self._plan_turn()
+            return
+        for _ in range(len(self._ready)):
+            if self.dead:
+                return
+            handle = self._ready.popleft()
+            if handle.cancelled():
+                continue
+            asyncio._set_running_loop(self)
+            try:
+                handle._run()
+            finally:
+                asyncio._set_running_loop(None)
+            self._observe()
+        if self._ready:
+            self._plan_turn()
+
+    # --- the end
+
+    def kill(self) -> None:
+        """The process ends between two callbacks: nothing of it runs any more, and no `finally` does harm.
+
+        Its coroutines are closed here and now, because a garbage collector would do so at a time of its own.
+        Whoever calls this has cut the process off from its disk and its network before.
+        """
+        self.dead = True
+        self._ready.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        asyncio._set_running_loop(self)
+        try:
+            for task in tasks:
+                _close(task)
+        finally:
+            asyncio._set_running_loop(None)
+
+    # --- tasks and futures
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **unused: Any,
+    ) -> asyncio.Task[T]:
+        self._tasks += 1
+        # The number makes names unlike, and tells which task was there first.
+        full = f"{self._tasks:08} {name or ''}"
+        return asyncio.Task(cast(Any, coro), loop=self, name=full, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        threads = self._threads if executor is None else executor
+        assert isinstance(threads, SimExecutor), f"{threads} is no executor of a simulated process"
+        future: asyncio.Future[T] = self.create_future()
+
+        def done(work: Callable[[], T]) -> None:
+            if not self.dead:
+                self.call_soon_threadsafe(_settle, future, work)
+
+        threads.run(lambda: func(*args), done, lambda: self.call_soon(future.cancel))
+        return future
+
+    # --- sockets
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str = "", port: int = 0, **unused: Any
+    ) -> tuple[Any, Any]:
+        return await self._sockets.connect(protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str = "", port: int = 0, **unused: Any
+    ) -> Any:
+        return self._sockets.listen(protocol_factory, host, port)
+
+    # --- what asyncio asks of a loop
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.errors.append(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+
+def _settle(future: asyncio.Future[T], work: Callable[[], T]) -> None:
+    if future.cancelled():
+        return
+    try:
+        result = work()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    """Ends a task of a process that is dead, without a word of it to anybody."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    assert coroutine is not None, task
+    try:
+        coroutine.close()
+    except (Exception, asyncio.CancelledError):
+        # It would not go, or did what a dead process cannot do; nothing of that is seen outside.
+        return

@@ -1,0 +1,237 @@
+"""The network of a run: TCP between simulated machines, and what goes wrong with it.
+
+What a connection promises here is what TCP promises: bytes come in order, once, or not at all. They come in
+pieces of any size, late, and only as fast as the other end takes them. What is lost on the way is sent again,
+so it comes later still.
+
+A *cut* has a direction, and holds back what is sent into it. Whoever dials into one hears nothing. After it
+everything that was held back arrives, if both ends are still there to take it.
+
+A process that was *killed* leaves a machine that speaks for it: its connections are reset, and who dials is
+refused. A machine *without power* says nothing: its peers notice by silence, and are reset when it is back.
+
+Neighbours: `transports` are the ends of connections as event loops see them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from simulator.loop import ProcessLoop
+from simulator.transports import SimTransport
+from simulator.world import MS, SECOND, World
+
+Address = tuple[str, int]
+"""Name of a machine, and port."""
+
+RESEND_US: Final = (200 * MS, 400 * MS)
+"""After so long what was lost is sent again, and after a cut whatever it held back."""
+
+DIAL_AGAIN_US: Final = SECOND
+"""A dial that nothing answers is repeated so often, until its caller has had enough."""
+
+FIRST_PORT: Final = 40_000
+
+
+@dataclass
+class Conditions:
+    """What the network does to what is sent, apart from cuts. Probabilities per piece."""
+
+    delay_us: tuple[int, int] = (50, 300)
+    """Shortest and longest."""
+    slow: float = 0.0
+    """So many take up to thousands of times as long, and what follows on the connection waits for them."""
+    lost: float = 0.0
+    """So many are sent again after a while."""
+    torn: float = 0.2
+    """So many writes arrive in more than one piece."""
+
+
+class Machine:
+    """Where processes run, one after the other: it has a name, and power or none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.powered = True
+
+    def __repr__(self) -> str:
+        return f"<Machine {self.name}{'' if self.powered else ' without power'}>"
+
+
+class Listener:
+    """An open port. What `loop.create_server` returns."""
+
+    def __init__(self, network: Network, sockets: Sockets, factory: Callable[[], Any], port: int) -> None:
+        self._network = network
+        self.owner = sockets
+        self.factory = factory
+        self._address = (sockets.machine.name, port)
+
+    @property
+    def sockets(self) -> list[Listener]:
+        return [self]
+
+    def getsockname(self) -> Address:
+        return self._address
+
+    def close(self) -> None:
+        self._network.listeners.pop(self._address, None)
+
+    async def wait_closed(self) -> None:
+        return
+
+
+class Sockets:
+    """What the kernel of a machine does for one process on it: the process's end of the network."""
+
+    def __init__(self, network: Network, machine: Machine) -> None:
+        self._network = network
+        self.machine = machine
+        self.loop: ProcessLoop | None = None
+        """Of the process; set once both are made."""
+
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
+        """As `loop.create_connection`: raises ConnectionRefusedError; or waits until it is cancelled."""
+        loop = self.loop
+        assert loop is not None
+        dialed: asyncio.Future[SimTransport] = loop.create_future()
+        self._network.dial(self, (host, port), dialed)
+        transport = await dialed
+        protocol = factory()
+        transport.begin(protocol)
+        return transport, protocol
+
+    def listen(self, factory: Callable[[], Any], host: str, port: int) -> Listener:
+        """As `loop.create_server`: port 0 takes a free one."""
+        return self._network.listen(self, factory, port)
+
+
+class Network:
+    """See the module."""
+
+    def __init__(self, world: World, conditions: Conditions) -> None:
+        self.world = world
+        self.conditions = conditions
+        self.machines: dict[str, Machine] = {}
+        self.listeners: dict[Address, Listener] = {}
+        self.rng: random.Random = world.rng_of("network")
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._ends: dict[SimTransport, None] = {}
+        """All ends of connections of processes that live."""
+        self._ports = FIRST_PORT
+
+    def machine(self, name: str) -> Machine:
+        return self.machines.setdefault(name, Machine(name))
+
+    # --- faults
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing gets from one machine to the other."""
+        self._cuts[source, target] = None
+
+    def mend(self) -> None:
+        self._cuts.clear()
+        for end in list(self._ends):
+            end.mended()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    @property
+    def cuts(self) -> list[tuple[str, str]]:
+        return list(self._cuts)
+
+    def ended(self, sockets: Sockets) -> None:
+        """A process has ended; its machine says so to whoever has to do with it, if it has power."""
+        for address, listener in list(self.listeners.items()):
+            if listener.owner is sockets:
+                del self.listeners[address]
+        for end in [one for one in self._ends if one.sockets is sockets]:
+            self.forget(end)
+            end.process_ended(powered=sockets.machine.powered)
+
+    def power_is_back(self, machine: Machine) -> None:
+        """A machine that knows nothing of its connections of before resets them."""
+        machine.powered = True
+        for end in list(self._ends):
+            if end.peer is not None and end.peer.abandoned and end.peer.sockets.machine is machine:
+                end.peer.abandoned = False
+                self.world.after(self.delay(), end.was_reset)
+
+    # --- delays
+
+    def delay(self) -> int:
+        low, high = self.conditions.delay_us
+        delay = self.rng.randint(low, high)
+        if self.conditions.slow and self.rng.random() < self.conditions.slow:
+            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
+        if self.conditions.lost and self.rng.random() < self.conditions.lost:
+            delay += self.rng.randint(*RESEND_US)
+        return delay
+
+    # --- connections
+
+    def listen(self, sockets: Sockets, factory: Callable[[], Any], port: int) -> Listener:
+        if port == 0:
+            self._ports += 1
+            port = self._ports
+        address = (sockets.machine.name, port)
+        assert address not in self.listeners, f"{address} is in use"
+        listener = self.listeners[address] = Listener(self, sockets, factory, port)
+        return listener
+
+    def dial(self, sockets: Sockets, address: Address, dialed: asyncio.Future[SimTransport]) -> None:
+        """Opens a connection; `dialed` is done with this end, or with an OSError. It may be cancelled."""
+        source, target = sockets.machine, self.machines.get(address[0])
+        loop = sockets.loop
+        assert loop is not None
+
+        def arrive() -> None:
+            if dialed.done() or loop.dead:
+                return
+            there = target is not None and target.powered
+            if not there or self.is_cut(source.name, address[0]) or self.is_cut(address[0], source.name):
+                self.world.after(DIAL_AGAIN_US, arrive)
+                return
+            listener = self.listeners.get(address)
+            if listener is None:
+                self.world.after(self.delay(), lambda: loop.call_soon(refuse))
+                return
+            mine, theirs = self._pair(sockets, listener.owner)
+            theirs.loop.call_soon(theirs.accepted, listener.factory)
+            self.world.after(self.delay(), lambda: loop.call_soon(answer, mine))
+
+        def refuse() -> None:
+            if not dialed.done():
+                dialed.set_exception(ConnectionRefusedError(f"nobody listens at {address[0]}:{address[1]}"))
+
+        def answer(mine: SimTransport) -> None:
+            if dialed.done():
+                mine.abort()
+            else:
+                dialed.set_result(mine)
+
+        self.world.after(self.delay(), arrive)
+
+    def _pair(self, client: Sockets, server: Sockets) -> tuple[SimTransport, SimTransport]:
+        one, other = SimTransport(self, client), SimTransport(self, server)
+        one.peer, other.peer = other, one
+        self._ends[one] = self._ends[other] = None
+        return one, other
+
+    def forget(self, end: SimTransport) -> None:
+        self._ends.pop(end, None)
+
+
+def random_conditions(rng: random.Random) -> Conditions:
+    """A network of some kind: swarm testing picks which of its faults a run has at all."""
+    return Conditions(
+        delay_us=rng.choice([(20, 80), (50, 300), (200, 3 * MS)]),
+        slow=rng.choice([0.0, 0.0, 0.01, 0.1]),
+        lost=rng.choice([0.0, 0.0, 0.01, 0.05]),
+        torn=rng.choice([0.0, 0.2, 0.5]),
+    )

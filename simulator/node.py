@@ -1,0 +1,237 @@
+"""A simulated machine with a disk, and the broker on it: the production one, from `tidelog_broker.assembly`.
+
+The broker runs in a process (`processes`) that can be killed, lose its power, or end by itself; then somebody
+starts it again, as a supervisor does. What is simulated is below it: the loop, the threads, the sockets, the
+disk and the clocks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from simulator.disk import FakeDisk
+from simulator.doors import Door
+from simulator.network import Network
+from simulator.processes import Process
+from simulator.world import World
+from tidelog.model import Listener
+from tidelog_broker.assembly import Assembly, open_assembly
+from tidelog_broker.config import Settings
+from tidelog_broker.platform import Platform
+from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.formatting import format_solo
+from tidelog_broker.service import run_until
+from tidelog_broker.storage.volume_flush import Judgement
+
+ROOT: Final = "/data"
+CLUSTER_ID: Final = b"simulated-cluste"
+T0_US: Final = 1_767_225_600_000_000
+CLIENT_PORT: Final = 9210
+PEER_PORT: Final = 9212
+
+RESERVE_BYTES: Final = 64 << 10
+SEGMENT_BYTES: Final = 8 << 10
+
+DOOR_GRACE_S: Final = 0.5
+"""How long open calls may take to end at a stop."""
+
+
+def host_of(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+class Service:
+    """What `tidelog_broker.service.Service` is, with a door of messages."""
+
+    def __init__(self, settings: Settings, platform: Platform, opened: Callable[[Assembly], None]) -> None:
+        """`opened` is told of the broker before it starts."""
+        self._settings = settings
+        self._platform = platform
+        self._opened = opened
+        self.assembly: Assembly
+        self._door: Door | None = None
+        self.serving = False
+
+    @property
+    def broker(self) -> Broker:
+        return self.assembly.broker
+
+    async def start(self) -> None:
+        self.assembly = await open_assembly(self._settings, self._platform)
+        self._opened(self.assembly)
+        host = host_of(self.assembly.directory.broker_id)
+        try:
+            await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
+            self._door = Door(self.assembly.services)
+            await self._door.start(host, CLIENT_PORT)
+            self.serving = True
+        except BaseException:
+            await self.assembly.close()
+            raise
+
+    async def stop(self) -> None:
+        assert self._door is not None, "it was started"
+        await self.assembly.stop()
+        await self._door.stop(DOOR_GRACE_S)
+        await self.assembly.close()
+
+    def mark_failed(self) -> None:
+        self.assembly.mark_failed()
+
+
+class Node:
+    """See the module."""
+
+    def __init__(self, world: World, network: Network, broker_id: int, seeds: tuple[int, ...]) -> None:
+        """`seeds`: brokers that it asks for their cluster."""
+        self.world = world
+        self.id = broker_id
+        self._network = network
+        self._seeds = seeds
+        self.machine = network.machine(host_of(broker_id))
+        self.rng: random.Random = world.rng_of(f"node {broker_id}")
+        self.disk = FakeDisk()
+        self.disks = 1
+        self.boots = 1
+        self.run = 0
+        self.started_us = 0
+        self.skew_us = 0
+        """How far its wall clock is off."""
+        self.disk_us = (100, 400)
+        """How long a piece of work in a thread takes, at least and at most."""
+        self.voters = 3
+        self.volume_flush = False
+        """Logs are made durable by one flush of the whole disk (4.3)."""
+        self.scrub_bytes_per_second = 0
+        self.nats = ""
+        self.process: Process | None = None
+        """None: it is down."""
+        self.service: Service | None = None
+        self.observed: Callable[[Node], None] = lambda node: None
+        self.ended: Callable[[Node, BaseException | int], None] = lambda node, how: None
+        """Told when the process has ended by itself: with a code, or an error of its start."""
+        self.stop_asked = False
+
+    def __repr__(self) -> str:
+        state = "down" if self.process is None else "up"
+        return f"<Node {self.id} run={self.run} {state} {self.broker!r}>"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def assembly(self) -> Assembly | None:
+        """None: it is down, or its data directory is not open yet."""
+        return None if self.service is None else getattr(self.service, "assembly", None)
+
+    @property
+    def broker(self) -> Broker | None:
+        return None if self.assembly is None else self.assembly.broker
+
+    # --- its disk
+
+    def format_cluster(self) -> None:
+        """M1: it is the first of its cluster, and its only voter."""
+        format_solo(
+            self.disk, ROOT,
+            cluster_id=CLUSTER_ID, broker_id=self.id, directory_id=self.rng.randbytes(16),
+        )  # fmt: skip
+
+    def new_disk(self) -> None:
+        """An empty one."""
+        self.disk = FakeDisk()
+        self.disks += 1
+
+    # --- its life
+
+    def start(self) -> None:
+        """A new run."""
+        assert self.process is None, "it is down"
+        self.run += 1
+        self.started_us = self.world.now
+        self.stop_asked = False
+        if not self.machine.powered:
+            self._network.power_is_back(self.machine)
+        name = f"broker {self.id} run {self.run}"
+        process = self.process = Process(
+            self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
+        )
+        service = self.service = Service(self._settings(), self._platform(process), lambda opened: None)
+        stop = process.event()
+        self._stop = stop
+        self.world.tell(f"{name} starts")
+        process.run(run_until(service, stop), self._ended)  # type: ignore[arg-type]
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        if self.process is not None:
+            self.stop_asked = True
+            self.process.loop.call_soon(self._stop.set)
+
+    def crash(self, *, power: bool) -> None:
+        """The process ends now; `power`: and the page cache with it."""
+        process = self.process
+        assert process is not None, "it runs"
+        self.process = self.service = None
+        before = self.disk
+        self.disk = before.crash(self.rng) if power else before.copy()
+        if power:
+            self.boots += 1
+            self.machine.powered = False
+        process.kill()
+        self.world.tell(f"broker {self.id} {'loses power' if power else 'is killed'}")
+
+    def _observe(self) -> None:
+        process = self.process
+        if process is not None:
+            self.observed(self)
+
+    def _ended(self, how: BaseException | int) -> None:
+        process, self.process, self.service = self.process, None, None
+        assert process is not None
+        self.disk = self.disk.copy()
+        process.kill()
+        self.world.tell(f"broker {self.id} has ended: {how if isinstance(how, int) else repr(how)}")
+        self.ended(self, how)
+
+    # --- what it runs with
+
+    def clock_us(self) -> int:
+        return T0_US + self.world.now + self.skew_us
+
+    def _platform(self, process: Process) -> Platform:
+        rng = self.world.rng_of(f"broker {self.id} run {self.run}")
+        return Platform(
+            files=self.disk,
+            clock=self.clock_us,
+            rng=rng,
+            new_id=lambda: rng.randbytes(16),
+            threads=process.threads,
+            boot_id=lambda: f"boot {self.boots}",
+            lock=lambda path: lambda: None,
+            judge_volume=lambda wish, path: Judgement(self.volume_flush, "as the plan says"),
+        )
+
+    def _settings(self) -> Settings:
+        return Settings(
+            data_dir=Path(ROOT),
+            broker_id=self.id,
+            listeners=[f"internal={host_of(self.id)}:{CLIENT_PORT}"],
+            http="",
+            peer_listener=f"{host_of(self.id)}:{PEER_PORT}",
+            seeds=",".join(f"{host_of(seed)}:{PEER_PORT}" for seed in self._seeds),
+            voters=self.voters,
+            nats=self.nats,
+            disk_reserve_bytes=RESERVE_BYTES,
+            sweep_interval_ms=1_000,
+            deleted_delay_ms=500,
+            page_cache_flush_interval_ms=1_000,
+            scrub_bytes_per_second=self.scrub_bytes_per_second,
+            scrub_interval_ms=1_000,
+        )
+
+

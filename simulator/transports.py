@@ -1,0 +1,315 @@
+"""One end of a simulated connection, as the event loop and the protocol of its process see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from simulator.world import MS
+
+if TYPE_CHECKING:
+    from simulator.loop import ProcessLoop
+    from simulator.network import Network, Sockets
+
+WINDOW_BYTES: Final = 64 << 10
+"""On its way, or waiting at the other end to be taken: more is not sent before some of it was taken."""
+
+HIGH_BYTES: Final = 64 << 10
+"""Waiting at this end; over it the protocol is asked to pause. What asyncio has by default."""
+
+READ_BYTES: Final = 64 << 10
+"""Taken in at once, at most."""
+
+HELD_US: Final = (0, 400 * MS)
+"""How long after a cut what it held back arrives."""
+
+_FIN: Final = b""
+"""In the place of bytes: the other end sends no more."""
+
+
+class SimTransport(asyncio.Transport):
+    """See the module. The rules of TCP are in `network`."""
+
+    def __init__(self, network: Network, sockets: Sockets) -> None:
+        super().__init__()
+        self._network = network
+        self.sockets = sockets
+        assert sockets.loop is not None
+        self.loop: ProcessLoop = sockets.loop
+        self.peer: SimTransport | None = None
+        self.abandoned = False
+        """Its machine lost power: nothing comes from here any more, and nobody says so."""
+        self._protocol: Any = None
+        self._out: deque[bytes] = deque()
+        self._out_bytes = 0
+        self._window = 0
+        """Bytes sent and not taken yet."""
+        self._arrives_us = 0
+        """When the newest piece arrives: none overtakes it."""
+        self._held: list[bytes] = []
+        """Sent into a cut, in order."""
+        self._in: deque[bytes] = deque()
+        self._reading = True
+        self._delivering = False
+        self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
+        self._pressed = False
+        """The protocol was asked to pause."""
+        self._closing = False
+        self._over = False
+        """`connection_lost` is on its way, or was called."""
+        self._early: BaseException | None | bool = False
+        """What ended it before anybody used it; False: nothing did."""
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "closing" if self._closing else "open"
+        return f"<SimTransport at {self.sockets.machine.name} {state} out={self._out_bytes}>"
+
+    # --- the beginning
+
+    def begin(self, protocol: Any) -> None:
+        self._protocol = protocol
+        protocol.connection_made(self)
+        if self._early is not False:
+            self._lost(self._early if isinstance(self._early, BaseException) else None)
+        self._deliver_soon()
+
+    def accepted(self, factory: Callable[[], Any]) -> None:
+        """In the loop of the process that listens."""
+        if self._early is False:
+            self.begin(factory())
+
+    # --- of asyncio.Transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername" and self.peer is not None:
+            return (self.peer.sockets.machine.name, 0)
+        return default
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._deliver_soon()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = HIGH_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return self._out_bytes
+
+    def write(self, data: Any) -> None:
+        if self._closing or self.loop.dead or not len(data):
+            return
+        self._out.append(bytes(data))
+        self._out_bytes += len(data)
+        self._send()
+        if self._out_bytes > self._high and not self._pressed:
+            self._pressed = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(bytes(part) for part in list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """What was written is still sent."""
+        if self._closing or self.loop.dead:
+            return
+        self._closing = True
+        self._reading = False
+        if not self._out:
+            self._finish()
+
+    def abort(self) -> None:
+        """At once; the other end is told by a reset."""
+        if self.loop.dead or self._over:
+            return
+        self._closing = True
+        self._out.clear()
+        self._out_bytes = 0
+        self._reset_peer()
+        self._lost_soon(None)
+
+    # --- sending
+
+    def _send(self) -> None:
+        while self._out and self._window < WINDOW_BYTES:
+            data = self._out.popleft()
+            self._out_bytes -= len(data)
+            for piece in self._pieces(data):
+                self._window += len(piece)
+                self._put(piece)
+        if self._closing and not self._out and not self._over:
+            self._finish()
+
+    def _pieces(self, data: bytes) -> Iterable[bytes]:
+        rng = self._network.rng
+        if len(data) > 1 and rng.random() < self._network.conditions.torn:
+            at = rng.randrange(1, len(data))
+            return (data[:at], data[at:])
+        return (data,)
+
+    def _put(self, piece: bytes) -> None:
+        """On its way to the other end."""
+        network = self._network
+        at = max(network.world.now + network.delay(), self._arrives_us)
+        self._arrives_us = at
+        network.world.after(at - network.world.now, lambda: self._arrived(piece))
+
+    def _arrived(self, piece: bytes) -> None:
+        peer = self.peer
+        assert peer is not None
+        if peer.abandoned or not peer.sockets.machine.powered:
+            return
+        if self._held or self._network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+            self._held.append(piece)
+        else:
+            peer._take(piece)
+
+    def mended(self) -> None:
+        """There are no cuts any more: what was held back is sent again."""
+        if self._held:
+            self._network.world.after(self._network.rng.randint(*HELD_US), self._release)
+
+    def _release(self) -> None:
+        peer = self.peer
+        assert peer is not None
+        if self._network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+            return
+        held, self._held = self._held, []
+        for piece in held:
+            peer._take(piece)
+
+    def _finish(self) -> None:
+        """Everything is on its way: the other end reads to the end."""
+        self._put(_FIN)
+        self._lost_soon(None)
+
+    def _taken(self, size: int) -> None:
+        """The other end has taken so much."""
+        self._window -= size
+        self._send()
+        if self._pressed and self._out_bytes <= self._low and not self._over:
+            self._pressed = False
+            self.loop.call_soon(self._resume_writing)
+
+    def _resume_writing(self) -> None:
+        if not self._over and not self._pressed:
+            self._protocol.resume_writing()
+
+    # --- receiving
+
+    def _take(self, piece: bytes) -> None:
+        if not self.loop.dead and not self._over:
+            self._in.append(piece)
+            self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._in and self._reading and not self._delivering and self._protocol is not None:
+            self._delivering = True
+            self.loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._delivering = False
+        if not self._reading or self._over or not self._in:
+            return
+        if self._in[0] == _FIN:
+            self._in.clear()
+            self._ended()
+            return
+        data = bytearray()
+        while self._in and self._in[0] != _FIN and len(data) < READ_BYTES:
+            data += self._in.popleft()
+        peer = self.peer
+        assert peer is not None
+        peer._taken(len(data))
+        self._feed(bytes(data))
+        self._deliver_soon()
+
+    def _feed(self, data: bytes) -> None:
+        protocol = self._protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(data)
+            return
+        at = 0
+        while at < len(data) and not self._over:
+            room = protocol.get_buffer(-1)
+            size = min(len(room), len(data) - at)
+            room[:size] = data[at : at + size]  # type: ignore[index]
+            at += size
+            protocol.buffer_updated(size)
+            if not self._reading:
+                # It has heard enough for now; the rest is what comes next.
+                if at < len(data):
+                    self._in.appendleft(data[at:])
+                    assert self.peer is not None
+                    self.peer._window += len(data) - at
+                return
+
+    def _ended(self) -> None:
+        """The other end sends no more, so this one, as asyncio does by default, closes."""
+        protocol = self._protocol
+        if not protocol.eof_received():
+            self._closing = True
+            self._lost_soon(None)
+
+    # --- the end
+
+    def _reset_peer(self) -> None:
+        peer = self.peer
+        assert peer is not None
+        network = self._network
+        if network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+            return  # It notices by silence.
+        at = network.world.now + network.delay()
+        if network.rng.random() < 0.5:
+            # Behind what was sent before; else it overtakes that, which then never arrives.
+            at = max(at, self._arrives_us)
+        network.world.after(at - network.world.now, peer.was_reset)
+
+    def was_reset(self) -> None:
+        if not self.loop.dead and not self._over:
+            self._lost_soon(ConnectionResetError("the other end reset the connection"))
+
+    def process_ended(self, *, powered: bool) -> None:
+        """The process of this end was killed, or its machine has lost power."""
+        self._over = self._closing = True
+        self._out.clear()
+        if powered:
+            self._reset_peer()
+        else:
+            self.abandoned = True
+
+    def _lost_soon(self, error: BaseException | None) -> None:
+        if self._over:
+            return
+        self._over = self._closing = True
+        self._network.forget(self)
+        if self._protocol is None:
+            self._early = error if error is not None else True
+            self._over = False
+        else:
+            self.loop.call_soon(self._lost, error)
+
+    def _lost(self, error: BaseException | None) -> None:
+        self._over = True
+        self._in.clear()
+        self._protocol.connection_lost(error)
