@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
 from simulator.mirror import Mirror
-from simulator.old_network import Conditions
+from simulator.network import Conditions
 from simulator.readers import LAST_READER, read_all
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
@@ -22,7 +22,7 @@ from tidelog_broker.core.metadata.reassignment import reassign
 from tidelog_broker.core.replication.leading import LeaderPartition
 
 if TYPE_CHECKING:
-    from simulator.replica import Key
+    from simulator.replicas import Key
     from simulator.run import Simulation
     from tidelog_broker.core.metadata.commands import ChangePartitions
     from tidelog_broker.core.metadata.image import ClusterImage
@@ -49,9 +49,9 @@ class Calm:
         for producer in self._run.producers:
             producer.stopped = True
         for broker in self._run.brokers.values():
-            if broker.running and broker.stopping:
+            if broker.running and broker.stop_asked:
                 # Whoever wanted to stop does, and comes back.
-                broker.crash(power=False)
+                self._run.crash(broker, power=False)
             self._run.start(broker)
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
         self._run.until(self._calm, LIVE_SECONDS_MAX, self._unrest)
@@ -120,11 +120,12 @@ class Calm:
             if not producer.idle:
                 yield f"producer {producer.name} waits for an answer"
         for reader in self._run.readers:
-            leader_of = self._run.leader_of(reader._key)
+            key = self._run.keys[reader.place]
+            leader_of = self._run.leader_of(key)
             if leader_of is not None:
-                end = leader_of.replicas[reader._key].high_watermark
-                if reader.offset < end:
-                    yield f"reader {reader.name} is at {reader.offset} of {end}"
+                end = leader_of.replicas[key].high_watermark
+                if reader.position.offset < end:
+                    yield f"reader {reader.name} is at {reader.position.offset} of {end}"
 
     def judge(self) -> None:
         """The whole history against what a log promises."""
@@ -133,7 +134,7 @@ class Calm:
             leader = self._run.leader_of(key)
             assert leader is not None
             log = leader.replicas[key].log
-            read_all(history, leader, key, partition)
+            read_all(history, leader.replicas[key], key, partition)
             history.last_readers[partition] = log.end_offset
             history.starts[partition] = log.start_offset
             for member in self._run.checks.image.partition(*key).replicas:  # type: ignore[union-attr]

@@ -1,47 +1,77 @@
-"""What simulated producers and readers have in common: an address, a partition, somebody to ask next.
+"""What simulated producers and readers have in common: a process with the client library in it.
 
-Neighbours: `producers`, `readers`. What they did is a history (`tidelog.history`).
+They use `tidelog` as users do; only what lies behind its channels is simulated. What they did is a history
+(`tidelog.history`). Neighbours: `producers`, `readers`.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Final
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
-from simulator.broker import Broker
-from simulator.old_network import Network
-from simulator.replica import Key
-from simulator.world import MS, World
+from simulator.channels import Channel
+from simulator.network import Network
+from simulator.node import CLIENT_PORT, T0_US, host_of
+from simulator.processes import Process
+from simulator.world import World
+from tidelog import _channels
+from tidelog._options import ClientOptions
+from tidelog.client import Client
 from tidelog.history import History
 
-TIMEOUT_US: Final = 800 * MS
+REQUEST_TIMEOUT_S = 2.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Client:
-    """Somebody at an address of its own, who works on one partition."""
+class SimClient:
+    """One user of one partition."""
 
     def __init__(
         self,
         world: World,
         network: Network,
-        brokers: dict[int, Broker],
         history: History,
-        address: int,
-        key: Key,
+        name: int,
+        brokers: tuple[int, ...],
+        stream: str,
         partition: int,
-        *,
-        pause_us: int,
+        place: int,
     ) -> None:
-        self._world = world
-        self._network = network
+        """`name` in the history, where the partition is `place`."""
+        self.world = world
+        self.history = history
+        self.name = name
+        self.stream = stream
+        self.partition = partition
+        self.place = place
+        self.rng: random.Random = world.rng_of(f"client {name}")
         self._brokers = brokers
-        self._history = history
-        self._address = address
-        self.name = -address
-        """In the history."""
-        self._key = key
-        self._partition = partition
-        self._pause_us = pause_us
-        self._rng: random.Random = world.rng_of(f"client {address}")
-        self._leader = self._rng.choice(sorted(brokers))
-        """Whom it asks next."""
+        self.process = Process(
+            world, network, network.machine(f"client-{name}"), f"client {name}", None, lambda: (1, 10),
+            lambda: None,
+        )  # fmt: skip
+        self.failure: BaseException | None = None
+        """What ended it that should not have."""
+
+    def run(self, main: Callable[[], object]) -> None:
+        self.process.run(main(), self._ended)  # type: ignore[arg-type]
+
+    def _ended(self, how: BaseException | int) -> None:
+        if isinstance(how, BaseException):
+            self.failure = how
+
+    def client(self) -> Client:
+        """In the process's loop."""
+        addresses = [f"{host_of(broker)}:{CLIENT_PORT}" for broker in self._brokers]
+        self.rng.shuffle(addresses)
+        options = ClientOptions(request_timeout_s=REQUEST_TIMEOUT_S, retry_timeout_s=5.0)
+        return Client(addresses, options, _dial, self.rng)
+
+    def now(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=T0_US + self.world.now)
+
+
+def _dial(address: str) -> _channels.Broker:
+    host, _, port = address.rpartition(":")
+    return _channels.Broker(address, Channel(host, int(port)))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -17,10 +17,19 @@ from tidelog_broker.api.calls import Calls, Kind, Method
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
+class Ear(Protocol):
+    """Hears what clients ask of a broker and what they are told."""
+
+    def asked(self, call: object, path: str, request: Any) -> None: ...
+
+    def told(self, call: object, path: str, response: Any) -> None: ...
+
+
 class Door:
     """See the module. Of one event loop."""
 
-    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]]) -> None:
+    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], ear: Ear) -> None:
+        self.ear = ear
         calls = Calls(lambda rpc, code: None)
         self.methods = {
             f"/{descriptor.full_name}/{method.name}": method
@@ -57,7 +66,7 @@ class _Connection:
         if frame.kind == "ping":
             self.protocol.send(Frame(0, "pong"))
         elif frame.kind == "begin":
-            call = self._calls[frame.call] = _Call(self, frame)
+            call = self._calls[frame.call] = _Call(self, frame, self._door.ear)
             task = asyncio.get_running_loop().create_task(call.run(self._door.methods[frame.what]))
             call.task = task
             self._door.running[task] = None
@@ -81,7 +90,8 @@ class _Connection:
 class _Call:
     """What a service sees of a caller (`api.calls.Caller`)."""
 
-    def __init__(self, connection: _Connection, begun: Frame) -> None:
+    def __init__(self, connection: _Connection, begun: Frame, ear: Ear) -> None:
+        self._ear = ear
         self._connection = connection
         self._begun = begun
         self._messages: deque[Any] = deque()
@@ -94,7 +104,10 @@ class _Call:
     async def run(self, method: Method) -> None:
         self._parse = method.parse  # type: ignore[assignment]
         try:
-            request = None if method.kind is Kind.DUPLEX else method.parse(self._begun.data)
+            request = None
+            if method.kind is not Kind.DUPLEX:
+                request = method.parse(self._begun.data)
+                self._ear.asked(self, self._begun.what, request)
             response = await method.answer(request, self)
             if method.kind is Kind.UNARY:
                 await self.write(response)
@@ -122,10 +135,13 @@ class _Call:
                 return _EOF
             self._more.clear()
             await self._more.wait()
-        return self._parse(self._messages.popleft())
+        request = self._parse(self._messages.popleft())
+        self._ear.asked(self, self._begun.what, request)
+        return request
 
     async def write(self, message: Any) -> None:
         await self._connection.protocol.room()
+        self._ear.told(self, self._begun.what, message)
         self._say("message", data=message.SerializeToString())
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:

@@ -7,12 +7,11 @@ never came about.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple, TypeVar
-
-import asyncio
 
 from simulator.world import World
 

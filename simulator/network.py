@@ -28,6 +28,12 @@ from simulator.world import MS, SECOND, World
 Address = tuple[str, int]
 """Name of a machine, and port."""
 
+Hear = Callable[[bytes], None]
+"""Is given what one end of a connection sends, in order."""
+
+Tap = Callable[[str, Address], tuple[Hear | None, Hear | None]]
+"""From whom to whom a connection is: who hears what its dialer sends, and who what the other end does."""
+
 RESEND_US: Final = (200 * MS, 400 * MS)
 """After so long what was lost is sent again, and after a cut whatever it held back."""
 
@@ -113,8 +119,10 @@ class Sockets:
 class Network:
     """See the module."""
 
-    def __init__(self, world: World, conditions: Conditions) -> None:
+    def __init__(self, world: World, conditions: Conditions, tap: Tap | None = None) -> None:
+        """`tap` hears what is sent over the connections that it wants to hear."""
         self.world = world
+        self._tap = tap
         self.conditions = conditions
         self.machines: dict[str, Machine] = {}
         self.listeners: dict[Address, Listener] = {}
@@ -202,6 +210,8 @@ class Network:
                 self.world.after(self.delay(), lambda: loop.call_soon(refuse))
                 return
             mine, theirs = self._pair(sockets, listener.owner)
+            if self._tap is not None:
+                mine.heard, theirs.heard = self._tap(source.name, address)
             theirs.loop.call_soon(theirs.accepted, listener.factory)
             self.world.after(self.delay(), lambda: loop.call_soon(answer, mine))
 

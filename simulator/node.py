@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from simulator.disk import FakeDisk
-from simulator.doors import Door
+from simulator.doors import Door, Ear
 from simulator.network import Network
 from simulator.processes import Process
+from simulator.replicas import Key, Replica
 from simulator.world import World
 from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.platform import Platform
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.formatting import format_solo
@@ -46,11 +48,11 @@ def host_of(broker_id: int) -> str:
 class Service:
     """What `tidelog_broker.service.Service` is, with a door of messages."""
 
-    def __init__(self, settings: Settings, platform: Platform, opened: Callable[[Assembly], None]) -> None:
-        """`opened` is told of the broker before it starts."""
+    def __init__(self, settings: Settings, platform: Platform, ear: Ear) -> None:
+        """`ear` hears what goes through the door."""
         self._settings = settings
         self._platform = platform
-        self._opened = opened
+        self._ear = ear
         self.assembly: Assembly
         self._door: Door | None = None
         self.serving = False
@@ -61,11 +63,10 @@ class Service:
 
     async def start(self) -> None:
         self.assembly = await open_assembly(self._settings, self._platform)
-        self._opened(self.assembly)
         host = host_of(self.assembly.directory.broker_id)
         try:
             await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
-            self._door = Door(self.assembly.services)
+            self._door = Door(self.assembly.services, self._ear)
             await self._door.start(host, CLIENT_PORT)
             self.serving = True
         except BaseException:
@@ -82,11 +83,38 @@ class Service:
         self.assembly.mark_failed()
 
 
+class Seen:
+    """What of a run was seen last, from outside (`watching`)."""
+
+    def __init__(self) -> None:
+        self.assembly: Assembly | None = None
+        self.led: int | None = None
+        """The term in which it leads the quorum."""
+        self.commit = 0
+        self.applied = 0
+        self.image: ClusterImage | None = None
+        self.lost = 0
+
+
 class Node:
     """See the module."""
 
-    def __init__(self, world: World, network: Network, broker_id: int, seeds: tuple[int, ...]) -> None:
-        """`seeds`: brokers that it asks for their cluster."""
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        broker_id: int,
+        seeds: tuple[int, ...],
+        *,
+        ear: Callable[[Node], Ear],
+        observed: Callable[[Node], None],
+        ended: Callable[[Node, BaseException | int], None],
+    ) -> None:
+        """`seeds`: brokers that it asks for their cluster. `observed` is called after each thing that happens
+        in its process; `ended` when that has ended by itself: with a code, or an error of its start."""
+        self._ear = ear(self)
+        self._observed = observed
+        self._told_ended = ended
         self.world = world
         self.id = broker_id
         self._network = network
@@ -110,10 +138,16 @@ class Node:
         self.process: Process | None = None
         """None: it is down."""
         self.service: Service | None = None
-        self.observed: Callable[[Node], None] = lambda node: None
-        self.ended: Callable[[Node, BaseException | int], None] = lambda node, how: None
-        """Told when the process has ended by itself: with a code, or an error of its start."""
         self.stop_asked = False
+        self.replicas: dict[Key, Replica] = {}
+        """Those that it serves, as they were seen last."""
+        self.seen = Seen()
+        self.incarnation = b""
+        """Of the run that opened its data directory last."""
+        self.directory_id = b""
+        """Of that data directory; empty: it has a new disk."""
+        self.same_boot = True
+        """That run found the page cache of the run before."""
 
     def __repr__(self) -> str:
         state = "down" if self.process is None else "up"
@@ -132,6 +166,20 @@ class Node:
     def broker(self) -> Broker | None:
         return None if self.assembly is None else self.assembly.broker
 
+    def opened(self, assembly: Assembly) -> None:
+        """A run has opened its data directory."""
+        if self.seen.assembly is not assembly:
+            self.seen = Seen()
+            self.seen.assembly = assembly
+            self.incarnation = assembly.controller.incarnation
+            self.directory_id = assembly.directory.directory_id
+            self.same_boot = assembly.directory.same_boot
+
+    @property
+    def controls(self) -> bool:
+        """It leads the metadata quorum, and knows that it does."""
+        return self.assembly is not None and self.assembly.controller.duties is not None
+
     # --- its disk
 
     def format_cluster(self) -> None:
@@ -145,6 +193,7 @@ class Node:
         """An empty one."""
         self.disk = FakeDisk()
         self.disks += 1
+        self.directory_id = b""
 
     # --- its life
 
@@ -160,7 +209,7 @@ class Node:
         process = self.process = Process(
             self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
         )
-        service = self.service = Service(self._settings(), self._platform(process), lambda opened: None)
+        service = self.service = Service(self._settings(), self._platform(process), self._ear)
         stop = process.event()
         self._stop = stop
         self.world.tell(f"{name} starts")
@@ -177,6 +226,7 @@ class Node:
         process = self.process
         assert process is not None, "it runs"
         self.process = self.service = None
+        self.replicas = {}
         before = self.disk
         self.disk = before.crash(self.rng) if power else before.copy()
         if power:
@@ -185,18 +235,35 @@ class Node:
         process.kill()
         self.world.tell(f"broker {self.id} {'loses power' if power else 'is killed'}")
 
+    def stall(self, until_us: int) -> None:
+        """Its process stands still until then."""
+        if self.process is not None:
+            self.process.loop.stalled_until = until_us
+
+    def slow_disk(self, until_us: int) -> None:
+        """What a thread does takes long until then."""
+        usual, self.disk_us = self.disk_us, (50_000, 1_000_000)
+        if usual == self.disk_us:
+            return
+
+        def over() -> None:
+            self.disk_us = usual
+
+        self.world.after(until_us - self.world.now, over)
+
     def _observe(self) -> None:
         process = self.process
         if process is not None:
-            self.observed(self)
+            self._observed(self)
 
     def _ended(self, how: BaseException | int) -> None:
         process, self.process, self.service = self.process, None, None
         assert process is not None
+        self.replicas = {}
         self.disk = self.disk.copy()
         process.kill()
         self.world.tell(f"broker {self.id} has ended: {how if isinstance(how, int) else repr(how)}")
-        self.ended(self, how)
+        self._told_ended(self, how)
 
     # --- what it runs with
 
@@ -233,5 +300,3 @@ class Node:
             scrub_bytes_per_second=self.scrub_bytes_per_second,
             scrub_interval_ms=1_000,
         )
-
-

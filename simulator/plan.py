@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from simulator.old_network import Conditions
+from simulator.network import Conditions
 from simulator.producers import Kind
 from simulator.world import SECOND
 
-EVENTS_MIN: Final = 10_000
+SECONDS: Final = 20.0
+"""Of simulated time under faults."""
 
 RATES: Final = (
     "kills",
@@ -30,6 +31,8 @@ RATES: Final = (
     "deletions",
     "rot",
     "full_disks",
+    "mid_write_kills",
+    "stalls",
     "strays",
 )
 """What a plan may have none of."""
@@ -71,10 +74,8 @@ class Plan:
     """Killed, and without power right after it is back."""
     election_kills: float = 0.0
     """Probability that an election costs somebody his process."""
-    late_copies: float = 0.0
-    """Probability that a proposal of an ISR is delivered again, seconds later."""
     fast_raft: bool = False
-    """Ticks of 2 ms and hasty candidates: elections collide, as they seldom do."""
+    """Processes end all the time, in the middle of elections, so that these collide as they seldom do."""
     restart_us: int = 5_000
     """How soon whoever fell in an election is back, at most."""
     cut_us: tuple[int, int] = (SECOND // 5, 4 * SECOND)
@@ -92,12 +93,17 @@ class Plan:
     rot: float = 0.0
     """A bit of a cold segment turns over."""
     full_disks: float = 0.0
+    mid_write_kills: float = 0.0
+    """A process ends in the middle of what a thread does to the disk."""
+    stalls: float = 0.0
+    """A process stands still for a while, or its disk is slow for as long."""
     strays: float = 0.0
     """Folders are moved about on the disk of a broker that is down."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
     """How long a broker stays away."""
-    events: int = EVENTS_MIN
+    seconds: float = SECONDS
+    """How long faults rain."""
     faults: list[str] = field(default_factory=list)
     """By name, for people."""

@@ -1,242 +1,123 @@
-"""Simulated producers: plain, idempotent and conditional ones, and what they make of each answer.
-
-What a producer was told goes into the history: acknowledged, refused (certainly not there), or unknown.
-"""
+"""Simulated producers: the client library's, sending numbered records, and noting what they are told."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
+import asyncio
+from enum import StrEnum
+from typing import Any, Final
 
-import pyarrow as pa
-
-from simulator.broker import T0_US, Broker
-from simulator.clients import TIMEOUT_US, Client
-from simulator.old_network import Network
-from simulator.replica import Key, Produced
-from simulator.world import MS, World
-from tidelog.errors import (
-    DiskFull,
-    NotEnoughReplicas,
-    NotLeader,
-    OutOfOrderSequence,
-    TidelogError,
-    UnexpectedOffset,
-    UnknownProducer,
-)
-from tidelog.history import History, Outcome, Write, stamp
+from simulator.clients import SimClient
+from simulator.world import SECOND
+from tidelog._options import ProducerOptions
+from tidelog.client import Client
+from tidelog.errors import TidelogError, UnexpectedOffset
+from tidelog.history import STAMP_BYTES, Outcome, Write, stamp
 from tidelog.history import Producer as HistoryProducer
-from tidelog.records import NO_PRODUCER_ID, BatchHeader, encode_batch, schema_of
-from tidelog.records.schema import Columns
-from tidelog_broker.storage.log import AppendItem
+from tidelog.producer import Producer
 
-ATTEMPTS_MAX: Final = 12
-"""Of one batch; then its outcome is what it is."""
-WINDOW: Final = 3
-RECORDS_MAX: Final = 4
-"""Of one batch."""
+WINDOW: Final = 8
+"""Records of one producer without an answer."""
 
+DELIVERY_S: Final = 8.0
+"""How long a producer tries; after that the record's fate is unknown."""
 
-def batch(producer: int, number: int, records: int, *, producer_id: int, sequence: int, size: int) -> bytes:
-    """Records that say who sent them, numbered from `number` on."""
-    schema = schema_of(Columns.NONE)
-    values = [stamp(producer, number + index, size) for index in range(records)]
-    columns = {"value": values, "timestamp": [T0_US] * records}
-    return encode_batch(
-        pa.record_batch([pa.array(columns[n], schema.field(n).type) for n in schema.names], schema=schema),
-        producer_id=producer_id,
-        base_sequence=sequence,
-    )
+BEGIN_AGAIN_S: Final = 0.2
 
 
-class Kind(Enum):
-    """What a producer is careful about."""
+class Kind(StrEnum):
+    """How a producer sends."""
 
-    PLAIN = "plain"
     IDEMPOTENT = "idempotent"
+    PLAIN = "plain"
     CONDITIONAL = "conditional"
-    """Idempotent, and each batch names the offset that it expects (R9)."""
+    """Each record says at which offset it is to stand (R9)."""
 
 
-@dataclass
-class _Sending:
-    number: int
-    records: int
-    item: AppendItem
-    sequence: int
-    attempts: int = 0
-    doubtful: bool = False
-    """An attempt may have landed."""
+class SimProducer(SimClient):
+    """Sends numbered records to one partition, at the pace that it is told, until it is stopped."""
 
-
-class SimProducer(Client):
-    """Sends numbered records to one partition, as fast as it is told, until it is stopped."""
-
-    def __init__(
-        self,
-        world: World,
-        network: Network,
-        brokers: dict[int, Broker],
-        history: History,
-        address: int,
-        key: Key,
-        partition: int,
-        *,
-        kind: Kind,
-        pause_us: int,
-        producer_ids: Callable[[], int],
-        acks_all: bool = True,
-    ) -> None:
-        super().__init__(world, network, brokers, history, address, key, partition, pause_us=pause_us)
+    def __init__(self, *given: Any, kind: Kind, pause_us: int, acks_all: bool = True) -> None:
+        super().__init__(*given)
         self._kind = kind
         self._acks_all = acks_all
-        self._producer_ids = producer_ids
+        self._pause_s = pause_us / SECOND
         self._number = 0
-        self._sequence = 0
         self._expected = 0
         """Where a conditional producer believes that the log ends."""
-        self._producer_id = producer_ids() if self._idempotent else NO_PRODUCER_ID
-        self._window: deque[_Sending] = deque()
-        self._round = 0
-        """Counts the times that sending began anew; answers of earlier ones say nothing any more."""
+        self._sending: dict[asyncio.Task[None], None] = {}
         self.stopped = False
+        self.idle = False
+        """It was stopped, and waits for no answer."""
         self.acknowledged = 0
-        history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=self._idempotent)
-        world.after(self._rng.randint(1, 50 * MS), self._next)
+        self._doubtful = False
+        """It was left in doubt of a record, so that later ones may stand before it."""
+        self.history.producers[self.name] = HistoryProducer(f"producer {self.name}")
+        self.run(self._main)
 
-    @property
-    def _idempotent(self) -> bool:
-        return self._kind is not Kind.PLAIN
+    async def _main(self) -> int:
+        while not self.stopped:
+            try:
+                async with self.client() as client:
+                    await self._with(client)
+            except TidelogError:
+                await asyncio.sleep(BEGIN_AGAIN_S)
+        self.idle = True
+        return 0
 
-    @property
-    def idle(self) -> bool:
-        return not self._window
-
-    def _next(self) -> None:
-        if not self.stopped:
-            if len(self._window) < (WINDOW if self._kind is Kind.IDEMPOTENT else 1):
-                sending = self._new()
-                self._window.append(sending)
-                self._send(sending)
-            self._world.after(self._rng.randint(self._pause_us // 2, self._pause_us * 2), self._next)
-
-    def _new(self) -> _Sending:
-        number, sequence, records = self._number, self._sequence, self._rng.choice((1, 1, 1, 2, RECORDS_MAX))
-        data = batch(
-            self.name,
-            number,
-            records,
-            producer_id=self._producer_id,
-            sequence=sequence if self._idempotent else 0,
-            size=self._rng.choice((24, 60, 400)),
+    async def _with(self, client: Client) -> None:
+        options = ProducerOptions(
+            acks="all" if self._acks_all else "leader",
+            idempotent=self._kind is not Kind.PLAIN,
+            linger_ms=self.rng.choice((0.0, 1.0, 5.0)),
+            delivery_timeout_s=DELIVERY_S,
+            request_timeout_s=1.0,
         )
+        producer = client.producer(self.stream, options=options)
+        await producer.start()
+        try:
+            window = 1 if self._kind is Kind.CONDITIONAL else WINDOW
+            while not self.stopped:
+                if len(self._sending) < window:
+                    task = asyncio.get_running_loop().create_task(self._send(producer, self._number))
+                    self._number += 1
+                    self._sending[task] = None
+                    task.add_done_callback(self._sent)
+                await asyncio.sleep(self.rng.uniform(0.5, 2.0) * self._pause_s)
+            if self._sending:
+                await asyncio.wait(list(self._sending))
+        finally:
+            await producer.abort()
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.pop(task, None)
+
+    async def _send(self, producer: Producer, number: int) -> None:
+        size = STAMP_BYTES + self.rng.choice((8, 40, 400))
         expected = self._expected if self._kind is Kind.CONDITIONAL else None
-        self._number += records
-        self._sequence += records
-        return _Sending(number, records, AppendItem(data, BatchHeader.unpack(data), expected), sequence)
-
-    def _send(self, sending: _Sending) -> None:
-        sending.attempts += 1
-        target, attempt, round_ = self._leader, sending.attempts, self._round
-        broker = self._brokers[target]
-        settled = [False]
-
-        def deliver() -> None:
-            replica = broker.replicas.get(self._key)
-            if replica is None:
-                answer(Produced(broker.not_leader(self._key)))
-            else:
-                replica.produce(sending.item, answer, acks_all=self._acks_all)
-
-        def answer(produced: Produced) -> None:
-            self._network.send(target, self._address, lambda: came(produced), whole=True)
-
-        def came(produced: Produced) -> None:
-            if not settled[0]:
-                settled[0] = True
-                self._came(sending, attempt, round_, produced)
-
-        def late() -> None:
-            if not settled[0]:
-                settled[0] = True
-                self._came(sending, attempt, round_, None)
-
-        self._network.send(self._address, target, deliver, whole=True)
-        self._world.after(TIMEOUT_US, late)
-
-    def _came(self, sending: _Sending, attempt: int, round_: int, produced: Produced | None) -> None:
-        if sending not in self._window:
+        try:
+            receipt = await producer.send(
+                stamp(self.name, number, size), partition=self.partition, timestamp=self.now(),
+                expected_offset=expected,
+            )  # fmt: skip
+        except TidelogError as error:
+            self._failed(number, error)
             return
-        if produced is None or not produced.definite:
-            sending.doubtful = True
-        if produced is not None and not isinstance(produced.outcome, TidelogError):
-            # Committed: true whichever attempt it answers.
-            if self._acks_all:
-                self._settle(sending, Outcome.ACKNOWLEDGED, produced.outcome.base_offset)
-            else:
-                # The leader alone has it: nobody promised more.
-                self._settle(sending, Outcome.UNKNOWN, None)
-            return
-        if round_ != self._round or attempt != sending.attempts:
-            return
-        error = None if produced is None else produced.outcome
-        if isinstance(error, NotLeader) and "leader" in error.details:
-            self._leader = int(error.details["leader"])
-        elif not isinstance(error, UnexpectedOffset | DiskFull | NotEnoughReplicas):
-            self._leader = self._rng.choice(sorted(self._brokers))
+        if self._acks_all:
+            self._note(number, Outcome.ACKNOWLEDGED, receipt.offset)
+            self.acknowledged += 1
+        else:
+            # The leader alone has it: nobody promised more.
+            self._note(number, Outcome.UNKNOWN, None)
+        self._expected = receipt.offset + 1
+
+    def _failed(self, number: int, error: TidelogError) -> None:
         if isinstance(error, UnexpectedOffset):
             self._expected = int(error.details["log_end_offset"])
-            if not sending.doubtful:
-                # It is certainly not there, and its sequence is free for another one.
-                self._sequence = sending.sequence
-                self._settle(sending, Outcome.REFUSED, None)
-            else:
-                self._give_up()
-            return
-        lost = isinstance(error, UnknownProducer | OutOfOrderSequence)
-        if lost and self._window[0] is not sending:
-            # Of the batches before it one is missing; they are sent again together.
-            self._again()
-        elif lost or not self._idempotent or self.stopped or sending.attempts >= ATTEMPTS_MAX:
-            self._give_up()
-        else:
-            self._again()
+        if not error.definite and not self._doubtful:
+            # An attempt may still be on its way, and land behind what comes now.
+            self._doubtful = True
+            self.history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=False)
+        self._note(number, Outcome.REFUSED if error.definite else Outcome.UNKNOWN, None)
 
-    def _settle(self, sending: _Sending, outcome: Outcome, offset: int | None) -> None:
-        self._window.remove(sending)
-        self._history.writes.append(
-            Write(self.name, self._partition, sending.number, sending.records, outcome, offset)
-        )
-        if outcome is Outcome.ACKNOWLEDGED:
-            self.acknowledged += 1
-        if offset is not None:
-            self._expected = offset + sending.records
-
-    def _give_up(self) -> None:
-        """What is not known by now stays so; the producer begins anew, as another one."""
-        self._round += 1
-        for sending in list(self._window):
-            # Of a later batch an attempt may be on its way, too.
-            doubtful = sending.doubtful or sending.attempts > 1 or self._window[0] is not sending
-            refused = not doubtful and not self._idempotent and sending.attempts == 1
-            self._settle(sending, Outcome.REFUSED if refused else Outcome.UNKNOWN, None)
-        self._sequence = 0
-        if self._idempotent:
-            self._producer_id = self._producer_ids()
-            # What is still on its way under the old one may land behind what comes now.
-            self._history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=False)
-
-    def _again(self) -> None:
-        """From the first batch that is not settled, one after the other, under the same sequences."""
-        self._round += 1
-        round_ = self._round
-
-        def resend() -> None:
-            if round_ == self._round:
-                for sending in list(self._window):
-                    self._send(sending)
-
-        self._world.after(self._rng.randint(5 * MS, 60 * MS), resend)
+    def _note(self, number: int, outcome: Outcome, offset: int | None) -> None:
+        self.history.writes.append(Write(self.name, self.place, number, 1, outcome, offset))

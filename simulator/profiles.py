@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from simulator.old_network import Conditions
+from simulator.network import Conditions
 from simulator.plan import RATES, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.world import SECOND
@@ -26,7 +26,7 @@ def _streams(plan: Plan, **settings: Any) -> tuple[StreamPlan, ...]:
 
 def _votes(plan: Plan) -> Plan:
     """Elections collide, and who votes ends at once and is back at once."""
-    network = replace(plan.network, delay_us=(200, 3_000), lost=0.1, doubled=0.1)
+    network = replace(plan.network, delay_us=(200, 3_000), lost=0.1)
     return _calm(
         plan,
         brokers=5,
@@ -55,7 +55,7 @@ def _takeovers(plan: Plan) -> Plan:
         cuts=1.0,
         cut_us=(SECOND // 20, SECOND),
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=1_000,
+        produce_pause_us=10_000,
     )
 
 
@@ -70,7 +70,7 @@ def _restarts(plan: Plan) -> Plan:
         power_losses=1.0,
         double_crashes=8.0,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=500,
+        produce_pause_us=10_000,
     )
 
 
@@ -84,19 +84,18 @@ def _losses(plan: Plan) -> Plan:
         everybody=2.0,
         power_losses=2.0,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=1_000,
+        produce_pause_us=10_000,
     )
 
 
 def _joins(plan: Plan) -> Plan:
     """Followers leave and join again, while proposals are lost, late and doubled."""
-    network = replace(plan.network, lost=0.05, doubled=0.1, slow=0.05)
+    network = replace(plan.network, lost=0.05, slow=0.05)
     return _calm(
         plan,
         brokers=4,
         streams=_streams(plan, fsync=True, min_insync=2),
         network=network,
-        late_copies=0.9,
         kills=5.0,
         power_losses=0.3,
         cuts=2.0,
@@ -104,20 +103,19 @@ def _joins(plan: Plan) -> Plan:
         minimum_changes=2.0,
         reassignments=1.0,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=1_000,
+        produce_pause_us=10_000,
     )
 
 
 def _flapping(plan: Plan) -> Plan:
     """Nobody ends, but links do, for long enough that a follower leaves or is fenced; proposals are late."""
-    network = Conditions(delay_us=(50, 300), slow=0.05, lost=0.02, doubled=0.1)
+    network = Conditions(delay_us=(50, 300), slow=0.05, lost=0.02)
     return _calm(
         plan,
         brokers=4,
         voters=3,
         streams=_streams(plan, fsync=True, min_insync=1),
         network=network,
-        late_copies=0.9,
         kills=0.1,
         cuts=1.0,
         cut_us=(SECOND // 2, 5 * SECOND),
@@ -153,7 +151,7 @@ def _lost_disks(plan: Plan) -> Plan:
         disk_losses=3.0,
         power_losses=0.3,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=1_000,
+        produce_pause_us=10_000,
     )
 
 
@@ -168,7 +166,7 @@ def _bad_disks(plan: Plan) -> Plan:
         strays=2.0,
         reassignments=1.0,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=1_000,
+        produce_pause_us=10_000,
     )
 
 

@@ -1,45 +1,48 @@
 """One run: a cluster is made, faults rain on it while clients work (safety), then they end (liveness).
 
-Neighbours: `swarm` draws the plan, `faults` are what rains, `calm` is the end.
+Neighbours: `swarm` draws the plan, `faults` are what rains, `calm` is the end, `watching` and `listening`
+tell the checks what happens.
 """
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from simulator.broker import CLUSTER_ID, Broker
 from simulator.calm import Calm
 from simulator.checks import Checks, Violated, require
+from simulator.disk import CrashPoint
 from simulator.faults import Faults
-from simulator.old_network import Anywhere, Conditions, Network
+from simulator.listening import DoorEar, tap
+from simulator.network import Conditions, Network
+from simulator.node import CLUSTER_ID, ROOT, Node, host_of
 from simulator.plan import Plan
 from simulator.producers import SimProducer
-from simulator.quorum import Quorum
 from simulator.readers import SimReader
-from simulator.replica import Key
+from simulator.replicas import Key
 from simulator.swarm import plan_of
+from simulator.watching import Watch
 from simulator.world import MS, SECOND, World
-from tidelog.errors import DiskFull, TidelogError
+from tidelog.errors import TidelogError
 from tidelog.history import History
 from tidelog.model import Durability, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.replication.times import ReplicationTimes
-from tidelog_broker.errors import StorageFailure
+from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.storage.rewrite import recover_data_directory
 
-FULL_CHECK_STEPS: Final = 1_000
+FULL_CHECK_EVENTS: Final = 5_000
 BEGIN_SECONDS_MAX: Final = 60
-SAFETY_SECONDS_MAX: Final = 600
-READ_PAUSE_US: Final = 40 * MS
-
-TIMES: Final = ReplicationTimes(replica_lag_max_ms=3_000)
-"""Shorter than a broker's, so that a run sees it happen."""
+SEGMENT_BYTES: Final = 8 << 10
+SEEDS: Final = 3
+"""Brokers that a new one asks for its cluster."""
 
 
 @dataclass
@@ -73,60 +76,68 @@ class Simulation:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.world = World(plan.seed)
-        self.network = Network(self.world, plan.network)
         self.checks = Checks()
+        self.nodes: dict[int, Node] = {}
+        hosts: dict[str, Node] = {}
+        self.network = Network(self.world, plan.network, tap(self.checks, hosts))
         self.history = History()
-        self.brokers: dict[int, Broker] = {}
         self.rng: random.Random = self.world.rng_of("faults")
         self.keys: list[Key] = []
         self.producers: list[SimProducer] = []
         self.readers: list[SimReader] = []
-        self._producer_id = 0
         self.disturbed_us = 0
         """When a cut last began or ended."""
         self.raining = False
         """Faults come."""
-        self.full: Broker | None = None
+        self.full: Node | None = None
         """Whose disk is full."""
+        self._watch = Watch(self.checks)
         self.faults = Faults(self)
         self.calm = Calm(self)
-        quorums: dict[int, Quorum] = {}
         for number in range(1, plan.brokers + 1):
-            self.brokers[number] = self.network.hosts[number] = self._broker(number, quorums)
+            self.nodes[number] = hosts[host_of(number)] = self._node(number)
         checks = self.checks
-        checks.brokers = self.brokers
+        checks.brokers = self.nodes
         checks.now_us = lambda: self.world.now
         checks.is_undisturbed = self._is_undisturbed
         checks.disks_are_lost = plan.disk_losses > 0 or plan.strays > 0 or plan.rot > 0
         checks.leaders_are_moved = plan.leader_moves > 0
-        checks.candidate = lambda broker: self.faults.processes.candidate(self.brokers[broker])
-        checks.voter = lambda broker: self.faults.processes.voted(self.brokers[broker])
+        checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
+        checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 
-    def _broker(self, number: int, quorums: dict[int, Quorum]) -> Broker:
+    def _node(self, number: int) -> Node:
         plan = self.plan
-        broker = Broker(
+        node = Node(
             self.world,
             self.network,
-            self.checks,
             number,
-            self.brokers,
-            quorums,
-            voters_wanted=plan.voters,
-            times=TIMES,
+            tuple(range(1, min(SEEDS, plan.brokers) + 1)),
+            ear=lambda made: DoorEar(self.checks, made),
+            observed=self._watch.look,
+            ended=self._ended,
         )
-        broker.fast_raft = plan.fast_raft
-        broker.late_copies = plan.late_copies
-        broker.scrubs = plan.rot > 0
-        broker.volume_flush = plan.volume_flush
-        broker.skew_us = self.rng.randint(-plan.skew_us, plan.skew_us)
+        node.voters = plan.voters
+        node.volume_flush = plan.volume_flush
+        node.skew_us = self.rng.randint(-plan.skew_us, plan.skew_us)
+        if plan.rot:
+            node.scrub_bytes_per_second = 1 << 20
         if plan.slow_disks:
-            broker.disk_us = (500, 20 * MS)
-        return broker
+            node.disk_us = (500, 20 * MS)
+        return node
+
+    @property
+    def brokers(self) -> dict[int, Node]:
+        return self.nodes
 
     # --- the whole of it
 
     def run(self) -> Result:
         result = Result(self.plan.seed, self.plan)
+        # A collector at work would close what a dead process has left at a time of its own.
+        collecting = gc.isenabled()
+        gc.disable()
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(finalizer=lambda generator: None)
         try:
             self._begin()
             self._safety()
@@ -139,6 +150,11 @@ class Simulation:
             result.broken = isinstance(error, TypeError | AttributeError | NameError)
             if not isinstance(error, Violated):
                 result.violation += "\n" + traceback.format_exc(limit=-6)
+        finally:
+            self._end_all()
+            sys.set_asyncgen_hooks(*hooks)
+            if collecting:
+                gc.enable()
         result.events = self.world.events
         result.seconds = self.world.now / SECOND
         result.fingerprint = self.world.fingerprint
@@ -148,12 +164,20 @@ class Simulation:
         result.lines = list(self.world.lines)
         return result
 
+    def _end_all(self) -> None:
+        """Nothing of this run is left to the collector."""
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.process.kill()
+        for client in (*self.producers, *self.readers):
+            client.process.kill()
+
     def until(self, condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
         deadline = self.world.now + int(seconds * SECOND)
         looked = 0
         while True:
             if self.world.events >= looked:
-                looked = self.world.events + 20
+                looked = self.world.events + 200
                 if condition():
                     return
             require(
@@ -166,24 +190,28 @@ class Simulation:
     def _step(self) -> None:
         try:
             require(self.world.step(), "liveness", "nothing is planned any more")
-        except (OSError, DiskFull, StorageFailure) as error:
-            broker = self.full
-            if broker is None:
-                raise
-            # Whoever cannot write what he must does not go on (DESIGN 4.3).
-            self.checks.mark("4.4 ended by a full disk")
-            self.world.tell(f"broker {broker.id} ends: {error}")
-            self.end(broker, power=False)
-        if self.world.events % FULL_CHECK_STEPS == 0:
+        except CrashPoint:
+            # It ended in the middle of what a thread did to the disk.
+            pass
+        for node in self.nodes.values():
+            process = node.process
+            if process is None:
+                continue
+            if node.disk.dead:
+                self.checks.mark("4 killed in a write")
+                self.end(node, power=self.rng.random() < 0.5)
+            elif process.loop.errors:
+                raise _unhandled(node, process.loop.errors[0])
+        if self.world.events % FULL_CHECK_EVENTS == 0:
             self.checks.full()
 
     # --- the beginning
 
     def _begin(self) -> None:
-        self.brokers[1].format_cluster()
-        for broker in self.brokers.values():
-            broker.start()
         calm, self.network.conditions = self.network.conditions, Conditions()
+        self.nodes[1].format_cluster()
+        for node in self.nodes.values():
+            node.start()
         self.until(self._all_registered, BEGIN_SECONDS_MAX, "all brokers are registered")
         for number, stream in enumerate(self.plan.streams):
             settings = StreamSettings(
@@ -191,6 +219,8 @@ class Simulation:
                 replication_factor=stream.replication_factor,
                 min_insync_replicas=min(stream.min_insync, stream.replication_factor),
                 durability=Durability.FSYNC if stream.fsync else Durability.PAGE_CACHE,
+                segment_bytes=SEGMENT_BYTES,
+                batch_bytes_max=SEGMENT_BYTES // 2,
             )
             stream_id = uuid.UUID(int=self.plan.seed * 10 + number + 1).bytes
             self.decide(
@@ -205,86 +235,145 @@ class Simulation:
 
     def _all_registered(self) -> bool:
         image = self.checks.image
-        return len(image.brokers) == len(self.brokers) and image.cluster_id == CLUSTER_ID
+        return (
+            len(image.brokers) == len(self.nodes)
+            and image.cluster_id == CLUSTER_ID
+            and all(node.service is not None and node.service.serving for node in self.nodes.values())
+        )
 
     def decide(self, decision: Callable[[ClusterImage], Command | None]) -> bool:
-        """Has whoever controls propose something; whether anybody does."""
-        for broker in self.brokers.values():
-            if broker.running and broker.quorum.controlling.controls:
-                try:
-                    return broker.quorum.controlling.decide(decision)
-                except TidelogError as error:
-                    self.world.tell(f"refused: {error}")
-                    return False
+        """Has the controller propose something; whether there is one."""
+        for node in self.nodes.values():
+            if node.controls:
+                assert node.assembly is not None
+                controller = node.assembly.controller
+                self.ask(node, lambda: controller.change(decision))
+                return True
         return False
 
+    def ask(self, node: Node, work: Callable[[], Awaitable[Any]]) -> None:
+        """Has a broker do something that somebody asks for, and may be refused."""
+
+        async def asked() -> None:
+            try:
+                await work()
+            except TidelogError as error:
+                self.world.tell(f"refused: {error}")
+
+        assert node.process is not None
+        loop = node.process.loop
+        loop.call_soon(lambda: loop.create_task(asked(), name="asked by people"))
+
+    def write_to(self, stream: str) -> None:
+        """Somebody sends a record to a stream."""
+
     def _clients(self) -> None:
-        for partition, key in enumerate(self.keys):
+        names = self._names()
+        for place, key in enumerate(self.keys):
             for index, kind in enumerate(self.plan.producers):
                 self.producers.append(
                     SimProducer(
-                        *self._client(), key, partition,
+                        *self._client(names[key[0]], key[1], place),
                         kind=kind, pause_us=self.plan.produce_pause_us, acks_all=index != 2,
-                        producer_ids=self._new_producer_id,
                     )
                 )  # fmt: skip
             for _ in range(self.plan.readers):
-                self.readers.append(SimReader(*self._client(), key, partition, pause_us=READ_PAUSE_US))
+                self.readers.append(SimReader(*self._client(names[key[0]], key[1], place)))
 
-    def _client(self) -> tuple[World, Network, dict[int, Broker], History, int]:
-        address = -1 - len(self.producers) - len(self.readers)
-        self.network.hosts[address] = Anywhere()
-        return self.world, self.network, self.brokers, self.history, address
+    def _names(self) -> dict[bytes, str]:
+        return {stream_id: stream.name for stream_id, stream in self.checks.image.streams.items()}
 
-    def _new_producer_id(self) -> int:
-        self._producer_id += 1
-        return self._producer_id
+    def _client(self, stream: str, partition: int, place: int) -> tuple[Any, ...]:
+        name = 1 + len(self.producers) + len(self.readers)
+        return self.world, self.network, self.history, name, tuple(self.nodes), stream, partition, place
 
     # --- the faults
 
     def _safety(self) -> None:
-        end = self.world.now + SAFETY_SECONDS_MAX * SECOND
+        end = self.world.now + int(self.plan.seconds * SECOND)
         self.raining = True
         self.faults.begin()
-        begun = self.world.events
-        while self.world.events - begun < self.plan.events and self.world.now < end:
+        while self.world.now < end:
             self._step()
         self.raining = False
 
     def _is_undisturbed(self, broker_id: int) -> bool:
         """M3: it could be heard all the time, so nobody may say that it could not."""
-        broker, network = self.brokers[broker_id], self.network
+        node, network = self.nodes[broker_id], self.network
         calm = not (network.conditions.lost or network.conditions.slow or self.plan.slow_disks)
-        since = max(self.disturbed_us, broker.started_us)
+        since = max(self.disturbed_us, node.started_us)
         return (
-            broker.running
+            node.running
             and calm
-            and not broker.stopping
-            and self.full is not broker
+            and not node.stop_asked
+            and self.full is not node
             and self.world.now - since > 5 * SECOND
         )
 
     # --- for those who disturb and mend
 
-    def up(self) -> list[Broker]:
-        return [broker for broker in self.brokers.values() if broker.running]
+    def up(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.running]
 
-    def end(self, broker: Broker, *, power: bool) -> None:
+    def crash(self, node: Node, *, power: bool) -> None:
+        """Its process ends, with the power or without."""
+        self.checks.crashed(node)
+        self.checks.strays_kept(node)
+        before = node.disk
+        node.crash(power=power)
+        if power:
+            self.checks.power_lost(node, before)
+
+    def end(self, node: Node, *, power: bool) -> None:
         """Its process ends, and is back after a while."""
-        broker.crash(power=power)
-        self.world.after(self.rng.randint(*self.plan.down_us), lambda: self.start(broker))
+        self.crash(node, power=power)
+        self.start_later(node)
 
-    def start(self, broker: Broker) -> None:
-        if not broker.running:
-            broker.start()
+    def start_later(self, node: Node) -> None:
+        self.world.after(self.rng.randint(*self.plan.down_us), lambda: self.start(node))
 
-    def leader_of(self, key: Key) -> Broker | None:
-        for broker in self.brokers.values():
-            if broker.running:
-                replica = broker.replicas.get(key)
-                if replica is not None and replica.leads:
-                    return broker
+    def start(self, node: Node) -> None:
+        if not node.running:
+            node.start()
+
+    def _ended(self, node: Node, how: BaseException | int) -> None:
+        """A process has ended by itself. A supervisor starts it again."""
+        self.checks.crashed(node)
+        if isinstance(how, DataDirectoryError) and "FAILED" in str(how):
+            self.world.tell(f"broker {node.id} is recovered by hand")
+            self.checks.mark("4.3 recovered by hand")
+            for _ in recover_data_directory(node.disk, ROOT):
+                pass
+        elif (
+            isinstance(how, BaseException)
+            and not isinstance(how, TidelogError | OSError)
+            and self._is_bug(how)
+        ):
+            raise how
+        elif how == 0:
+            self.checks.mark("4 clean stop")
+        self.start_later(node)
+
+    @staticmethod
+    def _is_bug(how: BaseException) -> bool:
+        return isinstance(how, AssertionError | TypeError | AttributeError | KeyError | ValueError)
+
+    def leader_of(self, key: Key) -> Node | None:
+        for node in self.nodes.values():
+            replica = node.replicas.get(key)
+            if replica is not None and replica.leads:
+                return node
         return None
+
+
+def _unhandled(node: Node, context: dict[str, Any]) -> Exception:
+    """What nobody in a broker took care of."""
+    error = context.get("exception")
+    note = f"in broker {node.id} nobody took care of: {context.get('message')}"
+    if isinstance(error, Exception):
+        error.add_note(note)
+        return error
+    return RuntimeError(f"{note}: {context}")
 
 
 def simulate(seed: int, profile: str = "") -> Result:

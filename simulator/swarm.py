@@ -10,13 +10,13 @@ import random
 from dataclasses import replace
 from typing import Final
 
-from simulator.old_network import random_conditions
-from simulator.plan import EVENTS_MIN, Plan, StreamPlan
+from simulator.network import random_conditions
+from simulator.plan import SECONDS, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.profiles import PROFILES
 from simulator.world import SECOND
 
-EVENTS_LONG: Final = 40_000
+SECONDS_LONG: Final = 60.0
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
@@ -53,22 +53,24 @@ def _drawn(seed: int) -> Plan:
         for factor in (rng.choice((2, 3, 3, 3, min(5, brokers))) for _ in range(rng.choice((1, 1, 2))))
     )
     rates = {
-        "kills": 30.0 if fast_raft else rng.choice((0.0, 0.3, 1.0, 3.0, 10.0)),
-        "power_losses": rng.choice((0.0, 0.3, 2.0)),
-        "everybody": rng.choice((0.0, 0.0, 0.3)),
-        "cuts": rng.choice((0.0, 0.0, 0.5, 3.0)),
-        "disk_losses": rng.choice((0.0, 0.0, 0.3, 2.0)),
-        "double_crashes": rng.choice((0.0, 0.0, 1.0)),
-        "election_kills": 0.7 if fast_raft else rng.choice((0.0, 0.0, 0.5, 0.9)),
-        "stops": rng.choice((0.0, 0.0, 0.5)),
-        "start_moves": rng.choice((0.0, 0.0, 1.0)),
-        "minimum_changes": rng.choice((0.0, 0.0, 2.0)),
-        "reassignments": rng.choice((0.0, 0.0, 0.5, 2.0)),
-        "leader_moves": rng.choice((0.0, 0.0, 0.0, 5.0)),
-        "deletions": rng.choice((0.0, 0.0, 1.0)),
-        "rot": rng.choice((0.0, 0.0, 1.0, 3.0)),
-        "full_disks": rng.choice((0.0, 0.0, 0.0, 0.5)),
-        "strays": rng.choice((0.0, 0.0, 0.5)),
+        "kills": 3.0 if fast_raft else rng.choice((0.0, 0.05, 0.2, 0.5, 1.5)),
+        "power_losses": rng.choice((0.0, 0.05, 0.3)),
+        "everybody": rng.choice((0.0, 0.0, 0.1)),
+        "cuts": rng.choice((0.0, 0.0, 0.1, 0.4)),
+        "disk_losses": rng.choice((0.0, 0.0, 0.1, 0.3)),
+        "double_crashes": rng.choice((0.0, 0.0, 0.2)),
+        "election_kills": 0.3 if fast_raft else rng.choice((0.0, 0.0, 0.1, 0.3)),
+        "stops": rng.choice((0.0, 0.0, 0.2)),
+        "start_moves": rng.choice((0.0, 0.0, 0.5)),
+        "minimum_changes": rng.choice((0.0, 0.0, 0.5)),
+        "reassignments": rng.choice((0.0, 0.0, 0.3, 1.5)),
+        "leader_moves": rng.choice((0.0, 0.0, 0.0, 1.0)),
+        "deletions": rng.choice((0.0, 0.0, 0.5)),
+        "rot": rng.choice((0.0, 0.0, 0.3, 1.0)),
+        "full_disks": rng.choice((0.0, 0.0, 0.0, 0.2)),
+        "mid_write_kills": rng.choice((0.0, 0.0, 0.1, 0.5)),
+        "stalls": rng.choice((0.0, 0.0, 0.1, 0.4)),
+        "strays": rng.choice((0.0, 0.0, 0.2)),
     }
     return Plan(
         seed=seed,
@@ -77,12 +79,11 @@ def _drawn(seed: int) -> Plan:
         streams=streams,
         producers=rng.choice(PRODUCERS[:2] if fast_raft else PRODUCERS),
         readers=1,
-        produce_pause_us=rng.choice((500, 2_000, 10_000)),
+        produce_pause_us=rng.choice((5_000, 20_000, 50_000)),
         network=replace(random_conditions(rng), delay_us=(200, 3_000), lost=rng.choice((0.05, 0.3)))
         if fast_raft
         else random_conditions(rng),
         fast_raft=fast_raft,
-        late_copies=rng.choice((0.0, 0.3, 0.9)),
         restart_us=rng.choice((200, 1_000, 5_000)),
         cut_us=rng.choice(((SECOND // 20, SECOND), (SECOND // 5, 4 * SECOND), (2 * SECOND, 8 * SECOND))),
         one_way=rng.random() < 0.5,
@@ -99,7 +100,7 @@ def _drawn(seed: int) -> Plan:
                 (SECOND, 8 * SECOND),
             )
         ),
-        events=EVENTS_LONG if seed % LONG_EVERY == 0 else EVENTS_MIN,
+        seconds=SECONDS_LONG if seed % LONG_EVERY == 0 else SECONDS,
         faults=[name for name, rate in rates.items() if rate],
         **rates,
     )

@@ -39,6 +39,8 @@ class SimTransport(asyncio.Transport):
         assert sockets.loop is not None
         self.loop: ProcessLoop = sockets.loop
         self.peer: SimTransport | None = None
+        self.heard: Callable[[bytes], None] | None = None
+        """Hears what is sent from here; None: nobody does."""
         self.abandoned = False
         """Its machine lost power: nothing comes from here any more, and nobody says so."""
         self._protocol: Any = None
@@ -59,7 +61,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._over = False
         """`connection_lost` is on its way, or was called."""
-        self._early: BaseException | None | bool = False
+        self._early: BaseException | bool | None = False
         """What ended it before anybody used it; False: nothing did."""
 
     def __repr__(self) -> str:
@@ -116,6 +118,8 @@ class SimTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self._closing or self.loop.dead or not len(data):
             return
+        if self.heard is not None:
+            self.heard(bytes(data))
         self._out.append(bytes(data))
         self._out_bytes += len(data)
         self._send()

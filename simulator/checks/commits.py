@@ -6,51 +6,49 @@ from typing import TYPE_CHECKING
 
 from simulator.checks.logs import LogChecks
 from simulator.checks.truth import Led, require
-from tidelog.errors import (
-    DiskFull,
-    NotEnoughReplicas,
-    OutOfOrderSequence,
-    TidelogError,
-    UnexpectedOffset,
-    UnknownProducer,
-)
 from tidelog.model import Durability
-from tidelog_broker.core.replication import effects as do
-from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.messages import Diverged, Refused, StartOver
-from tidelog_broker.storage.log import Appended, AppendItem
+from tidelog.records import BatchHeader
 
 if TYPE_CHECKING:
-    from simulator.replica import Key, Replica
+    from simulator.replicas import Key, Replica
 
 
 class CommitChecks(LogChecks):
     """See the module."""
 
     def leader_began(self, replica: Replica) -> None:
-        truth, role, broker = self.truth(replica.key), replica.role, replica.broker
+        truth, role, node = self.truth(replica.key), replica.role, replica.node
         assert role is not None
-        led = truth.leaders.setdefault(role.leader_epoch, Led(broker.id, broker.run))
+        led = truth.leaders.setdefault(role.leader_epoch, Led(node.id, node.run))
         require(
-            led == Led(broker.id, broker.run),
+            led == Led(node.id, node.run),
             "I3",
-            f"{replica.name}: {led} and {Led(broker.id, broker.run)} lead in epoch {role.leader_epoch}",
+            f"{replica.name}: {led} and {Led(node.id, node.run)} lead in epoch {role.leader_epoch}",
         )
         copy = self.copy(replica)
         end = truth.committed_before(role.leader_epoch)
         require(
             copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end),
             "I8",
-            f"{replica.name}: broker {broker.id} leads in epoch {role.leader_epoch} without all that was "
+            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} without all that was "
             f"committed before: it has {copy.mirror.end}, committed was {end}",
         )
 
-    def committed(self, replica: Replica, high_watermark: int) -> None:
+    def role_ended(self, replica: Replica) -> None:
+        """It leads or follows no more, or another leader."""
+
+    def reached(self, replica: Replica, high_watermark: int) -> None:
+        """Its high watermark is this now."""
+        copy = self.copy(replica)
+        if replica.leads and high_watermark != copy.high_watermark:
+            self._committed(replica, high_watermark)
+
+    def _committed(self, replica: Replica, high_watermark: int) -> None:
         truth, copy = self.truth(replica.key), self.copy(replica)
         require(
             high_watermark > copy.high_watermark or not replica.leads,
             "I7",
-            f"{replica.name}: the high watermark of broker {replica.broker.id} went from "
+            f"{replica.name}: the high watermark of broker {replica.node.id} went from "
             f"{copy.high_watermark} to {high_watermark}",
         )
         copy.high_watermark = high_watermark
@@ -64,7 +62,7 @@ class CommitChecks(LogChecks):
         require(
             chain == copy.mirror.chain_at(high_watermark),
             "I8",
-            f"{replica.name}: broker {replica.broker.id} commits another log up to {high_watermark}",
+            f"{replica.name}: broker {replica.node.id} commits another log up to {high_watermark}",
         )
 
     def members(self, key: Key) -> None:
@@ -75,21 +73,21 @@ class CommitChecks(LogChecks):
         truth = self.truth(key)
         end = truth.committed.end
         for member in (*partition.isr, *partition.eligible):
-            copy, broker = self.copies.get((member, key)), self.brokers.get(member)
+            copy, node = self.copies.get((member, key)), self.brokers.get(member)
             known = self.image.brokers.get(member)
-            if broker is None or known is None or known.directory_id != broker.directory_id:
+            if node is None or known is None or known.directory_id != node.directory_id:
                 continue
-            if copy is None:
+            if copy is None or copy.left:
                 require(
                     end == 0, "I6", f"broker {member} is in sync for {stream.name}/{key[1]} and has nothing"
                 )
                 continue
-            if copy.excused and known.incarnation != getattr(broker, "incarnation", b""):
+            if copy.excused and known.incarnation != node.incarnation:
                 continue
             fsync = stream.config.durability is Durability.FSYNC
-            if not fsync and not broker.running:
+            if not fsync and not node.running:
                 continue
-            replica = broker.replicas.get(key) if broker.running else None
+            replica = node.replicas.get(key)
             has = copy.durable if replica is None else replica.log.durable_offset
             if not fsync:
                 has = copy.mirror.end
@@ -109,111 +107,75 @@ class CommitChecks(LogChecks):
         require(
             start >= copy.start_offset,
             "I7",
-            f"{replica.name}: the log start offset of broker {replica.broker.id} went from "
+            f"{replica.name}: the log start offset of broker {replica.node.id} went from "
             f"{copy.start_offset} to {start}",
         )
         copy.start_offset = start
 
-    def acknowledged(self, replica: Replica, appended: Appended) -> None:
-        """A producer is told that its batch is committed."""
-        truth = self.truth(replica.key)
+    # --- what clients are told
+
+    def acknowledged(self, broker: int, key: Key, end: int) -> None:
+        """A producer is told that everything below `end` is committed, its batch with it."""
+        truth = self.truth(key)
+        self.mark("R3 acknowledged")
         require(
-            appended.last_offset < truth.committed.end,
+            end <= truth.committed.end,
             "I8",
-            f"{replica.name}: {appended.last_offset} is acknowledged, committed is {truth.committed.end}",
+            f"partition {key[1]}: broker {broker} acknowledges up to {end}, committed is {truth.committed.end}",
         )
-        truth.acknowledged = max(truth.acknowledged, appended.last_offset + 1)
+        truth.acknowledged = max(truth.acknowledged, end)
 
-    def settled(self, replica: Replica) -> None:
-        """A leader has settled what it has (N5)."""
+    def read(self, broker: int, key: Key, end: int) -> None:
+        """A reader is given records up to `end`."""
+        truth = self.truth(key)
         require(
-            not replica.unanswered and replica.leaving,
-            "N5",
-            f"{replica.name}: broker {replica.broker.id} would leave {replica.unanswered} producers in doubt",
-        )
-        self.mark("N5 settled")
-
-    def refused(self, replica: Replica, item: AppendItem, error: TidelogError) -> None:
-        """A producer is told that nothing was written (I11)."""
-        require(
-            replica.log.end_offset == self.copy(replica).mirror.end,
-            "I11",
-            f"{replica.name}: refused ({error.code}), and broker {replica.broker.id} has more than before",
-        )
-        match error:
-            case NotEnoughReplicas():
-                self.mark("R7 too few in sync")
-            case UnknownProducer() | OutOfOrderSequence():
-                self.mark(f"R8 {error.code}")
-            case UnexpectedOffset():
-                self.mark("R9 refused")
-                require(
-                    not self.holds(replica, item),
-                    "R9",
-                    f"{replica.name}: a repeat of what met offset {item.expected_offset} is refused",
-                )
-            case DiskFull():
-                self.mark("4.4 refused, the disk is full")
-            case _:
-                pass
-
-    def read(self, replica: Replica, offset: int, chain: int | None) -> None:
-        """A reader goes on at its position, not told of anything; `chain` is of what it read so far (I12)."""
-        here = self.copy(replica).mirror.chain_at(offset)
-        if chain is None or here is None:
-            return
-        self.mark("R13 goes on")
-        require(
-            here == chain,
-            "I12",
-            f"{replica.name}: a reader goes on at {offset} of broker {replica.broker.id}, where the log "
-            "below is another one than it read, and is not told",
+            end <= truth.committed.end,
+            "I7",
+            f"partition {key[1]}: broker {broker} has a reader see up to {end}, committed is {truth.committed.end}",
         )
 
-    def told_latest(self, replica: Replica, offset: int, floor: int) -> None:
-        """R15: whoever asks a leader for the end is told of all that was acknowledged before it asked."""
-        placed = self.image.partition(*replica.key)
-        if placed is None or replica.role is None or placed.leader_epoch != replica.role.leader_epoch:
+    def told_latest(self, broker: int, key: Key, leader_epoch: int, offset: int, floor: int) -> None:
+        """R15: a leader that names the end knows of all that was acknowledged before it was asked."""
+        placed = self.image.partition(*key)
+        if placed is None or placed.leader_epoch != leader_epoch:
             return  # Deposed, and does not know it yet (docs/replication.md, Not covered).
         self.mark("R15 latest")
         require(
-            offset >= min(floor, self.truth(replica.key).committed.end),
+            offset >= min(floor, self.truth(key).committed.end),
             "I12",
-            f"{replica.name}: {replica.broker.id} says that the end is {offset}; {floor} is acknowledged",
+            f"partition {key[1]}: broker {broker} says that the end is {offset}; {floor} is acknowledged",
         )
 
-    def effect(self, replica: Replica, effect: object) -> None:
-        """Marks which rules were exercised."""
-        match effect:
-            case do.Answer(_, Refused(refusal, _)):
-                self.mark(f"R2 {refusal.value}")
-            case do.Answer(_, StartOver()):
-                self.mark("R1 start over")
-            case do.Answer(_, Diverged()):
-                self.mark("R1 diverged")
-            case do.Committed():
-                self.mark("R3 committed")
-            case do.Propose():
-                self.mark("R4 proposed")
-            case do.AdvanceStart():
-                self.mark("R11 start moved")
-            case do.Say() | do.Ask():
-                words = effect.durable if isinstance(effect, do.Say) else effect.position
-                copy = self.copy(replica)
-                copy.start_saved = max(copy.start_saved, words.start_offset)
-            case do.SendBatches(_, _, end) if isinstance(replica.role, LeaderPartition):
-                role = replica.role
-                require(
-                    end <= role.epoch_start or replica.log.durable_epoch == role.leader_epoch,
-                    "R5",
-                    f"{replica.name}: batches of epoch {role.leader_epoch} are sent; where it began is not "
-                    "on the disk",
-                )
-            case do.Quarantine():
-                self.mark("R1 quarantine")
-            case do.BeginUnclean():
-                self.mark("R5 unclean epoch")
-            case do.FlushHistory():
-                self.mark("R5 history flushed")
-            case _:
-                pass
+    def refused(self, code: str) -> None:
+        """A producer is told of an error."""
+        marks = {
+            "NOT_ENOUGH_REPLICAS": "R7 too few in sync",
+            "UNKNOWN_PRODUCER": "R8 unknown producer",
+            "OUT_OF_ORDER_SEQUENCE": "R8 out of order",
+            "DUPLICATE_SEQUENCE": "R8 duplicate sequence",
+            "UNEXPECTED_OFFSET": "R9 refused",
+            "DISK_FULL": "4.4 refused, the disk is full",
+        }
+        self.mark(marks.get(code.removeprefix("ERROR_CODE_"), f"answered {code}"))
+
+    def unread(self, code: str) -> None:
+        """A reader is told of an error."""
+        code = code.removeprefix("ERROR_CODE_")
+        self.mark(f"{'2c' if code == 'DATA_CORRUPT' else 'R13'} reader told {code}")
+
+    # --- what replicas are told
+
+    def sent(self, replica: Replica, leader_epoch: int, headers: list[BatchHeader]) -> None:
+        """R5: a leader sends batches of its epoch once it is on the disk where that began."""
+        if any(header.leader_epoch == leader_epoch for header in headers):
+            require(
+                replica.log.durable_epoch == leader_epoch or replica.partition.leader_epoch != leader_epoch,
+                "R5",
+                f"{replica.name}: batches of epoch {leader_epoch} are sent by broker {replica.node.id}; where "
+                "it began is not on the disk",
+            )
+
+    def told_leader(self, replica: Replica, start_offset: int) -> None:
+        """A follower tells its leader of its log start offset: it is on its disk (R11)."""
+        copy = self.copy(replica)
+        copy.start_saved = max(copy.start_saved, start_offset)

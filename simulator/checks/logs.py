@@ -8,15 +8,13 @@ import pyarrow as pa
 
 from simulator.checks.strays import StrayChecks
 from simulator.checks.truth import Copy, require
-from simulator.mirror import Link, Mirror, headers_of
+from simulator.mirror import Mirror, headers_of
 from tidelog.errors import TidelogError
-from tidelog.model import Durability
-from tidelog.records import NO_PRODUCER_ID, verify_batch
-from tidelog_broker.storage.log import Appended, AppendItem
+from tidelog.records import verify_batch
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
-    from simulator.replica import Key, Replica
+    from simulator.node import Node
+    from simulator.replicas import Key, Replica
 
 
 class LogChecks(StrayChecks):
@@ -24,24 +22,28 @@ class LogChecks(StrayChecks):
 
     # --- at a start
 
-    def made(self, replica: Replica) -> None:
-        """An empty log was made: whatever lay in its place, nobody may count on it."""
-        self.copies.pop((replica.broker.id, replica.key), None)
-        self.opened(replica)
+    def came(self, replica: Replica) -> None:
+        """A broker serves a replica: one that it found at its start, or a new one."""
+        known = self.copies.get((replica.node.id, replica.key))
+        if known is not None and known.left:
+            # Whatever it had, the image took it away: this is another one.
+            del self.copies[replica.node.id, replica.key]
+        self.found_again(replica)
+        self._opened(replica)
         self.members(replica.key)
 
-    def opened(self, replica: Replica) -> None:
-        """A log was opened at the start of a run: what it calls durable is on the disk (2a)."""
-        disk = replica.broker.disk
+    def _opened(self, replica: Replica) -> None:
+        """What it calls durable is on the disk (2a)."""
+        disk = replica.node.disk
         for segment in replica.log.segments:
             require(
                 not segment.size or disk.is_synced(segment.path),
                 "2a",
-                f"{replica.name} on {replica.broker.id} says that {replica.log.durable_offset} is durable; "
+                f"{replica.name} on {replica.node.id} says that {replica.log.durable_offset} is durable; "
                 f"{segment.path} was not synced since it was written",
             )
-        known = self.copies.get((replica.broker.id, replica.key))
-        copy = self.copies[replica.broker.id, replica.key] = Copy()
+        known = self.copies.get((replica.node.id, replica.key))
+        copy = self.copies[replica.node.id, replica.key] = Copy()
         copy.start_offset = replica.log.start_offset
         self._begin_mirror(replica, copy, None if known is None else known.mirror)
         suspect = replica.log.suspect or not self._promises(replica)
@@ -49,7 +51,7 @@ class LogChecks(StrayChecks):
             require(
                 replica.log.start_offset >= known.start_saved,
                 "I7",
-                f"{replica.name} on {replica.broker.id} began at {known.start_saved} and begins at "
+                f"{replica.name} on {replica.node.id} began at {known.start_saved} and begins at "
                 f"{replica.log.start_offset} after its recovery",
             )
             copy.start_saved = known.start_saved
@@ -63,7 +65,7 @@ class LogChecks(StrayChecks):
                     or copy.mirror.chain_at(known.durable) == known.mirror.chain_at(known.durable)
                 ),
                 "2a",
-                f"{replica.name} on {replica.broker.id} had {known.durable} on disk and has "
+                f"{replica.name} on {replica.node.id} had {known.durable} on disk and has "
                 f"{replica.log.end_offset} after its recovery",
             )
             self.mark("2a recovered")
@@ -79,10 +81,15 @@ class LogChecks(StrayChecks):
         if copy is not None:
             copy.excused, copy.rotten = True, 0
 
+    def left(self, broker: int, key: Key) -> None:
+        """The image takes a replica away: if there is one again, it is another."""
+        copy = self.copies.get((broker, key))
+        if copy is not None:
+            copy.left = True
+
     def _promises(self, replica: Replica) -> bool:
         """Whether what it held durably must still be there: not after a power loss in `page-cache` mode."""
-        fsync = replica.stream.config.durability is Durability.FSYNC
-        return fsync or replica.broker.same_boot
+        return replica.fsync or replica.node.same_boot
 
     def _begin_mirror(self, replica: Replica, copy: Copy, before: Mirror | None) -> None:
         copy.mirror = self._mirror_of(replica, before or Mirror())
@@ -115,46 +122,22 @@ class LogChecks(StrayChecks):
 
     # --- while it runs
 
-    def appended(self, replica: Replica, item: AppendItem, outcome: Appended) -> None:
-        """A leader appended, or answered a repeat."""
-        header = item.header
-        sender = (header.producer_id, header.base_sequence)
-        truth, copy = self.truth(replica.key), self.copy(replica)
-        if outcome.duplicate:
-            self.mark("R8 repeat")
-            if item.expected_offset is not None:
-                self.mark("R9 repeat of what met it")
-            return
-        epoch = outcome.leader_epoch
-        require(
-            (epoch, outcome.base_offset) not in truth.batches,
-            "I9",
-            f"{replica.name}: offset {outcome.base_offset} is given again in epoch {epoch}",
-        )
-        if item.expected_offset is not None:
-            self.mark("R9 met")
-            require(
-                outcome.base_offset == item.expected_offset,
-                "R9",
-                f"{replica.name}: appended at {outcome.base_offset}, expected was {item.expected_offset}",
-            )
-        if header.producer_id != NO_PRODUCER_ID:
-            truth.sent[sender] = (epoch, outcome.base_offset)
-        self._extend(replica, copy)
-
-    def holds(self, replica: Replica, item: AppendItem) -> bool:
-        """Whether the newest append of a producer's batch is in this log."""
-        at = self.truth(replica.key).sent.get((item.header.producer_id, item.header.base_sequence))
-        if at is None or item.header.producer_id == NO_PRODUCER_ID:
-            return False
-        epoch, base = at
-        return any(link.base == base and link.epoch == epoch for link in self._links(replica, base))
-
-    def _links(self, replica: Replica, base: int) -> list[Link]:
-        return list(self.copy(replica).mirror.between(base, base + 1))
-
-    def replicated(self, replica: Replica) -> None:
-        self._extend(replica, self.copy(replica))
+    def log_changed(self, replica: Replica) -> None:
+        """Perhaps it did: something was appended, cut off, or dropped altogether."""
+        copy, log = self.copy(replica), replica.log
+        end, known = log.end_offset, copy.mirror.end
+        empty = log.start_offset == end
+        if end < known:
+            if empty:
+                self._restarted(replica)
+            else:
+                self._truncated(replica, known)
+        elif end > known:
+            if empty:
+                self._restarted(replica)
+            else:
+                self._extend(replica, copy)
+        copy.durable = max(copy.durable, log.durable_offset)
 
     def _extend(self, replica: Replica, copy: Copy, before: Mirror | None = None) -> None:
         truth = self.truth(replica.key)
@@ -163,11 +146,11 @@ class LogChecks(StrayChecks):
             require(
                 known == link,
                 "I5",
-                f"{replica.name} on {replica.broker.id} has another batch, or another log before it, at "
+                f"{replica.name} on {replica.node.id} has another batch, or another log before it, at "
                 f"{link.base} in epoch {link.epoch}",
             )
 
-    def truncated(self, replica: Replica, before: int) -> None:
+    def _truncated(self, replica: Replica, before: int) -> None:
         copy, truth = self.copy(replica), self.truth(replica.key)
         end = replica.log.end_offset
         if end < before:
@@ -176,7 +159,7 @@ class LogChecks(StrayChecks):
             require(
                 truth.unclean > 0,
                 "I14",
-                f"{replica.name} on {replica.broker.id} truncated to {end}, below its high watermark "
+                f"{replica.name} on {replica.node.id} truncated to {end}, below its high watermark "
                 f"{copy.high_watermark}",
             )
             self.mark("R1 unclean truncation")
@@ -185,13 +168,13 @@ class LogChecks(StrayChecks):
         copy.durable = min(copy.durable, replica.log.durable_offset)
         self.members(replica.key)
 
-    def restarted(self, replica: Replica) -> None:
+    def _restarted(self, replica: Replica) -> None:
         self.mark("R1 started over")
         copy, end = self.copy(replica), replica.log.end_offset
         require(
             end >= copy.high_watermark or self.truth(replica.key).unclean,
             "I14",
-            f"{replica.name} on {replica.broker.id} starts over at {end}, below its high watermark "
+            f"{replica.name} on {replica.node.id} starts over at {end}, below its high watermark "
             f"{copy.high_watermark}",
         )
         copy.high_watermark = min(copy.high_watermark, end)
@@ -204,11 +187,7 @@ class LogChecks(StrayChecks):
         self._begin_mirror(replica, copy, None)
         self.members(replica.key)
 
-    def flushed(self, replica: Replica) -> None:
-        copy = self.copy(replica)
-        copy.durable = max(copy.durable, replica.log.durable_offset)
-
-    def crashed(self, broker: Broker) -> None:
+    def crashed(self, broker: Node) -> None:
         """What it had on disk by then, whoever was told of it."""
         for replica in broker.replicas.values():
             copy = self.copy(replica)
@@ -217,7 +196,7 @@ class LogChecks(StrayChecks):
 
     # --- damage, and what is set aside
 
-    def disk_lost(self, broker: Broker) -> None:
+    def disk_lost(self, broker: Node) -> None:
         for (owner, _), copy in self.copies.items():
             if owner == broker.id:
                 copy.excused, copy.rotten = True, 0
@@ -233,16 +212,16 @@ class LogChecks(StrayChecks):
         copy.excused, copy.rotten = True, 0
 
     def removed(self, replica: Replica) -> None:
-        self.copies.pop((replica.broker.id, replica.key), None)
+        self.copies.pop((replica.node.id, replica.key), None)
 
-    def given(self, replica: Replica, data: bytes) -> None:
+    def given(self, name: str, broker: int, key: Key, data: bytes) -> None:
         """Somebody is given batches, a reader or a follower: their checksums hold (I15)."""
         at = 0
         for header in headers_of(data):
             try:
-                verify_batch(pa.py_buffer(data[at : at + header.length]), header, *replica.key)
+                verify_batch(pa.py_buffer(data[at : at + header.length]), header, *key)
             except TidelogError as error:
-                require(False, "I15", f"{replica.name}: broker {replica.broker.id} gives away rot: {error}")
+                require(False, "I15", f"{name}: broker {broker} gives away rot: {error}")
             at += header.length
 
     def compare(self, replica: Replica) -> None:
@@ -253,5 +232,5 @@ class LogChecks(StrayChecks):
         require(
             fresh.links == copy.mirror.between(fresh.start_offset, copy.mirror.end),
             "I5",
-            f"{replica.name} on {replica.broker.id} holds something else than was written to it",
+            f"{replica.name} on {replica.node.id} holds something else than was written to it",
         )

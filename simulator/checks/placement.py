@@ -10,7 +10,6 @@ from simulator.mirror import Mirror
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.metadata.snapshot import encode_image
 
@@ -37,12 +36,10 @@ class PlacementChecks(Knowledge):
         """The newest image came of a log that was set aside."""
 
     def imaged(self, broker: int, image: ClusterImage, command: Command | None = None) -> None:
-        """A broker has an image that it had not before, by that command; None: from a snapshot."""
-        fingerprint = zlib.crc32(encode_image(image))
-        known = self._images.setdefault(image.version, fingerprint)
-        require(known == fingerprint, "I2", f"broker {broker} has another image of version {image.version}")
+        """The image after an entry that nobody had applied before, and what that entry commands, if anything."""
         if image.version <= self.image.version:
             return
+        self._images[image.version] = zlib.crc32(encode_image(image))
         before, self.image = self.image, image
         self._set_aside = isinstance(command, ReplicasLost)
         for _, old, stream in image.streams.changes(before.streams):
@@ -58,6 +55,15 @@ class PlacementChecks(Knowledge):
             for stream in image.streams.values():
                 for number, partition in enumerate(stream.partitions):
                     self._sound(image, stream, number, partition)
+
+    def compare_images(self, broker: int, image: ClusterImage) -> None:
+        """A broker has this image: it is what the entries up to its version make."""
+        known = self._images.get(image.version)
+        require(
+            known in (None, zlib.crc32(encode_image(image))),
+            "I2",
+            f"broker {broker} has another image of version {image.version}",
+        )
 
     def _fenced(self, before: ClusterImage, image: ClusterImage) -> None:
         """M3: no run is fenced that was there all the time and could be heard."""
@@ -135,6 +141,8 @@ class PlacementChecks(Knowledge):
                     f"{where}: a reassignment ends, and not all of {was.adding} have joined: {was} {now}",
                 )
             left = [member for member in was.replicas if member not in now.replicas]
+            for member in left:
+                self.left(member, (stream.id, number))
             if left and was.reassigning:
                 minimum = stream.config.min_insync_effective
                 require(
@@ -182,19 +190,6 @@ class PlacementChecks(Knowledge):
             truth.committed = Mirror(copy.mirror.start_offset, copy.mirror.start_chain)
         copy.excused = False
 
-    def accepted(self, image: ClusterImage, proposal: IsrProposal) -> None:
-        """The controller takes a proposal, by its newest image: whoever joins is the run that it names."""
-        partition = image.partition(proposal.stream_id, proposal.partition)
-        for member in proposal.isr:
-            known = image.brokers.get(member.broker)
-            if partition is None or member.broker in partition.isr:
-                continue
-            require(
-                known is not None and known.incarnation == member.incarnation and known.may_join,
-                "I4",
-                f"partition {proposal.partition}: {member} joins, and {known} is registered",
-            )
-
     # --- reports
 
     def reported(self, reporter: int, run: bytes, evidence: Evidence, now_us: int) -> None:
@@ -236,5 +231,8 @@ class PlacementChecks(Knowledge):
         self.mark("R14 elected by report")
 
     def _said(self, run: bytes, reporter: int) -> bool:
+        if reporter in self.controllers:
+            # What a controller has against somebody it tells itself, without a word on the network.
+            return True
         at = self._reports.get((run, reporter))
         return at is not None and self.now_us() - at <= REPORTS_REMEMBERED_US

@@ -25,6 +25,7 @@ class QuorumChecks(Knowledge):
 
     def controls(self, voter: Voter, term: int, log: Log) -> None:
         """A voter won the election of a term."""
+        self.controllers[voter.broker_id] = None
         first = self._terms.setdefault(term, voter)
         require(first == voter, "I1", f"{first} and {voter} lead the quorum in term {term}")
         self.mark("M Raft elected")

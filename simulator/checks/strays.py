@@ -8,9 +8,9 @@ from simulator.checks.truth import Knowledge, require
 from tidelog_broker.storage.identity import read_identity
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
     from simulator.disk import FakeDisk
-    from simulator.replica import Replica
+    from simulator.node import Node
+    from simulator.replicas import Replica
 
 
 class StrayChecks(Knowledge):
@@ -28,7 +28,7 @@ class StrayChecks(Knowledge):
             known[folder] = holds
             self.mark("2d stray")
 
-    def folder_goes(self, broker: Broker, folder: str) -> None:
+    def folder_goes(self, broker: Node, folder: str) -> None:
         """M5: what is removed for good belongs to a stream that is deleted, or to a replica that left."""
         stream_id = bytes.fromhex(folder.rpartition(".deleted-")[2].partition("-")[0].partition(".")[0])
         self.mark("M5 folder removed")
@@ -39,7 +39,7 @@ class StrayChecks(Knowledge):
                 f"broker {broker.id} removes {folder}, and the stream is not deleted",
             )
 
-    def power_lost(self, broker: Broker, before: FakeDisk) -> None:
+    def power_lost(self, broker: Node, before: FakeDisk) -> None:
         """What of a stray was in the page cache only may be gone; that is nobody's doing."""
         known = self._strays.get(broker.id, {})
         for folder in list(known):
@@ -52,7 +52,7 @@ class StrayChecks(Knowledge):
 
     def found_again(self, replica: Replica) -> None:
         """A log is opened: its folder says that it is this partition's, whatever it was before."""
-        broker, folder = replica.broker, replica.log.folder
+        broker, folder = replica.node, replica.log.folder
         require(
             read_identity(broker.disk, folder) == replica.key,
             "I17",
@@ -64,7 +64,7 @@ class StrayChecks(Knowledge):
         """Somebody moved a stray away, by hand."""
         self._strays.get(broker, {}).pop(folder, None)
 
-    def strays_kept(self, broker: Broker) -> None:
+    def strays_kept(self, broker: Node) -> None:
         """I17: nobody touches what is not his."""
         for folder, was in self._strays.get(broker.id, {}).items():
             require(
@@ -73,7 +73,7 @@ class StrayChecks(Knowledge):
                 f"broker {broker.id} changed or deleted {folder}, which belongs to nobody there",
             )
 
-    def strays_lost(self, broker: Broker) -> None:
+    def strays_lost(self, broker: Node) -> None:
         """With the disk on which they were."""
         self._strays.pop(broker.id, None)
 

@@ -15,8 +15,8 @@ from simulator.mirror import Link, Mirror
 from tidelog_broker.core.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
-    from simulator.broker import Broker
-    from simulator.replica import Key, Replica
+    from simulator.node import Node
+    from simulator.replicas import Key, Replica
 
 
 class Violated(AssertionError):
@@ -54,8 +54,6 @@ class Truth:
         """Behind the last record of which a producer was told that it is committed."""
         self.unclean = 0
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
-        self.sent: dict[tuple[int, int], tuple[int, int]] = {}
-        """By producer id and first sequence: leader epoch and base offset of the newest append (R8, R9)."""
 
     def committed_before(self, leader_epoch: int) -> int:
         """Up to where the leaders of earlier epochs had committed; who leads in it has all of that. It may
@@ -77,6 +75,8 @@ class Copy:
         """The log start offset that somebody was told of."""
         self.excused = False
         """Its disk is gone, or it is set aside, or known to be suspect: nothing is expected of it."""
+        self.left = False
+        """The image has taken it away since."""
         self.rotten = 0
         """A bit of a segment that ends here was turned over, and it was not made anew since (2c); 0: none."""
 
@@ -91,16 +91,18 @@ class Knowledge(ABC):
         self.copies: dict[tuple[int, Key], Copy] = {}
         self.image = ClusterImage()
         """The newest that anybody applied."""
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, Node] = {}
+        self.controllers: dict[int, None] = {}
+        """Brokers that have led the quorum."""
         self.disks_are_lost = False
         """The run is one in which disks are."""
         self.leaders_are_moved = False
         """The run is one in which people have leaders changed."""
         self.now_us: Callable[[], int] = lambda: 0
         self.candidate: Callable[[int], None] = lambda broker: None
-        """Somebody asks for votes."""
+        """Told of a broker that asks for votes."""
         self.voter: Callable[[int], None] = lambda broker: None
-        """Somebody gives a vote."""
+        """Told of a broker that gives a vote."""
         self.is_undisturbed: Callable[[int], bool] = lambda broker: False
         """Whether a broker runs, and has for long, and everybody hears it."""
 
@@ -108,10 +110,14 @@ class Knowledge(ABC):
         return self.truths.setdefault(key, Truth())
 
     def copy(self, replica: Replica) -> Copy:
-        return self.copies.setdefault((replica.broker.id, replica.key), Copy())
+        return self.copies.setdefault((replica.node.id, replica.key), Copy())
 
     def mark(self, rule: str) -> None:
         self.marks[rule] += 1
+
+    @abstractmethod
+    def left(self, broker: int, key: Key) -> None:
+        """A replica was taken away, as `logs` notes."""
 
     @abstractmethod
     def members(self, key: Key) -> None:

@@ -37,6 +37,8 @@ class Faults:
             (plan.everybody, self.processes.crash_everybody),
             (plan.double_crashes, self.processes.crash_twice),
             (plan.stops, self.processes.stop),
+            (plan.mid_write_kills, self.processes.end_in_a_write),
+            (plan.stalls, self.processes.stall),
             (plan.cuts, self.network.cut),
             (plan.disk_losses, self.disks.lose_disk),
             (plan.rot, self.disks.rot),

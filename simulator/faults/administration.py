@@ -5,14 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from simulator.producers import batch
 from tidelog.model import StreamSettings
-from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.reassignment import cancel, reassign
-from tidelog_broker.storage.log import AppendItem
 
 if TYPE_CHECKING:
     from simulator.run import Simulation
@@ -45,7 +42,9 @@ class Administration:
                 # Anywhere, inside a batch too (R11).
                 offset = run.rng.randint(start + 1, reached)
                 run.world.tell(f"{replica.name}: records below {offset} are deleted")
-                replica.advance_start(offset)
+                broker, partition = leader.broker, replica.partition
+                assert broker is not None
+                run.ask(leader, lambda: broker.delete_records(partition, offset))
 
     def change_minimum(self) -> None:
         key = self._run.rng.choice(self._run.keys)
@@ -122,8 +121,4 @@ class Administration:
         elif run.rng.random() < 0.5:
             run.decide(lambda image: decide.delete_stream(image, SHORT_LIVED))
         else:
-            leader = run.leader_of((known.id, 0))
-            if leader is not None:
-                data = batch(0, 0, 1, producer_id=NO_PRODUCER_ID, sequence=0, size=400)
-                item = AppendItem(data, BatchHeader.unpack(data))
-                leader.replicas[known.id, 0].produce(item, lambda produced: None)
+            run.write_to(SHORT_LIVED)

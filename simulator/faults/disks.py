@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.broker import ROOT, Broker
-from simulator.replica import Replica
+from simulator.node import ROOT, Node
+from simulator.replicas import Replica
 from simulator.world import SECOND
 from tidelog.records import BatchHeader
 from tidelog_broker.storage.identity import write_identity
+from tidelog_broker.storage.store import LogStore
 
 if TYPE_CHECKING:
     from simulator.run import Simulation
@@ -26,18 +27,20 @@ class DiskFaults:
         if not victims:
             return
         broker = self._run.rng.choice(victims)
-        broker.crash(power=True)
+        self._run.crash(broker, power=True)
         broker.new_disk()
         self._run.checks.disk_lost(broker)
         self._run.world.tell(f"broker {broker.id} has lost its disk")
         self._run.world.after(self._run.rng.randint(*self._run.plan.down_us), lambda: self._run.start(broker))
 
-    def can_spare(self, victim: Broker) -> bool:
+    def can_spare(self, victim: Node) -> bool:
         """Everybody is there, with everything, and without this disk a majority of the voters still is."""
-        controller = next((broker for broker in self._run.up() if broker.quorum.controlling.controls), None)
+        controller = next((broker for broker in self._run.up() if broker.controls), None)
         if controller is None or len(self._run.up()) < len(self._run.brokers):
             return False
-        image, configuration = controller.quorum.image, controller.quorum.node.configuration
+        assert controller.assembly is not None
+        quorum = controller.assembly.controller
+        image, configuration = quorum.image, quorum._driver.node.configuration
         for broker in self._run.brokers.values():
             known = image.brokers.get(broker.id)
             if known is None or known.fenced or known.incarnation != broker.incarnation:
@@ -120,7 +123,8 @@ class DiskFaults:
             return
         broker = run.rng.choice(victims)
         # A log of which no checkpoint speaks yet could vanish, and nobody would know that it was there.
-        saved = broker.hosted.store.checkpoints.recovery_point
+        assert broker.broker is not None
+        saved = broker.broker._store.checkpoints.recovery_point
         keys = [key for key in run.keys if key in broker.replicas and saved(key) is not None]
         folders = {key: broker.replicas[key].log.folder for key in keys}
         run.end(broker, power=False)
@@ -138,7 +142,7 @@ class DiskFaults:
         broker.disk.rename(folders[key], f"{parent}/{int(number) + 1000 * (run.world.events + 1)}")
         broker.disk.sync_dir(parent)
 
-    def _put_unknown(self, broker: Broker) -> None:
+    def _put_unknown(self, broker: Node) -> None:
         disk, streams = broker.disk, f"{ROOT}/streams"
         folder = f"{streams}/forgotten~{self._run.rng.getrandbits(32):08x}/0"
         disk.make_dir(folder)
@@ -151,10 +155,10 @@ class DiskFaults:
         self._run.checks.stray(broker.id, disk, folder)
         self._run.world.tell(f"broker {broker.id}: {folder} is nobody's")
 
-    def put_right(self, broker: Broker) -> None:
+    def put_right(self, broker: Node) -> None:
         """By hand: what is another partition's makes room for what belongs there."""
-        for folder in broker.hosted.foreign_folders():
-            broker.crash(power=False)
+        for folder in _foreign_folders(broker):
+            self._run.crash(broker, power=False)
             parent, _, number = folder.rpartition("/")
             broker.disk.rename(folder, f"{parent}/.moved-{number}-{self._run.world.events}")
             broker.disk.sync_dir(parent)
@@ -164,9 +168,25 @@ class DiskFaults:
             return
 
 
+def _foreign_folders(node: Node) -> list[str]:
+    """Those that lie where a replica of this broker should be, and are another's (2d)."""
+    broker = node.broker
+    if broker is None:
+        return []
+    streams = broker.controller.image.streams
+    names = {key: streams.find(key[0]) for key in sorted(broker._hosted.kept)}
+    folders = [broker._store.folder(one.name, *key) for key, one in names.items() if one is not None]
+    return [folder for folder in folders if node.disk.exists(folder)]
+
+
+def _store(replica: Replica) -> LogStore:
+    assert replica.node.broker is not None
+    return replica.node.broker._store
+
+
 def _saved(replica: Replica) -> int:
     """Below it everything is known to have been durable, also to the next run."""
-    point = replica.broker.hosted.store.checkpoints.recovery_point(replica.key)
+    point = _store(replica).checkpoints.recovery_point(replica.key)
     return 0 if point is None else min(point.offset, replica.high_watermark)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator.node import host_of
+
 if TYPE_CHECKING:
     from simulator.run import Simulation
 
@@ -32,9 +34,9 @@ class NetworkFaults:
         self._run.world.tell(f"cut {pairs}{' one way' if one_way else ''}")
         self._run.disturbed_us = self._run.world.now
         for one, other in pairs:
-            self._run.network.cut(one, other)
+            self._run.network.cut(host_of(one), host_of(other))
             if not one_way:
-                self._run.network.cut(other, one)
+                self._run.network.cut(host_of(other), host_of(one))
         self._run.world.after(self._run.rng.randint(*self._run.plan.cut_us), self.mend)
 
     def mend(self) -> None:

@@ -1,0 +1,242 @@
+"""Hears what brokers say to each other and to clients, and holds it against what is true.
+
+Peers are heard on the wire, frame by frame, as they send; clients at the broker's door, message by message.
+What is said here may still be lost on its way; what must not be said must not be said even so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from simulator.checks import Checks
+from simulator.mirror import headers_of
+from simulator.node import PEER_PORT
+from simulator.replicas import Key
+from tidelog._framing import parse_fetch_answer
+from tidelog.records import BatchHeader
+from tidelog_broker.core.metadata.reports import Evidence
+from tidelog_broker.core.raft.messages import VoteRequest, VoteResponse
+from tidelog_broker.core.replication.messages import (
+    Batches,
+    Diverged,
+    Durable,
+    Position,
+    Progress,
+    RangeHeld,
+    Refused,
+    StartOver,
+)
+from tidelog_broker.peers import hello
+from tidelog_broker.runtime import control_wire
+from tidelog_broker.runtime.replica_wire import Address, from_follower, from_leader
+from tidelog_proto import common_pb2
+
+if TYPE_CHECKING:
+    from simulator.network import Address as Place
+    from simulator.network import Hear
+    from simulator.node import Node
+
+FETCH: Final = "/tidelog.v1.Log/Fetch"
+PRODUCE: Final = "/tidelog.v1.Log/Produce"
+OFFSETS: Final = "/tidelog.v1.Log/Offsets"
+
+
+class Frames:
+    """Bytes that come in order, cut into frames of `peers.framing`: header and payload."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def take(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        self._bytes += data
+        found = []
+        while len(self._bytes) >= 8:
+            length = int.from_bytes(self._bytes[:4], "little")
+            header = int.from_bytes(self._bytes[4:8], "little")
+            if len(self._bytes) < 4 + length:
+                break
+            if header:
+                found.append(
+                    (bytes(self._bytes[8 : 8 + header]), bytes(self._bytes[8 + header : 4 + length]))
+                )
+            del self._bytes[: 4 + length]
+        return found
+
+
+class PeerEar:
+    """One connection between brokers."""
+
+    def __init__(self, checks: Checks, dialer: Node | None, other: Node | None) -> None:
+        """None: nobody who is known."""
+        self._checks = checks
+        self._dialer, self._other = dialer, other
+        self._lane: hello.Lane | None = None
+        self._run = b""
+        """The dialer's incarnation."""
+        self._from_dialer, self._from_other = Frames(), Frames()
+        self._greeted = False
+        """The other end has answered the greeting."""
+
+    def dialer_said(self, data: bytes) -> None:
+        for header, payload in self._from_dialer.take(data):
+            if self._lane is None:
+                words = hello.decode(header)
+                self._lane, self._run = words.lane, words.sender.incarnation
+            elif self._lane is hello.Lane.CONTROL:
+                self._control(self._dialer, payload)
+            elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
+                address, message = from_follower(header, memoryview(payload))
+                self._follower(address, message)
+
+    def other_said(self, data: bytes) -> None:
+        for header, payload in self._from_other.take(data):
+            if not self._greeted:
+                self._greeted = True
+            elif self._lane is hello.Lane.CONTROL:
+                self._control(self._other, payload)
+            elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
+                address, message = from_leader(header, memoryview(payload))
+                self._leader(address, message)
+
+    # --- control
+
+    def _control(self, node: Node | None, payload: bytes) -> None:
+        if node is None or node.assembly is None:
+            return
+        word = control_wire.decode(payload)
+        if isinstance(word, VoteRequest | VoteResponse):
+            controller = node.assembly.controller
+            self._checks.said(controller.me, controller._driver.node.log.last_index, word)
+            if isinstance(word, VoteRequest) and not word.pre:
+                self._checks.candidate(node.id)
+        elif isinstance(word, control_wire.Ask):
+            self._asked(word.request)
+
+    def _asked(self, request: control_wire.Request) -> None:
+        match request:
+            case control_wire.Report():
+                self._checks.reported(
+                    request.reporter, request.reported_run, Evidence(request.evidence), self._checks.now_us()
+                )
+            case control_wire.Heartbeat():
+                for name in request.damaged:
+                    self._checks.damaged(request.incarnation, name)
+            case control_wire.Register():
+                if request.suspects:
+                    self._checks.mark("R6 suspects told")
+                if request.lost:
+                    self._checks.mark("2c lost replicas told")
+            case control_wire.ChangeIsr():
+                self._checks.mark("R4 proposed")
+            case control_wire.Settled():
+                self._checks.mark("N5 settled")
+            case _:
+                pass
+
+    # --- replicas
+
+    def _follower(self, address: Address, message: object) -> None:
+        """`dialer` follows."""
+        if self._dialer is None or not isinstance(message, Position | Durable):
+            return
+        replica = self._dialer.replicas.get((address.stream_id, address.partition))
+        if replica is not None:
+            self._checks.told_leader(replica, message.start_offset)
+
+    def _leader(self, address: Address, message: object) -> None:
+        """`other` leads."""
+        checks = self._checks
+        match message:
+            case Refused(refusal, _):
+                checks.mark(f"R2 {refusal.value}")
+            case StartOver():
+                checks.mark("R1 start over")
+            case Diverged():
+                checks.mark("R1 diverged")
+            case Progress() if message.unclean:
+                checks.mark("R5 unclean epoch told")
+            case Batches() | RangeHeld():
+                self._given(address, message)
+            case _:
+                pass
+
+    def _given(self, address: Address, message: Batches | RangeHeld) -> None:
+        node = self._other
+        replica = None if node is None else node.replicas.get((address.stream_id, address.partition))
+        if replica is None:
+            return
+        data = bytes(message.data)
+        self._checks.given(replica.name, replica.node.id, replica.key, data)
+        if isinstance(message, Batches):
+            self._checks.sent(replica, message.leader_epoch, headers_of(data))
+
+
+class DoorEar:
+    """One broker's door (`doors.Ear`)."""
+
+    def __init__(self, checks: Checks, node: Node) -> None:
+        self._checks = checks
+        self._node = node
+        self._produced: dict[tuple[object, int], tuple[Key, int, int]] = {}
+        """By call and request: the partition, which acks, and how many records."""
+        self._fetched: dict[object, Any] = {}
+        self._floors: dict[object, list[tuple[Key, int]]] = {}
+        """By call of Offsets: for each partition what was acknowledged when it came."""
+
+    def asked(self, call: object, path: str, request: Any) -> None:
+        if path == PRODUCE:
+            facts = request.facts
+            key = (facts.stream_id, facts.partition)
+            records = BatchHeader.unpack(bytes(request.batch[:80])).record_count if request.batch else 0
+            self._produced[call, facts.request_id] = (key, facts.acks, records)
+        elif path == FETCH:
+            self._fetched[call] = request
+        elif path == OFFSETS:
+            keys = [(one.stream_id, one.partition) for one in request.partitions]
+            self._floors[call] = [(key, self._checks.truth(key).acknowledged) for key in keys]
+
+    def told(self, call: object, path: str, response: Any) -> None:
+        if path == PRODUCE:
+            self._produced_answer(call, response)
+        elif path == FETCH:
+            self._fetch_answer(call, response)
+        elif path == OFFSETS:
+            for (key, floor), one in zip(self._floors.pop(call, []), response.partitions, strict=True):
+                if not one.HasField("error"):
+                    self._checks.told_latest(self._node.id, key, one.leader_epoch, one.high_watermark, floor)
+
+    def _produced_answer(self, call: object, response: Any) -> None:
+        key, acks, records = self._produced.pop((call, response.request_id))
+        checks = self._checks
+        if response.HasField("error"):
+            checks.refused(common_pb2.ErrorCode.Name(response.error.code))
+            return
+        receipt = response.receipt
+        if receipt.duplicate:
+            checks.mark("R8 repeat")
+        if acks == 0:
+            checks.acknowledged(self._node.id, key, receipt.last_offset + 1)
+        assert receipt.last_offset - receipt.base_offset + 1 == records, (receipt, records)
+
+    def _fetch_answer(self, call: object, response: Any) -> None:
+        answer = parse_fetch_answer(response.SerializeToString())
+        wanted = self._fetched[call].partitions[answer.facts.index]
+        key = (wanted.stream_id, wanted.partition)
+        data = bytes(answer.batches) if answer.batches is not None else b""
+        if data:
+            self._checks.given(f"partition {key[1]}", self._node.id, key, data)
+            self._checks.read(self._node.id, key, headers_of(data)[-1].next_offset)
+        elif answer.facts.HasField("error"):
+            self._checks.unread(common_pb2.ErrorCode.Name(answer.facts.error.code))
+
+
+def tap(checks: Checks, nodes: dict[str, Node]) -> Any:
+    """Hears the connections between brokers; `nodes`: by host (`network.Tap`)."""
+
+    def listen(source: str, target: Place) -> tuple[Hear | None, Hear | None]:
+        if target[1] != PEER_PORT:
+            return None, None
+        ear = PeerEar(checks, nodes.get(source), nodes.get(target[0]))
+        return ear.dialer_said, ear.other_said
+
+    return listen

@@ -1,0 +1,131 @@
+"""Looks at brokers after each thing that happens in them, and has the checks told of what changed.
+
+Nothing in the product knows that it is watched: what a role, a log or a controller has become is seen in
+its state. What brokers and clients say to each other is `listening`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.checks import Checks
+from simulator.replicas import Replica
+from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.commands import Command, decode_command
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.model import EntryType
+
+if TYPE_CHECKING:
+    from simulator.node import Node
+    from tidelog_broker.runtime.quorum_controller import QuorumController
+    from tidelog_broker.runtime.raft_driver import RaftDriver
+
+
+class Watch:
+    """See the module. Of all nodes."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+        self._applied = 0
+        """The last entry of the metadata log that somebody applied."""
+        self._image = ClusterImage()
+        """After that entry, made here from the entries alone."""
+
+    def look(self, node: Node) -> None:
+        """Something happened on a broker."""
+        assembly = node.assembly
+        if assembly is None:
+            return
+        node.opened(assembly)
+        self._look_at_quorum(node, assembly.controller)
+        self._look_at_partitions(node)
+
+    # --- the metadata
+
+    def _look_at_quorum(self, node: Node, controller: QuorumController) -> None:
+        checks, driver, seen = self._checks, controller._driver, node.seen
+        raft = driver.node
+        led = raft.term if raft.leads else None
+        if led is not None and seen.led != led:
+            checks.controls(controller.me, raft.term, raft.log)
+            seen.commit = raft.log.commit
+        seen.led = led
+        if led is not None and raft.log.commit != seen.commit:
+            checks.committed_entries(controller.me, raft.term, seen.commit, raft.log)
+            seen.commit = raft.log.commit
+        if driver.applied != seen.applied:
+            self._applied_on(node, driver)
+            seen.applied = driver.applied
+        image = controller.image
+        if image is not seen.image:
+            seen.image = image
+            checks.compare_images(node.id, image)
+
+    def _applied_on(self, node: Node, driver: RaftDriver) -> None:
+        """Entries that this broker believes to be committed; those that nobody applied before make the image."""
+        log, first = driver.log, node.seen.applied + 1
+        held = log.snapshot_index + 1
+        if first < held:
+            # Of a leader's snapshot, or of its own at a start: what it holds is compared as an image.
+            first = held
+        for entry in log.entries(first, driver.applied + 1):
+            self._checks.applied(node.id, entry)
+            if entry.index != self._applied + 1:
+                continue
+            self._applied = entry.index
+            command: Command | None = None
+            if entry.type is EntryType.COMMAND:
+                command = decode_command(entry.payload)
+                self._image = apply(self._image, command, entry.index)
+            self._checks.imaged(node.id, self._image, command)
+
+    # --- the partitions
+
+    def _look_at_partitions(self, node: Node) -> None:
+        broker = node.broker
+        assert broker is not None
+        served, replicas = broker.partitions, node.replicas
+        for key, partition in served.items():
+            replica = replicas.get(key)
+            if replica is None or replica.partition is not partition:
+                if replica is not None:
+                    self._gone(node, replica)
+                replica = replicas[key] = Replica(node, partition)
+                self._checks.came(replica)
+            self._look_at(replica)
+        if len(replicas) != len(served):
+            for key in [key for key in replicas if key not in served]:
+                self._gone(node, replicas.pop(key))
+        if len(broker.lost) != node.seen.lost:
+            node.seen.lost = len(broker.lost)
+            for key in broker.lost:
+                self._checks.lost(node.id, key, stray=key in broker._hosted.kept)
+
+    def _gone(self, node: Node, replica: Replica) -> None:
+        broker = node.broker
+        assert broker is not None
+        if replica.key in broker.lost:
+            self._checks.quarantined(replica)
+        else:
+            self._checks.removed(replica)
+
+    def _look_at(self, replica: Replica) -> None:
+        was, now = replica.looks, replica.now()
+        if was == now and was is not None and was.role is now.role:
+            return
+        replica.looks = now
+        checks, node = self._checks, replica.node
+        checks.log_changed(replica)
+        if was is None or was.role is not now.role:
+            if isinstance(now.role, LeaderPartition):
+                node.world.tell(
+                    f"{replica.name} on {node.id}: leads in epoch {now.role.leader_epoch} from "
+                    f"{now.end_offset}, isr {list(replica.placed.isr)}"
+                )
+                checks.leader_began(replica)
+            elif was is not None:
+                checks.role_ended(replica)
+        if was is None or was.high_watermark != now.high_watermark or was.role is not now.role:
+            checks.reached(replica, now.high_watermark)
+        checks.touched(replica)
