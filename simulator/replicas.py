@@ -25,6 +25,8 @@ class Looks(NamedTuple):
     start_offset: int
     end_offset: int
     durable_offset: int
+    damaged: int
+    """Ranges that cannot be read."""
 
 
 class Replica:
@@ -77,4 +79,4 @@ class Replica:
         partition = self.partition
         role, log = partition.role, partition.log
         reached = partition.high_watermark if role is None else role.high_watermark
-        return Looks(role, reached, log.start_offset, log.end_offset, log.durable_offset)
+        return Looks(role, reached, log.start_offset, log.end_offset, log.durable_offset, len(log.damaged))

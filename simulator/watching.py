@@ -117,6 +117,8 @@ class Watch:
         replica.looks = now
         checks, node = self._checks, replica.node
         checks.log_changed(replica)
+        if was is not None and was.damaged != now.damaged:
+            checks.damage_changed(replica, was.damaged, now.damaged)
         if was is None or was.role is not now.role:
             if isinstance(now.role, LeaderPartition):
                 node.world.tell(

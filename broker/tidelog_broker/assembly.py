@@ -122,6 +122,7 @@ class Assembly:
             ),
             incarnation=platform.new_id(),
             rng=platform.rng,
+            clock=platform.clock,
         )
         store = LogStore(
             platform.files,

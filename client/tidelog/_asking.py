@@ -65,7 +65,7 @@ async def first_answer(brokers: Sequence[Broker], call: Callable[[Broker], Await
             done, _ = await asyncio.wait(
                 asking, timeout=HEDGE_S if left else None, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
+            for task in [one for one in asking if one in done]:
                 address = asking.pop(task)
                 failure = task.exception()
                 if failure is None:
@@ -99,7 +99,7 @@ async def first_contact(
     try:
         while asking:
             done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
+            for task in [one for one in asking if one in done]:
                 del asking[task]
                 address = task.result()
                 if address is not None:

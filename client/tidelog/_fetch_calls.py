@@ -49,7 +49,7 @@ class FetchCalls:
             options.answers_ahead_max
         )
         """Batches; or what ended a call for good; or None, after the last batch of all."""
-        self.running: set[asyncio.Task[None]] = set()
+        self.running: dict[asyncio.Task[None], None] = {}
         self._reader: object = None
         """Whose calls they are, while they run: a client knows its readers weakly, and must find
         one to close that was dropped without being closed."""
@@ -89,11 +89,11 @@ class FetchCalls:
         """Reads the group in a task of its own; `lost`: its only partition's position first needs mending."""
         numbers = ",".join(str(progress.partition) for progress in group.partitions[:8])
         task = asyncio.create_task(self._run(group, lost), name=f"fetch {self._stream}/{numbers}")
-        self.running.add(task)
+        self.running[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self.running.discard(task)
+        self.running.pop(task, None)
         if not self.running and not self._homeless:
             self._reader = None
 

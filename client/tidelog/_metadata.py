@@ -214,7 +214,7 @@ class Metadata:
         try:
             while asking:
                 done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in [one for one in asking if one in done]:
                     address = asking.pop(task)
                     failure = task.exception()
                     if failure is not None and not isinstance(failure, TidelogError):

@@ -70,7 +70,7 @@ class Sender:
         self._on_room = on_room
         self._deliveries: dict[int, Delivery] = {}
         self._calls = ProduceCalls(channels, self._call_to, timeout_s=options.request_timeout_s)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._identity = ANONYMOUS
         self._window = options.inflight_batches_max
         self._stopped = False
@@ -286,8 +286,8 @@ class Sender:
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._loop.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
         """Fails what has no result yet and ends every task and call."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from tidelog import _channels
 from tidelog._asking import first_contact
@@ -53,8 +53,8 @@ class Client(ClusterAdmin):
         )
         metadata = Metadata(channels, timeout_s=options.retry_timeout_s, policy=options.retry, rng=rng)
         super().__init__(channels, metadata, options, rng)
-        self._producers: WeakSet[Producer] = WeakSet()
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._producers: WeakKeyDictionary[Producer, None] = WeakKeyDictionary()
+        self._readers: WeakKeyDictionary[Reader, None] = WeakKeyDictionary()
         self._connected = False
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Client(ClusterAdmin):
             raise InvalidRequest("give options, or acks, idempotent, compression and linger_ms, not both")
         chosen = options or given
         producer = Producer(stream, self._channels, self._metadata, chosen, self._rng)
-        self._producers.add(producer)
+        self._producers[producer] = None
         return producer
 
     def reader(
@@ -117,7 +117,7 @@ class Client(ClusterAdmin):
             partitions=partitions,
             stream_id=stream_id,
         )
-        self._readers.add(reader)
+        self._readers[reader] = None
         return reader
 
     async def open(self) -> Self:

@@ -206,6 +206,14 @@ class LogChecks(StrayChecks):
         self.mark("2c rot")
         self.copy(replica).rotten = end
 
+    def damage_changed(self, replica: Replica, before: int, now: int) -> None:
+        """A broker found rot, or healed what it had found."""
+        if now > before:
+            self.mark("2c damage found")
+        elif not now:
+            self.mark("2c healed")
+            self.copy(replica).rotten = 0
+
     def quarantined(self, replica: Replica) -> None:
         self.mark("2c quarantine")
         copy = self.copy(replica)

@@ -1,4 +1,4 @@
-"""gRPC: the one module that knows it. Services speak messages (`calls`); this brings them over the network."""
+"""gRPC: the one module that knows it. Services speak messages (`calls`); this carries them."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ Neighbours: `recording` is one such stream, `message_facts` what a message becom
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from time import monotonic
 from typing import NamedTuple
 
 import structlog
@@ -67,7 +67,7 @@ class Recorder:
         self._connection = connection
         self._recordings: dict[bytes, Recording] = {}
         self._outcomes = broker.metrics.nats_messages
-        self._log_limit = LogLimit(monotonic)
+        self._log_limit = LogLimit(asyncio.get_running_loop().time)
         self._inflight = 0
         self._paused = False
         self._silent = False

@@ -16,7 +16,6 @@ from tidelog_broker.core.metadata import decide, isr_changes, registration
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.upkeep import stop
-from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
@@ -130,7 +129,7 @@ class Answers:
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
         wished = duties.handovers.wished(duties.tip, broker, self._controller.now_ms)
-        return Done(self._controller.image.version, system_clock(), wished)
+        return Done(self._controller.image.version, self._controller.clock(), wished)
 
     async def _change_isr(self, request: ChangeIsr) -> Done:
         results: tuple[isr_changes.Result, ...] = ()

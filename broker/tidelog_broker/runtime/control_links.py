@@ -72,7 +72,7 @@ class ControlLinks:
         self._listener = PeerListener(me, self._accept)
         self.lanes: dict[Lane, Accept] = {}
         """Who takes connections of other lanes."""
-        self._dismissed: set[asyncio.Task[None]] = set()
+        self._dismissed: dict[asyncio.Task[None], None] = {}
         """Links that are ending."""
         self._stopped = False
 
@@ -109,8 +109,8 @@ class ControlLinks:
         for broker in [broker for broker in self._peers if broker not in wanted]:
             peer = self._peers.pop(broker)
             task = asyncio.create_task(peer.stop("this broker is not of the cluster any more"))
-            self._dismissed.add(task)
-            task.add_done_callback(self._dismissed.discard)
+            self._dismissed[task] = None
+            task.add_done_callback(self._dismissed.pop)
 
     def address(self, broker: int) -> Address | None:
         return self._addresses.get(broker)
@@ -237,7 +237,7 @@ class _Inbound:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def opened(self, connection: Connection) -> None: ...
 
@@ -254,8 +254,8 @@ class _Inbound:
             connection.send(HEADER, encode(Reply(word.id, failed(refused))))
         else:
             task = asyncio.create_task(self._answer(connection, word))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
 
     async def _answer(self, connection: Connection, word: Ask) -> None:
         answer = await self._host.answer(word.request)

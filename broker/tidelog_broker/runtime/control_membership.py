@@ -73,7 +73,7 @@ class Membership:
         self._task: asyncio.Task[None] | None = None
         self._accused: dict[tuple[int, Lane], tuple[bytes, Evidence]] = {}
         """By broker and connection: the run, and what stands against it."""
-        self._reports: set[asyncio.Task[None]] = set()
+        self._reports: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
         state = self.over or ("registered" if self.registered else "not registered")
@@ -240,8 +240,8 @@ class Membership:
         assert self._registration is not None
         report = Report(self._registration.broker_id, self.incarnation, broker, run, evidence.value)
         task = asyncio.create_task(self._tell(report))
-        self._reports.add(task)
-        task.add_done_callback(self._reports.discard)
+        self._reports[task] = None
+        task.add_done_callback(self._reports.pop)
 
     async def _tell(self, report: Report) -> None:
         try:

@@ -5,8 +5,8 @@ Added up once for each partition and round.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from time import monotonic
 
 import structlog
 
@@ -25,7 +25,7 @@ class AppendCounter:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._log_limit = LogLimit(monotonic)
+        self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     def count(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
         """Counts what was written and what was refused; repeats are neither."""

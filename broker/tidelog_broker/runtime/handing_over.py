@@ -75,7 +75,7 @@ class HandingOver:
         self._partitions = partitions
         self._tell = tell
         self._under_way: dict[Led, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopping = False
 
     def __repr__(self) -> str:
@@ -113,8 +113,8 @@ class HandingOver:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="handing over")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _settle(self, leaving: Sequence[_Leaving]) -> None:
         """Each is told of when it has settled, and does not wait for the slowest."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from time import monotonic
 from typing import TypeVar
 
 import structlog
@@ -92,10 +91,10 @@ class Maintenance:
 
     async def run(self) -> None:
         """Until cancelled."""
-        next_checkpoint = next_sweep = monotonic()
+        next_checkpoint = next_sweep = self._loop.time()
         while True:
             await asyncio.sleep(TICK_SECONDS if self.busy else self._checkpoint_interval)
-            now = monotonic()
+            now = self._loop.time()
             await self._guarded("deadlines", self._tick)
             if now >= next_checkpoint:
                 next_checkpoint = now + self._checkpoint_interval
@@ -134,7 +133,7 @@ class Maintenance:
     def deleted(self, path: str | None) -> None:
         """Has a deleted stream's folder removed after the delay."""
         if path is not None:
-            self._deleted.append((monotonic() + self._deleted_delay, path))
+            self._deleted.append((self._loop.time() + self._deleted_delay, path))
 
     def _expire(self) -> None:
         now = self._loop.time()
@@ -200,7 +199,7 @@ class Maintenance:
 
     async def remove_deleted(self) -> None:
         """M5: what was set aside goes for good once a majority has confirmed that its stream is gone."""
-        due = [entry for entry in self._deleted if entry[0] <= monotonic()]
+        due = [entry for entry in self._deleted if entry[0] <= self._loop.time()]
         if not due:
             return
         image = await self._newest()

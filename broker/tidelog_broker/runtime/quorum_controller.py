@@ -34,6 +34,7 @@ from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
 from tidelog_broker.errors import NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
+from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
 from tidelog_broker.runtime.control_changes import refused_by_disk
@@ -104,6 +105,7 @@ class QuorumController:
         options: QuorumOptions,
         incarnation: bytes,
         rng: random.Random,
+        clock: Clock,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._directory = directory
@@ -111,6 +113,7 @@ class QuorumController:
         self._fail_broker = fail
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
+        self.clock = clock
         self._committed = CommittedImage(raft_log.snapshot)
         self._waiting = self._committed.waiting
         self._duties: Duties | None = None
@@ -127,6 +130,7 @@ class QuorumController:
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
+        self.membership.clock = clock
         self.formed = options.formed
         """As in the options, and from now on."""
         self.watch(lambda old, new: self.membership.imaged())

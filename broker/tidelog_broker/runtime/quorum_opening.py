@@ -15,6 +15,7 @@ from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import EntryType
+from tidelog_broker.runtime.clock import Clock, system_clock
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
@@ -29,6 +30,7 @@ def open_quorum_controller(
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
     rng: random.Random | None = None,
+    clock: Clock = system_clock,
 ) -> QuorumController:
     """The controller of a broker, which takes part once it is started. Blocking.
 
@@ -49,6 +51,7 @@ def open_quorum_controller(
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
             rng=rng or random.Random(),
+            clock=clock,
         )
     except BaseException:
         raft_log.close()

@@ -40,7 +40,7 @@ class QuorumPeers:
 
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._lost: dict[tuple[bytes, int], str] = {}
         """Set aside in this run, and the image does not know yet."""
         self._telling: asyncio.Task[None] | None = None
@@ -87,8 +87,8 @@ class QuorumPeers:
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _propose(self, request: ChangeIsr) -> None:
         try:

@@ -11,7 +11,6 @@ other. `simulator.replica` performs the same effects on a simulated disk and net
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -44,10 +43,6 @@ Key = tuple[bytes, int]
 """Stream id and partition."""
 
 Role = LeaderPartition | FollowerPartition
-
-_role_numbers = itertools.count(1)
-"""Of all roles of this process: a replica that was removed and made anew may follow over the connection
-on which an answer for the one before is on its way (R2)."""
 
 NO_IMAGE = PartitionImage(replicas=(), isr=())
 
@@ -198,7 +193,7 @@ class Replica:
         if self._operations or self.role is not None or self._began is None or self.removed:
             return
         leader, epoch = self._began
-        self.role_number = next(_role_numbers)
+        self.role_number = self.host.next_role_number()
         self.leader_epoch = epoch
         if leader != self.host.broker_id:
             self._follow(leader, epoch)

@@ -7,6 +7,7 @@ decides nothing and asks for all this; `rounds` writes and flushes; `replica_lin
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -63,6 +64,7 @@ class Host:
         self._ticking: dict[Replica, None] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._proposals: list[IsrProposal] = []
+        self._role_numbers = itertools.count(1)
         self.stopped = False
         self.unsure = False
         """The controller has not answered for a session: another leader may have been elected."""
@@ -81,6 +83,9 @@ class Host:
         self._ticking.clear()
         if self._ticker is not None:
             self._ticker.cancel()
+
+    def next_role_number(self) -> int:
+        return next(self._role_numbers)
 
     def is_this_run(self, incarnation: bytes) -> bool:
         return self._incarnation is None or incarnation == self._incarnation

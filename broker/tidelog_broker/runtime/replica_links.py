@@ -80,7 +80,7 @@ class ReplicaLinks:
         """Where a follower asked last."""
         self.ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None] = _no_ranges
         """Told what other replicas say of damaged ranges: replica here, their broker, message."""
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -133,8 +133,8 @@ class ReplicaLinks:
         if not up.replicas:
             del self.uplinks[leader, lane]
             ending = self._loop.create_task(up.stop("nothing is followed over it any more"))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._ending[ending] = None
+            ending.add_done_callback(self._ending.pop)
 
     def switch_lane(self, replica: Replica, leader: int) -> None:
         lane = self._lanes.pop(replica.key, Lane.REPLICA)

@@ -22,6 +22,10 @@ class ReplicaHost(Protocol):
     unsure: bool
     """The controller has not answered for a session: another leader may have been elected."""
 
+    def next_role_number(self) -> int:
+        """Never the same twice in a run of the broker: a replica that left and came back may follow over the
+        connection on which an answer for the one before is on its way (R2)."""
+
     def is_this_run(self, incarnation: bytes) -> bool:
         """Whether the image speaks of this run of the broker (R10)."""
 
