@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple, TypeVar
 
+from simulator.disk_operations import CrashPoint
 from simulator.world import World
 
 T = TypeVar("T")
@@ -31,9 +32,16 @@ class SimExecutor(Executor):
     """So many threads. `run` is for event loops; `submit`, for those who wait in a thread, works at once."""
 
     def __init__(
-        self, world: World, name: str, threads: int, takes_us: Callable[[], tuple[int, int]]
+        self,
+        world: World,
+        name: str,
+        threads: int,
+        takes_us: Callable[[], tuple[int, int]],
+        observe: Callable[[], None] = lambda: None,
     ) -> None:
-        """`takes_us`: how long a piece of work takes at present, at least and at most."""
+        """`takes_us`: how long a piece of work takes at present, at least and at most; `observe` is called
+        when one has happened."""
+        self._observe = observe
         self._world = world
         self._name = name
         self._free = threads
@@ -73,13 +81,21 @@ class SimExecutor(Executor):
         outcome: list[Callable[[], Any]] = []
 
         def happen() -> None:
-            if self._running.pop(number, None) is not None and not self.dead:
+            if self._running.pop(number, None) is None or self.dead:
+                return
+            try:
                 outcome.append(_outcome_of(job.work))
+            except CrashPoint:
+                # The process ends here, in the middle of it; whoever looks after it sees that on the disk.
+                return
+            self._observe()
 
         def end() -> None:
             if self.dead:
                 return
             happen()
+            if not outcome:
+                return
             self._free += 1
             job.done(outcome[0])
             self._go_on()

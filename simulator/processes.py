@@ -41,6 +41,7 @@ class Process:
         self._disk = disk
         self._name = name
         self._disk_us = disk_us
+        self._observe = observe
         self._executors: list[SimExecutor] = []
         self.sockets = Sockets(network, machine)
         self.loop = ProcessLoop(world, name, self.sockets, observe)
@@ -60,7 +61,7 @@ class Process:
 
     def threads(self, count: int, name: str) -> Executor:
         """Threads of this process; see `platform.MakeThreads`."""
-        made = SimExecutor(self._world, f"{self._name} {name}", count, self._disk_us)
+        made = SimExecutor(self._world, f"{self._name} {name}", count, self._disk_us, self._observe)
         self._executors.append(made)
         return made
 

@@ -13,11 +13,11 @@ import traceback
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from simulator.calm import Calm
 from simulator.checks import Checks, Violated, require
-from simulator.disk import CrashPoint
 from simulator.faults import Faults
 from simulator.listening import DoorEar, tap
 from simulator.network import Conditions, Network
@@ -188,11 +188,7 @@ class Simulation:
             self._step()
 
     def _step(self) -> None:
-        try:
-            require(self.world.step(), "liveness", "nothing is planned any more")
-        except CrashPoint:
-            # It ended in the middle of what a thread did to the disk.
-            pass
+        require(self.world.step(), "liveness", "nothing is planned any more")
         for node in self.nodes.values():
             process = node.process
             if process is None:
@@ -247,7 +243,7 @@ class Simulation:
             if node.controls:
                 assert node.assembly is not None
                 controller = node.assembly.controller
-                self.ask(node, lambda: controller.change(decision))
+                self.ask(node, partial(controller.change, decision))
                 return True
         return False
 

@@ -144,7 +144,9 @@ class PlacementChecks(Knowledge):
             for member in left:
                 self.left(member, (stream.id, number))
             if left and was.reassigning:
-                minimum = stream.config.min_insync_effective
+                # That of before: with more copies than there were, it may be higher from here on.
+                earlier = before.streams[stream.id].config
+                minimum = min(earlier.min_insync_effective, stream.config.min_insync_effective)
                 require(
                     len(now.isr) >= min(minimum, len(was.isr)),
                     "I4",

@@ -44,7 +44,7 @@ class StrayChecks(Knowledge):
         known = self._strays.get(broker.id, {})
         for folder in list(known):
             left = _below(broker.disk, folder)
-            if before.exists(folder) and _below(before, folder) == known[folder] and _has_records(left):
+            if _below(before, folder) == known[folder] and _has_records(left):
                 known[folder] = left
             else:
                 # Nothing of it was on the disk; or it was moved aside, which was checked.
