@@ -252,8 +252,8 @@ class Node:
         self.world.after(until_us - self.world.now, over)
 
     def _observe(self) -> None:
-        process = self.process
-        if process is not None:
+        # A disk is dead when its process has met the end that was planned for it; the run sees to that.
+        if self.process is not None and not self.disk.dead:
             self._observed(self)
 
     def _ended(self, how: BaseException | int) -> None:
