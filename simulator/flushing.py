@@ -6,7 +6,7 @@ half end with it, so that a crash in between meets both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from simulator.world import MS
@@ -93,8 +93,16 @@ class Flushing:
     def save(self, replicas: Iterable[Replica]) -> bool:
         """Whether the disk took the checkpoints."""
         points = [(replica.log, replica.high_watermark) for replica in replicas if not replica.removed]
+        return self._saved(lambda: self._broker.hosted.store.save_checkpoints(points))
+
+    def advance_start(self, replica: Replica, offset: int) -> bool:
+        """Whether the disk took a log start offset, which moves only then (R11)."""
+        entry = (replica.log, replica.high_watermark, offset)
+        return self._saved(lambda: self._broker.hosted.store.advance_starts([entry]))
+
+    def _saved(self, save: Callable[[], None]) -> bool:
         try:
-            self._reserve.run(lambda: self._broker.hosted.store.save_checkpoints(points))
+            self._reserve.run(save)
         except OSError as error:
             self._broker.world.tell(f"broker {self._broker.id}: no checkpoint: {error}")
             return False

@@ -144,15 +144,12 @@ class Performing:
             replica.do_all(role, role.restarted())
 
     def advance_start(self, role: LeaderPartition | FollowerPartition, offset: int) -> None:
-        self._replica.log.advance_start(offset)
-        self._save_start(role)
-
-    def _save_start(self, role: LeaderPartition | FollowerPartition) -> None:
+        """Again and again while the disk is full, as long as the role that asked is there."""
         replica = self._replica
-        if replica.removed:
+        if replica.removed or replica.role is not role:
             return
-        if not replica.broker.flushing.save([replica]):
-            replica.broker.after(SAVE_AGAIN_US, lambda: self._save_start(role))
+        if not replica.broker.flushing.advance_start(replica, offset):
+            replica.broker.after(SAVE_AGAIN_US, lambda: self.advance_start(role, offset))
         elif isinstance(role, LeaderPartition):
             replica.do_all(role, role.start_moved(replica.broker.now_ms))
         else:
