@@ -169,7 +169,7 @@ class Replica:
 
     def _lead(self, image: ClusterImage) -> None:
         placed = self.placed
-        unclean = epoch_to_mark(self.log, placed.leader_epoch, placed.unclean_epoch)
+        unclean = epoch_to_mark(self.log, placed.unclean_epoch)
         if unclean is not None:
             # Also one in which this broker did not lead, or not for long enough to know of it.
             try:
