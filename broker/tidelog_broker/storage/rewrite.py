@@ -44,12 +44,16 @@ def recover_data_directory(files: Files, path: str) -> Iterator[str]:
         )
         # Before anything is cut: nothing that is read later tells what the page cache has lost.
         directory.forget_boot()
+        yield (
+            "the page cache of the last run is not believed any more: replicas of page-cache streams "
+            "leave the in-sync set at the next start and catch up"
+        )
         raft = directory.raft_folder
         for name in files.list(raft):
             if name.endswith(".log") or name == "hard-state":
                 _copy(files, f"{raft}/{name}", None)
         files.sync_dir(raft)
-        yield "the metadata log is written anew"
+        yield "the metadata log is written into new files"
         checkpoints = Checkpoints.load(files, f"{path}/checkpoints")
         opened = OpenFiles(files)
         for folder in _partition_folders(files, f"{path}/streams"):
@@ -94,7 +98,8 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
     save_epochs(files, folder, *identity, log.epochs)
     checkpoints.put_recovery_point(identity, log.recovery_point, checkpoints.high_watermark(identity))
     log.close()
-    return f"{shown}: {rewritten} bytes written anew, the log ends at offset {log.end_offset}{_cut(log)}"
+    end = f"the log ends at offset {log.end_offset}"
+    return f"{shown}: {rewritten} bytes are written into new files, {end}{_cut(log)}"
 
 
 def _cut(log: PartitionLog) -> str:
