@@ -127,8 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         help="make a data directory usable after a failed flush",
         description="After a failed flush nobody knows what the disk holds. This reads everything past the "
         "recovery points, writes it into new files, flushes them and takes the FAILED mark away. Run it when "
-        "the disk is sound. Where there is no mark it changes nothing, unless it is forced: the failing disk "
-        "may not have taken the mark.",
+        "the disk is sound. Replicas of page-cache streams may lack records that they acknowledged: at the "
+        "next start they leave the in-sync set and catch up with the others. Where there is no mark it "
+        "changes nothing, unless it is forced: the failing disk may not have taken the mark.",
         epilog="Example: tidelog-broker recover --data-dir ./data",
     )
     recovers.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")

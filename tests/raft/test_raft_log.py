@@ -206,14 +206,51 @@ def test_cut_bytes_are_never_overwritten() -> None:
     assert len([name for name in names(disk) if ".cut-" in name]) == 3
 
 
-def test_after_a_crash_of_the_machine_the_log_ends_at_the_first_invalid_entry() -> None:
+def zero(disk: FakeDisk, position: int, end: int) -> None:
+    """What a part of the first segment reads as that never came to the disk."""
+    file = disk.open(f"{RAFT}/{1:020d}.log")
+    file.pwrite([bytes(end - position)], position)
+    file.datasync()
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("missing", "left"), [((64, 512), 1), ((512, 1024), 1), ((1536, 2048), 1), ((2048, 2312), 2)]
+)
+def test_after_a_crash_of_the_machine_the_log_ends_at_the_first_entry_that_lacks_a_sector(
+    missing: tuple[int, int], left: int
+) -> None:
     disk = new_disk()
     log = open_log(disk)
-    log.append([entry(2), entry(3), entry(4)])
+    appended = [entry(2, size=1500), entry(3, size=600), entry(4)]
+    log.append(appended)
     log.sync()
-    disk.flip(f"{RAFT}/{1:020d}.log", 64 + 50)
+    assert disk.file_size(f"{RAFT}/{1:020d}.log") == 2312
+    zero(disk, *missing)
 
-    assert content(open_log(disk)) == [entry(1)]
+    assert content(open_log(disk)) == [entry(1), *appended][:left]
+
+
+@pytest.mark.parametrize("size", [20, 600, 3000])
+def test_an_entry_that_lacks_nothing_and_is_invalid_rotted_the_last_one_too(size: int) -> None:
+    """It may have been acknowledged: without it this voter could elect a leader that lacks it."""
+    whole = new_disk()
+    append(open_log(whole), 2)
+    last = entry(3, size=size)
+    log = open_log(whole)
+    log.append([last])
+    log.sync()
+    path = f"{RAFT}/{1:020d}.log"
+    end = len(whole.tree()[path])
+    for position in range(64 + 64, end, 1 if size < 100 else 37):
+        disk = whole.crash()
+        disk.flip(path, position, bit=2)
+        if position in range(128 + 5, 128 + 7):
+            # A length that reaches behind the end of the file may be that of a torn entry.
+            assert content(open_log(disk)) == [entry(1), entry(2)]
+            continue
+        with pytest.raises(DataDirectoryError, match=r"entry 3 of the metadata log .* no part of it"):
+            open_log(disk)
 
 
 def test_on_the_same_boot_an_invalid_entry_inside_the_file_is_damage() -> None:

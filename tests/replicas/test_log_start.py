@@ -1,12 +1,33 @@
-"""Records deleted up to the middle of a batch strand nobody (R11)."""
+"""The log start offset of several replicas: inside a batch, and on a disk that does not take it (R11)."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 from pathlib import Path
 
-from replicas.conftest import STREAM, Cluster, appended
+import pytest
+
+from replicas.conftest import STREAM, Cluster, Node, appended
 from support.waiting import until
+from tidelog.errors import DiskFull
+from tidelog_broker.runtime import maintenance
+
+
+class Checkpoints:
+    """Those of a broker, on a disk that is full until it is told otherwise."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full, self.refused = True, 0
+        self._really_save = node.broker._store.checkpoints.save
+        monkeypatch.setattr(node.broker._store.checkpoints, "save", self._save)
+
+    def _save(self) -> None:
+        if self.full:
+            self.refused += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._really_save()
 
 
 async def with_a_start_inside_a_batch(cluster: Cluster) -> None:
@@ -67,3 +88,34 @@ async def test_a_follower_that_was_away_while_more_was_deleted_than_it_had(clust
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "it joins")
     await cluster.become_equal()
     assert cluster[3].partition().log.start_offset == 95
+
+
+async def test_a_deletion_waits_for_a_follower_whose_disk_does_not_take_it_yet(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "START_RETRY_SECONDS", 0.01)
+    await with_a_start_inside_a_batch(cluster)
+    disk = Checkpoints(cluster[3], monkeypatch)
+    deleting = asyncio.create_task(cluster[1].broker.delete_records(cluster[1].partition(), 40))
+    await until(lambda: disk.refused > 5, "it is tried again and again")
+    assert not deleting.done()
+    assert cluster[3].partition().log.start_offset == 33
+
+    disk.full = False
+
+    assert await deleting == 40
+    assert cluster[3].broker._store.checkpoints.log_start_offset((STREAM, 0)) == 40
+
+
+async def test_a_deletion_that_the_leaders_disk_does_not_take_is_refused_and_moved_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_a_start_inside_a_batch(cluster)
+    disk = Checkpoints(cluster[1], monkeypatch)
+    with pytest.raises(DiskFull):
+        await cluster[1].broker.delete_records(cluster[1].partition(), 40)
+    assert cluster[1].partition().log.start_offset == 33
+
+    disk.full = False
+
+    assert await cluster[1].broker.delete_records(cluster[1].partition(), 40) == 40

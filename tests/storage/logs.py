@@ -15,10 +15,15 @@ KEY = (STREAM_ID, 0)
 class Bench:
     """One partition on a fake disk, and how it is opened again."""
 
-    def __init__(self, segment_bytes: int = 1 << 20, guard: GuardLimits | None = None) -> None:
-        self.disk = FakeDisk()
-        self.disk.make_dir(ROOT)
-        self.disk.sync_dir("/")
+    def __init__(
+        self, segment_bytes: int = 1 << 20, guard: GuardLimits | None = None, disk: FakeDisk | None = None
+    ) -> None:
+        """`disk`: one with something in `ROOT` already."""
+        if disk is None:
+            disk = FakeDisk()
+            disk.make_dir(ROOT)
+            disk.sync_dir("/")
+        self.disk = disk
         self.wanted = Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes, guard=guard or GuardLimits()))
         self.store = LogStore(self.disk, ROOT)
         self.log = self.store.create(self.wanted)

@@ -170,7 +170,8 @@ def test_a_flipped_bit_after_a_crash_is_cut_only_past_the_recovery_point(same_bo
 
     print(sum(found.values()), "flips", dict(found))  # noqa: T201
     outcomes = {kind: {what for name, what in found if name == kind} for kind, _ in found}
-    past_recovery_point = {"quarantined"} if same_boot else {"cut", "cut, suspect"}
+    # Nothing is missing, as after a torn write: what rotted may have been acknowledged.
+    past_recovery_point = {"quarantined"} if same_boot else {"cut, suspect"}
     assert outcomes["log"] == {"refused in part"} | past_recovery_point
     assert outcomes["identity"] == outcomes["leader-epochs"] == {"quarantined"}
     for kind in ("guard", "high-watermarks", "log-start-offsets", "recovery-points"):

@@ -15,6 +15,7 @@ from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.files import read_file
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.torn import SECTOR_BYTES
 
 
 def crashed(unflushed: int = 4) -> Bench:
@@ -123,6 +124,56 @@ def test_on_another_boot_the_log_ends_at_the_first_bad_batch_and_what_is_cut_is_
     assert log.suspect
     assert log.cut_bytes == len(whole) - place
     assert [read_file(bench.disk, f"{bench.folder}/{name}") for name in cut_files(bench)] == [whole[place:]]
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_on_another_boot_a_last_batch_that_rotted_leaves_the_log_suspect(batches: int) -> None:
+    """It was flushed and acknowledged; the recovery point that says so is saved only once a second."""
+    bench = crashed(unflushed=0)
+    bench.fill(batches, count=20, size=150)
+    bench.sync()
+    last = headers_of(read_all(bench.log))[-1]
+    path, place, disk = bench.segment_path(0), bench.log.active.size - last.length, bench.disk
+    for at in (0, 5, 30, 70, 100, last.length // 2, last.length - 200):
+        bench.disk = disk.crash()
+        bench.disk.flip(path, place + at)
+        log = bench.reopen(same_boot=False)
+
+        assert (log.end_offset, log.suspect) == (last.base_offset, True), at
+        assert cut_files(bench)
+        told = read_file(bench.disk.crash(), f"{bench.folder}/suspect").decode()
+        assert "no part is missing" in told
+
+
+@pytest.mark.parametrize("sector", range(1, 7))
+def test_on_another_boot_a_last_batch_that_lacks_a_sector_was_never_acknowledged(sector: int) -> None:
+    bench = crashed(unflushed=0)
+    place = bench.log.active.size
+    bench.fill(1, count=20, size=150)
+    bench.sync()
+    position = (place // SECTOR_BYTES + sector) * SECTOR_BYTES
+    assert position + SECTOR_BYTES < bench.log.active.size
+    file = bench.disk.open(bench.segment_path(0))
+    file.pwrite([bytes(SECTOR_BYTES)], position)
+    file.close()
+
+    log = bench.reopen(same_boot=False)
+
+    assert (log.end_offset, log.suspect) == (30, False)
+
+
+def test_a_power_cut_in_the_middle_of_a_flush_leaves_no_log_suspect_for_what_it_tore() -> None:
+    """However the pages of the last batch came to the disk; several at once may leave a whole one behind."""
+    torn = 0
+    for seed in range(150):
+        bench = crashed(unflushed=0)
+        bench.fill(1, count=60, size=random.Random(seed).randrange(20, 400))
+        bench.disk = bench.disk.crash(random.Random(seed))
+        log = bench.reopen(same_boot=False)
+
+        assert not log.suspect, seed
+        torn += log.cut_bytes > 0
+    assert torn > 10
 
 
 def test_cut_bytes_are_never_overwritten() -> None:

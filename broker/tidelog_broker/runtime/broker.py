@@ -44,6 +44,7 @@ from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.samples import broker_samples
 from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import MakeThreads, Threads
+from tidelog_broker.storage.appending import refusal_of
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore
 
@@ -392,9 +393,13 @@ class Broker:
     async def delete_records(self, partition: Partition, before: int) -> int:
         """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
 
-        Raises `TimedOut` and `NotLeader`: it may be moved all the same.
+        Raises `TimedOut` and `NotLeader`: it may be moved all the same. Raises `DiskFull` and
+        `StorageFailed` if it could not be saved here.
         """
-        await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        try:
+            await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        except OSError as error:
+            raise refusal_of(error) from error
         start, deadline = partition.log.start_offset, self.deadline(None)
         while partition.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:

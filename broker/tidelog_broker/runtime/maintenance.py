@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -36,6 +36,13 @@ START_RETRY_SECONDS = 1.0
 
 TICK_SECONDS = 0.1
 """How often deadlines and background flushes are looked at, while there is anything to do."""
+
+
+class _WantedStart(NamedTuple):
+    """What a role asked for. Another role may have another log: what holds there it says itself."""
+
+    offset: int
+    role_number: int
 
 
 class Maintenance:
@@ -82,7 +89,7 @@ class Maintenance:
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
         self.partitions: dict[tuple[bytes, int], Partition] = {}
         """Those of the broker; shared with it."""
-        self._starts: dict[Partition, int] = {}
+        self._starts: dict[Partition, _WantedStart] = {}
         """Log start offsets that roles want moved."""
         self._moving: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
@@ -171,15 +178,12 @@ class Maintenance:
 
     async def _save(self, partitions: Iterable[Partition]) -> None:
         entries = [(partition.log, partition.high_watermark) for partition in partitions]
+        await self._saved(lambda: self._store.save_checkpoints(entries))
 
-        def save() -> None:
-            self._store.save_checkpoints(entries)
-
-        await self._in_thread(save if self._reserve is None else lambda: self._reserve_run(save))
-
-    def _reserve_run(self, save: Callable[[], None]) -> None:
-        assert self._reserve is not None
-        self._reserve.run(save)
+    async def _saved(self, save: Callable[[], None]) -> None:
+        """Saves in the housekeeping thread, on the reserve if the disk is full. Raises OSError."""
+        reserve = self._reserve
+        await self._in_thread(save if reserve is None else lambda: reserve.run(save))
 
     async def sweep(self) -> None:
         """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
@@ -193,6 +197,8 @@ class Maintenance:
             # Only a leader moves the log start (R11).
             [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
+        # What could not be unlinked before, on followers too.
+        await self._free([p for p in self.partitions.values() if p.log.keeps_files_below_start])
         if self._removing is None or self._removing.done():
             # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
             self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
@@ -233,23 +239,27 @@ class Maintenance:
 
     def request_start(self, partition: Partition, offset: int) -> None:
         """Has a log start offset moved, together with others; the partition's `start_moved` follows."""
-        self._starts[partition] = max(offset, self._starts.get(partition, 0))
+        self._starts[partition] = _WantedStart(offset, partition.role_number)
         if self._moving is None:
             self._moving = self._loop.create_task(self._move_starts(), name="log start offsets")
 
     async def _move_starts(self) -> None:
-        while self._starts:
-            starts, self._starts = self._starts, {}
-            try:
-                await self.advance_starts(list(starts.items()))
-            except OSError as error:
-                log.warning("log start offsets could not be saved; it tries again", error=str(error))
-                self._starts = {**starts, **self._starts}
-                await asyncio.sleep(START_RETRY_SECONDS)
-            except StorageFailure as error:
-                self._fail(error)
-                break
-        self._moving = None
+        """Until all of them are saved: a role waits for each, and asks for no other meanwhile."""
+        try:
+            while self._starts:
+                starts, self._starts = self._starts, {}
+                try:
+                    await self.advance_starts(
+                        [(p, want.offset) for p, want in starts.items() if want.role_number == p.role_number]
+                    )
+                except OSError as error:
+                    log.warning("log start offsets could not be saved; it tries again", error=str(error))
+                    self._starts = {**starts, **self._starts}
+                    await asyncio.sleep(START_RETRY_SECONDS)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._moving = None
 
     async def stop(self) -> None:
         """Moves no more log start offsets, removes no more files."""
@@ -259,17 +269,34 @@ class Maintenance:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
-        """Moves log start offsets; they are durable before any file goes (DESIGN 4, 2b)."""
+        """Moves log start offsets, on the disk first (R11), and then frees what lies below them.
+
+        Raises OSError if they could not be saved. None has moved then, here either, so that the
+        next look at retention asks for the same again. What cannot be unlinked goes with a later sweep.
+        """
         starts = [(partition, start) for partition, start in starts if not partition.removed]
-        for partition, start in starts:
-            partition.log.advance_start(start)
-        await self._save([partition for partition, _ in starts])
+        entries = [(partition.log, partition.high_watermark, start) for partition, start in starts]
+        await self._saved(lambda: self._store.advance_starts(entries))
         for partition, _ in starts:
             partition.start_moved()
-        for partition, _ in starts:
+        await self._free([partition for partition, _ in starts])
+
+    async def _free(self, partitions: Iterable[Partition]) -> None:
+        """Unlinks what lies below log start offsets; a file that stays keeps no other partition's."""
+        for partition in partitions:
             if partition.removed:
                 continue
-            freed = await self._in_thread(partition.log.remove_below_start)
+            try:
+                freed = await self._in_thread(partition.log.remove_below_start)
+            except OSError as error:
+                log.warning(
+                    "segments below the log start could not be removed; it tries again",
+                    stream=partition.name, partition=partition.partition, error=str(error),
+                )  # fmt: skip
+                continue
+            except StorageFailure as error:
+                self._fail(error)
+                return
             if freed:
                 log.info(
                     "retention freed segments",

@@ -198,7 +198,7 @@ class Replica:
         if leader != self.host.broker_id:
             self._follow(leader, epoch)
             return
-        unclean = epoch_to_mark(self.log, epoch, self.placed.unclean_epoch)
+        unclean = epoch_to_mark(self.log, self.placed.unclean_epoch)
         if unclean is None:
             self._lead(epoch)
         else:

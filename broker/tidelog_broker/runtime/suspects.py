@@ -19,19 +19,24 @@ from tidelog_broker.storage.log import PartitionLog
 Logs = Mapping[tuple[bytes, int], PartitionLog]
 """By stream id and partition."""
 
-POWER_LOST = "the machine stopped without a flush; what was acknowledged from the page cache may be gone"
+UNFLUSHED = (
+    "the last run ended without a flush, because the machine stopped or the disk failed: "
+    "what was acknowledged from the page cache may be gone"
+)
 
 
 def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
-    """Marks the logs of `page-cache` streams that a power loss left; durable when it returns.
+    """Marks the logs of `page-cache` streams that a power loss or a failed flush left; durable at the end.
 
-    To be called if the kernel was booted since the last start. A log that a clean stop left
-    lacks nothing, and a partition's only replica has nobody to make it good. Raises OSError.
+    To be called unless the page cache of the last run lived until now: after a boot of the
+    kernel, or when `recover` made the directory forget it (`DataDirectory.forget_boot`). A log
+    that a clean stop left lacks nothing, and a partition's only replica has nobody to make it
+    good. Raises OSError.
     """
     for (stream_id, number), one in logs.items():
         page_cache = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
         if one.recovered and page_cache and _has_peers(image, stream_id, number):
-            one.mark_suspect(POWER_LOST)
+            one.mark_suspect(UNFLUSHED)
 
 
 class Suspects:

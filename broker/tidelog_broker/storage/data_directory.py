@@ -235,6 +235,17 @@ class DataDirectory:
         self.reserve.restore()
         return meta.start_count
 
+    def forget_boot(self) -> None:
+        """The next start may believe the page cache no more than after a boot of the kernel; durable.
+
+        To be called after a failed flush, before anything is cut (R6): pages that could not be
+        written may be gone although the kernel is the same.
+        """
+        meta = msgspec.structs.replace(self.meta, boot_id="")
+        with _sentences(self.path, "write"):
+            self.reserve.run(lambda: replace_file(self.files, _meta_path(self.path), _pack_meta(meta)))
+        self.meta, self.same_boot = meta, False
+
     def failure(self) -> str | None:
         """What the FAILED mark says; None: there is none."""
         path = f"{self.path}/FAILED"

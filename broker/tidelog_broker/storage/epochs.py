@@ -63,11 +63,17 @@ class LeaderEpochs:
         return self._starts[-1].epoch if self._starts else None
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """R1: the largest known epoch ≤ `epoch` and its end offset; None: no such epoch."""
+        """R1: the largest known epoch ≤ `epoch` and its end offset; None: no such epoch.
+
+        A history may begin with an epoch that has no record, because it was unclean and the log was
+        emptied. That one began where the log does, whatever others hold of it: it does not count.
+        """
         at = bisect_right(self._starts, epoch, key=lambda entry: entry.epoch)
         if at == 0:
             return None
         end = self._starts[at].start_offset if at < len(self._starts) else log_end_offset
+        if at == 1 and end <= self._starts[0].start_offset:
+            return None
         return self._starts[at - 1].epoch, end
 
     def epoch_at(self, offset: int) -> int | None:

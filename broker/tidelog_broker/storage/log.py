@@ -43,15 +43,21 @@ class PartitionLog(HealableLog):
     __slots__ = ()
 
     def advance_start(self, offset: int) -> None:
-        """Moves the LSO forward; the files stay until `remove_below_start`."""
+        """Moves the LSO forward, which is saved by then; the files stay until `remove_below_start`."""
         with self._lock:
             self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+
+    @property
+    def keeps_files_below_start(self) -> bool:
+        """Whether `remove_below_start` has anything to do."""
+        segments = self.segments
+        return len(segments) > 1 and segments[0].next_offset <= self.start_offset
 
     def remove_below_start(self) -> int:
         """Unlinks segments wholly below the LSO, oldest first; their bytes.
 
-        The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then
-        goes at the next start.
+        The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then stays
+        a part of the log, so that the same call may be repeated. Raises `StorageFailure`.
         """
         end = max(
             (s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0
@@ -60,27 +66,41 @@ class PartitionLog(HealableLog):
             # What the guard knows of these segments is kept, unless the disk has no room for it.
             with self._writing:
                 self._write_snapshot(self.guard)
-            self.sync()
-        gone: list[Segment] = []
+            try:
+                self.sync()
+            except OSError as error:
+                raise StorageFailure(f"{self.folder}: a flush failed ({error})") from error
+        gone = self._let_go_below_start()
+        for number, segment in enumerate(gone):
+            try:
+                segment.remove()
+            except OSError:
+                self._keep_again(gone[number:])
+                raise
+        return sum(segment.size for segment in gone)
+
+    def _let_go_below_start(self) -> list[Segment]:
+        """Takes segments wholly below the LSO out of the log. Raises OSError, and then it has all of them."""
         with self._syncing, self._writing:
-            with self._lock:
-                segments = self.segments
-                while len(segments) > 1 and segments[0].next_offset <= self.start_offset:
-                    gone.append(segments[0])
-                    segments = segments[1:]
-                self.segments = segments
+            segments = self.segments
+            gone = [one for one in segments[:-1] if one.next_offset <= self.start_offset]
             if not gone:
-                return 0
-            for segment in gone:
-                self._unsynced.drop_segment(segment)
-            with self._lock:
-                self.damaged = [d for d in self.damaged if d.end > self.start_offset]
+                return []
             kept = self.epochs.forget_below(self.start_offset)
             if kept is not None:
                 self._replace_epochs(kept)
-        for segment in gone:
-            segment.remove()
-        return sum(segment.size for segment in gone)
+            with self._lock:
+                self.segments = segments[len(gone) :]
+                self.damaged = [d for d in self.damaged if d.end > self.start_offset]
+            for segment in gone:
+                self._unsynced.drop_segment(segment)
+            return gone
+
+    def _keep_again(self, left: list[Segment]) -> None:
+        """What could not be unlinked counts as the log's again, unless the log began elsewhere meanwhile."""
+        with self._syncing, self._writing, self._lock:
+            if self.segments[0].base_offset == left[-1].next_offset:
+                self.segments = [*left, *self.segments]
 
     def truncate(self, offset: int, save_recovery_point: Callable[[RecoveryPoint], None]) -> int:
         """Cuts the log back to `offset`, or to the start of the batch that holds it; the new end.

@@ -30,6 +30,7 @@ from tidelog_broker.model import (
     Snapshot,
     Voter,
 )
+from tidelog_broker.storage.torn import lacks_a_sector
 
 ENTRY_MAGIC = b"TLE1"
 ENTRY_ALIGNMENT = 8
@@ -87,6 +88,19 @@ def cut_short(data: bytes, position: int) -> bool:
         return True
     (length,) = _CRC.unpack_from(rest, 4)
     return length <= PAYLOAD_BYTES_MAX and _end(position, length) > len(data)
+
+
+def may_be_torn(data: bytes, position: int) -> bool:
+    """Whether an invalid entry at `position` looks like a write that a loss of power cut short (`torn`).
+
+    Its head is looked at, and all of it if the head is one.
+    """
+    if cut_short(data, position) or position + _ENTRY.size > len(data):
+        return True
+    magic, length = struct.unpack_from("<4sI", data, position)
+    whole = magic == ENTRY_MAGIC and length <= PAYLOAD_BYTES_MAX
+    end = _end(position, length) if whole else position + _ENTRY.size
+    return lacks_a_sector(data[position:end], position)
 
 
 def find_entries(data: bytes, position: int) -> list[Frame]:

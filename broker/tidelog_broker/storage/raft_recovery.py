@@ -4,7 +4,9 @@ The rule of DESIGN 4, 2b, with the log's own means. An entry is *known to have b
 durable* if the saved commit covers it, if a later entry says so, or if a later segment
 exists; such an entry that is invalid or missing is damage, and the broker does not
 start: metadata is never guessed. After the last known one a crash may have torn the
-log: it ends at the first invalid entry. If the kernel is the one of the last run, the
+log: it ends at the first invalid entry, if that lacks a part as a torn write does
+(`torn`). One that lacks none rotted, and this broker may have told the leader that it has
+it: cut off, it could be lost to the quorum. If the kernel is the one of the last run, the
 page cache lived, so only an entry inside which the file ends is torn.
 
 What is cut off is kept in a ``.cut-…`` file, never overwritten.
@@ -25,6 +27,7 @@ from tidelog_broker.storage.raft_format import (
     Frame,
     cut_short,
     find_entries,
+    may_be_torn,
     unpack_entry,
     unpack_hard_state,
     unpack_snapshot,
@@ -214,6 +217,8 @@ def _check_torn(segment: RaftSegment, data: bytes, commit: int, same_boot: bool,
         )
     if same_boot and not cut_short(data, position):
         raise _damaged(f"{where} is invalid, though the machine has not been restarted since it was written")
+    if not may_be_torn(data, position):
+        raise _damaged(f"{where} is invalid, though no part of it is missing as after a torn write")
 
 
 def _cut(files: Files, segment: RaftSegment, tail: bytes) -> None:

@@ -4,7 +4,8 @@ The rules in short. Below the recovery point everything was durable: what is mis
 there is corruption. Past it the kernel's boot id decides: the same boot means that the
 page cache lived, so only a last batch inside which the file ends is torn; another boot
 means that the pages of the last flush round reached the disk in any order, so the log
-ends at the first unsound batch. Nothing is cut silently: what is cut is kept, and a log
+ends at the first unsound batch. A log is suspect if that batch lacks no part (`torn`), or
+if a sound one stands behind it. Nothing is cut silently: what is cut is kept, and a log
 whose end or history is unknown is quarantined as a whole.
 
 Neighbours: `folder` reads what lies in a partition's folder, `scan` tells sound batches
@@ -26,13 +27,16 @@ from tidelog_broker.storage.files import File, OpenFiles, write_all
 from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
 from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, scan, scan_segment
+from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, may_be_torn, scan, scan_segment
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.suspicion import write_suspicion
 from tidelog_broker.storage.tail_cache import TailCache
 
 COPY_BYTES = 4 << 20
 """Copied at a time into a `.cut-…` file."""
+
+
+WHOLE_BATCHES = "there are whole batches in what was cut"
 
 
 class Quarantine(Exception):
@@ -287,8 +291,8 @@ class _Tail:
             for found in scan(file, segment.size, file_bytes, *segment.key, segment.next_offset):
                 if isinstance(found, Unsound):
                     if self._is_end(segment, found, is_last):
-                        suspect = found.next_position is not None
-                        self._cut(segment, file, found.position, file_bytes, suspect=suspect)
+                        doubt = _doubt(segment, file, found, file_bytes)
+                        self._cut(segment, file, found.position, file_bytes, doubt)
                         return True
                     damaged_at = segment.next_offset
                     continue
@@ -296,7 +300,7 @@ class _Tail:
                 if not self.epochs.knows(header.leader_epoch, header.base_offset):
                     self._unknown_epoch(segment, found)
                     # Never acknowledged: a flush makes the history durable before the batches.
-                    self._cut(segment, file, found.position, file_bytes, suspect=False)
+                    self._cut(segment, file, found.position, file_bytes, None)
                     return True
                 if damaged_at is not None:
                     self.damaged.append(DamagedRange(damaged_at, header.base_offset))
@@ -321,21 +325,24 @@ class _Tail:
                 f"{header.base_offset}, of which leader-epochs knows nothing"
             )
 
-    def _cut(self, segment: Segment, file: File, position: int, file_bytes: int, *, suspect: bool) -> None:
-        """Ends the log at the unsound bytes, which are kept beside it (2b)."""
+    def _cut(self, segment: Segment, file: File, position: int, file_bytes: int, doubt: str | None) -> None:
+        """Ends the log at the unsound bytes, which are kept beside it (2b).
+
+        `doubt`: why they may have been acknowledged; None: they were not.
+        """
         files = self.place.files.files
         rest = file_bytes - position
         # A size that came to the disk without its pages reads as zeros: nothing to keep.
-        if suspect or rest > COPY_BYTES or file.pread(rest, position).strip(b"\0"):
+        if doubt or rest > COPY_BYTES or file.pread(rest, position).strip(b"\0"):
             try:
                 _keep(self.place, segment, position, file_bytes)
             except OSError as error:
                 # A full disk must not keep a broker down for a batch that was never whole.
-                if suspect or error.errno not in FULL_DISK_ERRNOS:
+                if doubt or error.errno not in FULL_DISK_ERRNOS:
                     raise
             self.cut_bytes += file_bytes - position
-        if suspect:
-            self._suspect(segment, position)
+        if doubt:
+            self._suspect(segment, position, doubt)
         file.truncate(position)
         file.datasync()
         files.sync_dir(self.place.folder)
@@ -350,21 +357,30 @@ class _Tail:
                 if files.files.exists(segment.path):
                     files.files.remove(segment.path)
                 continue
-            self._suspect(segment, 0)
+            self._suspect(segment, 0, WHOLE_BATCHES)
             self.cut_bytes += segment.size
             files.files.rename(segment.path, _free_name(self.place, f"{segment.path}.cut-0"))
         if segments:
             files.files.sync_dir(self.place.folder)
 
-    def _suspect(self, segment: Segment, position: int) -> None:
+    def _suspect(self, segment: Segment, position: int, doubt: str) -> None:
         if not self.suspect:
             name = segment.path.rpartition("/")[2]
             write_suspicion(
                 self.place.files.files,
                 self.place.folder,
-                f"recovery cut {name} from byte {position} on, with whole batches in what was cut",
+                f"recovery cut {name} from byte {position} on: {doubt}",
             )
             self.suspect = True
+
+
+def _doubt(segment: Segment, file: File, found: Unsound, file_bytes: int) -> str | None:
+    """Why what is cut may have been acknowledged; None: it is what a torn write leaves (2b)."""
+    if found.next_position is not None:
+        return WHOLE_BATCHES
+    if not may_be_torn(file, found, file_bytes, *segment.key):
+        return f"{found.reason}, and no part is missing, as after a write that was cut short"
+    return None
 
 
 def _keep(place: Place, segment: Segment, start: int, end: int) -> None:

@@ -3,6 +3,13 @@
 A kernel that failed an fsync may call the same pages clean the next time, so nothing is
 gained by syncing the old files again. What lies past the recovery points is read, checked
 batch by batch, copied to new files, flushed, and put in the place of the old ones.
+
+Two things stay as the last run left them. The saved high watermark is never raised: what
+was written may not have been committed. And a replica may lack what it acknowledged: which
+one, the next start knows, for it has the image. As after a loss of power, those are the
+replicas of `page-cache` streams (R6), so the directory forgets the kernel's boot before
+anything is cut. A replica of an `fsync` stream acknowledged only what earlier flushes had
+brought to the disk, and what this flush lost was never acknowledged.
 """
 
 from __future__ import annotations
@@ -35,12 +42,18 @@ def recover_data_directory(files: Files, path: str) -> Iterator[str]:
             if reason
             else "the directory is not marked as failed; it is checked all the same"
         )
+        # Before anything is cut: nothing that is read later tells what the page cache has lost.
+        directory.forget_boot()
+        yield (
+            "the page cache of the last run is not believed any more: replicas of page-cache streams "
+            "leave the in-sync set at the next start and catch up"
+        )
         raft = directory.raft_folder
         for name in files.list(raft):
             if name.endswith(".log") or name == "hard-state":
                 _copy(files, f"{raft}/{name}", None)
         files.sync_dir(raft)
-        yield "the metadata log is written anew"
+        yield "the metadata log is written into new files"
         checkpoints = Checkpoints.load(files, f"{path}/checkpoints")
         opened = OpenFiles(files)
         for folder in _partition_folders(files, f"{path}/streams"):
@@ -83,9 +96,10 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
             rewritten += segment.size
     files.files.sync_dir(folder)
     save_epochs(files, folder, *identity, log.epochs)
-    checkpoints.put_recovery_point(identity, log.recovery_point, log.end_offset)
+    checkpoints.put_recovery_point(identity, log.recovery_point, checkpoints.high_watermark(identity))
     log.close()
-    return f"{shown}: {rewritten} bytes written anew, the log ends at offset {log.end_offset}{_cut(log)}"
+    end = f"the log ends at offset {log.end_offset}"
+    return f"{shown}: {rewritten} bytes are written into new files, {end}{_cut(log)}"
 
 
 def _cut(log: PartitionLog) -> str:

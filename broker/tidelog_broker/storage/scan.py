@@ -21,6 +21,7 @@ from tidelog.records.layout import ALIGNMENT, MAGIC, check_framing
 from tidelog_broker.storage.files import File
 from tidelog_broker.storage.index import SparseIndex
 from tidelog_broker.storage.segment import Segment
+from tidelog_broker.storage.torn import lacks_a_sector
 
 SEARCH_BYTES = 4 << 20
 """Read at a time while looking for the next batch behind damage."""
@@ -73,6 +74,23 @@ def scan(
             return
         position = following
         expected_offset = -1
+
+
+def may_be_torn(file: File, found: Unsound, end: int, stream_id: bytes, partition: int) -> bool:
+    """Whether unsound bytes look like a write that a loss of power cut short, not like one that rotted.
+
+    What failed is looked at: the header, or, if its checksum holds, the whole batch.
+    """
+    position = found.position
+    raw = file.pread(min(HEADER_BYTES, end - position), position)
+    if len(raw) < HEADER_BYTES:
+        return True
+    header = BatchHeader.unpack(raw)
+    if header_crc(stream_id, partition, raw) == header.header_crc:
+        if header.length > end - position:
+            return True
+        raw = file.pread(header.length, position)
+    return lacks_a_sector(raw, position)
 
 
 def _check_one(

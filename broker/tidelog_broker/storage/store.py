@@ -366,11 +366,33 @@ class LogStore:
         """Saves recovery points, high watermarks (given with each log) and log start offsets."""
         with self._save_lock:
             for one, high_watermark in logs:
-                key = (one.stream_id, one.partition)
-                one.active.save_index()
-                self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
-                self.checkpoints.put_log_start_offset(key, one.start_offset)
+                self._put(one, high_watermark, one.start_offset)
             self.checkpoints.save()
+
+    def advance_starts(self, logs: Iterable[tuple[PartitionLog, int, int]]) -> None:
+        """Moves logs' starts forward, each given with the high watermark and the offset, on the disk first.
+
+        A log's own start moves only once it is saved, so that nobody takes for done what a crash
+        would undo, or for under way what nobody tries again. Raises OSError; no log has moved then.
+        """
+        entries = list(logs)
+        with self._save_lock:
+            for one, high_watermark, offset in entries:
+                self._put(one, high_watermark, max(one.start_offset, min(offset, one.end_offset)))
+            try:
+                self.checkpoints.save()
+            except OSError:
+                for one, _, _ in entries:
+                    self.checkpoints.put_log_start_offset((one.stream_id, one.partition), one.start_offset)
+                raise
+            for one, _, offset in entries:
+                one.advance_start(offset)
+
+    def _put(self, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
+        key = (one.stream_id, one.partition)
+        one.active.save_index()
+        self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
+        self.checkpoints.put_log_start_offset(key, start_offset)
 
     def save_recovery_point(self, one: PartitionLog, point: RecoveryPoint) -> None:
         """Saves a lower recovery point at once, before a truncation cuts below the saved one."""

@@ -19,7 +19,10 @@ class History(Protocol):
         ...
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """The largest known epoch ≤ `epoch` and its end offset; None: no such epoch."""
+        """The largest known epoch ≤ `epoch` and its end offset; None: no such epoch.
+
+        One without records at the beginning of the history does not count.
+        """
         ...
 
     def epoch_at(self, offset: int) -> int | None:

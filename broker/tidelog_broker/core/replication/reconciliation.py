@@ -27,23 +27,20 @@ Comparison: TypeAlias = Fits | Diverged | StartOver
 def compare(end_offset: int, last_epoch: int | None, log: LogView, leader_epoch: int) -> Comparison:
     """The leader's answer to a follower whose log ends at `end_offset` with a record of `last_epoch`."""
     start, end = log.start_offset, log.end_offset
+    unclean = any(marked for later, _, marked in log.epochs if later > (last_epoch or 0))
+    start_over = StartOver(leader_epoch, start, unclean)
     if end_offset < start:
-        return _start_over(log, leader_epoch)
+        return start_over
     if last_epoch is None:
         # Nothing is in it that could contradict; what lies below its end was committed.
-        return Fits() if end_offset <= end else _start_over(log, leader_epoch)
+        return Fits() if end_offset <= end else start_over
     known = log.epochs.end_of(last_epoch, end)
     if known is None:
-        return _start_over(log, leader_epoch)
+        return start_over
     epoch, epoch_end = known
     if epoch == last_epoch and end_offset <= epoch_end:
         return Fits()
-    unclean = any(marked for later, _, marked in log.epochs if later > epoch)
     return Diverged(leader_epoch, epoch, epoch_end, unclean)
-
-
-def _start_over(log: LogView, leader_epoch: int) -> StartOver:
-    return StartOver(leader_epoch, log.start_offset, any(marked for _, _, marked in log.epochs))
 
 
 def way_back(

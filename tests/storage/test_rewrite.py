@@ -1,0 +1,204 @@
+"""`tidelog-broker recover`: what stands in a directory after a failed flush was mended (DESIGN 4.3, R6)."""
+
+from __future__ import annotations
+
+import errno
+import json
+from functools import partial
+
+import pytest
+
+from simulator.disk import CrashPoint, FakeDisk, Operation
+from storage.batches import STREAM_ID
+from storage.logs import KEY, ROOT, Bench
+from storage.test_data_directory import format_directory, no_lock
+from tidelog.model import Durability, StreamConfig
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+from tidelog_broker.core.replication.effects import Truncate
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.messages import Diverged
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
+from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.files import read_file
+from tidelog_broker.storage.rewrite import recover_data_directory
+from tidelog_broker.storage.store import LogStore
+
+BOOT = "the kernel that still runs"
+
+
+@pytest.fixture(autouse=True)
+def unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulated disk has no locks."""
+    monkeypatch.setattr(
+        DataDirectory, "open_to_recover", partial(DataDirectory.open_to_recover, lock=no_lock)
+    )
+
+
+def open_directory(disk: FakeDisk) -> DataDirectory:
+    return DataDirectory.open(disk, ROOT, reserve_bytes=0, read_boot_id=lambda: BOOT, lock=no_lock)
+
+
+def started() -> Bench:
+    """A partition in the data directory of a broker that runs."""
+    disk = FakeDisk()
+    format_directory(disk, ROOT)
+    open_directory(disk).record_start()
+    return Bench(disk=disk)
+
+
+def fail_a_flush(bench: Bench) -> None:
+    bench.disk.fail("datasync", errno.EIO, path=".log")
+    with pytest.raises(StorageFailure):
+        bench.sync()
+    open_directory(bench.disk).mark_failed("a flush failed")
+
+
+def recover(bench: Bench) -> list[str]:
+    return list(recover_data_directory(bench.disk, ROOT))
+
+
+def high_watermark(bench: Bench) -> int:
+    return LogStore(bench.disk, ROOT).checkpoints.high_watermark(KEY)
+
+
+def uncommitted() -> Bench:
+    """30 records on the disk, of which 12 were committed; then a flush failed."""
+    bench = started()
+    bench.fill(10)
+    bench.sync()
+    bench.store.save_checkpoints([(bench.log, 12)])
+    bench.fill(1)
+    fail_a_flush(bench)
+    return bench
+
+
+def test_recover_does_not_call_committed_what_was_only_written() -> None:
+    bench = uncommitted()
+
+    recover(bench)
+
+    assert high_watermark(bench) == 12
+    assert bench.reopen(same_boot=False).end_offset == 30
+
+
+def test_a_follower_still_cuts_what_was_not_committed_after_recover() -> None:
+    bench = uncommitted()
+    recover(bench)
+    log = bench.reopen(same_boot=False)
+    follower = FollowerPartition(2, 1, 2, log, fsync=True, high_watermark=high_watermark(bench))
+    follower.begin()
+
+    assert follower.received(Diverged(2, 1, 24, unclean=False)) == [Truncate(24)]
+
+
+def test_recover_lets_no_start_believe_the_page_cache_of_a_kernel_that_failed_a_flush() -> None:
+    bench = started()
+    bench.fill(5)
+    assert open_directory(bench.disk).same_boot
+    fail_a_flush(bench)
+
+    recover(bench)
+
+    directory = open_directory(bench.disk.crash())
+    assert not directory.same_boot
+    assert directory.meta.start_count == 1, "it was no start"
+    # The first start that has come to its end may be believed again.
+    directory.record_start()
+    assert open_directory(directory.files).same_boot  # type: ignore[arg-type]
+
+
+def test_recover_forgets_the_boot_before_it_changes_anything_else() -> None:
+    bench = started()
+    bench.fill(5)
+    bench.sync()
+    bench.fill(5)
+    fail_a_flush(bench)
+    changes: list[tuple[str, str]] = []
+
+    def note(operation: Operation) -> None:
+        if "meta.json" not in operation.path and operation.name != "sync_dir":
+            on_disk = json.loads(read_file(bench.disk.crash(), f"{ROOT}/meta.json"))
+            changes.append((operation.path, on_disk["boot_id"]))
+
+    bench.disk.before = note
+    recover(bench)
+
+    assert any(path.startswith(bench.folder) for path, _ in changes)
+    assert {boot for _, boot in changes} == {""}
+
+
+def test_a_recover_that_died_can_be_run_again_and_changes_nothing_of_the_outcome() -> None:
+    whole = uncommitted()
+    first = whole.disk.operations
+    recover(whole)
+    died = 0
+    for number in range(first, whole.disk.operations):
+        bench = uncommitted()
+        bench.disk.crash_at = number
+        with pytest.raises(CrashPoint):
+            recover(bench)
+        bench.disk = bench.disk.copy()
+        bench.disk.crash_at = None
+        if not bench.disk.exists(f"{ROOT}/FAILED"):
+            continue
+        died += 1
+        recover(bench)
+
+        assert not open_directory(bench.disk).same_boot, number
+        assert high_watermark(bench) == 12, number
+        assert bench.reopen(same_boot=False).end_offset == 30, number
+    assert died > 10
+
+
+def test_recover_leaves_everything_that_an_fsync_stream_acknowledged_and_no_suspicion() -> None:
+    """What a flush that fails takes was not acknowledged: acknowledgements wait for their flush (4.3)."""
+    bench = started()
+    bench.fill(5)
+    bench.sync()
+    acknowledged = bench.log.durable_offset
+    bench.fill(5)
+    fail_a_flush(bench)
+
+    recover(bench)
+    log = bench.reopen(same_boot=open_directory(bench.disk).same_boot)
+
+    assert log.end_offset == acknowledged
+    assert not log.suspect
+
+
+@pytest.mark.parametrize(
+    ("durability", "replicas", "told"),
+    [
+        (Durability.PAGE_CACHE, (1, 2, 3), [(1, 15)]),
+        (Durability.FSYNC, (1, 2, 3), []),
+        # Nobody could make it good.
+        (Durability.PAGE_CACHE, (1,), []),
+    ],
+)
+def test_a_replica_that_answered_from_the_page_cache_is_suspect_after_recover(
+    durability: Durability, replicas: tuple[int, ...], told: list[tuple[int, int]]
+) -> None:
+    bench = started()
+    bench.fill(5)
+    bench.sync()
+    bench.checkpoint()
+    bench.fill(5)
+    fail_a_flush(bench)
+    recover(bench)
+    placed = PartitionImage(replicas, replicas, leader=1, leader_epoch=1, partition_epoch=1)
+    config = StreamConfig(replication_factor=len(replicas), durability=durability)
+    stream = StreamImage("orders", STREAM_ID, config, 1, 0, (placed,))
+    image = ClusterImage(streams=ClusterImage().streams.set(STREAM_ID, stream))
+
+    # As `ImageFollower.open_logs` does with what the directory says.
+    same_boot = open_directory(bench.disk).same_boot
+    log = bench.reopen(same_boot=same_boot)
+    if not same_boot:
+        mark_unflushed(image, {KEY: log})
+
+    assert log.end_offset == 15
+    found = Suspects().tell(image, {KEY: log})
+    assert [(one.leader_epoch, one.log_end_offset) for one in found] == told
+    # Durably, for this start may die before it has told anybody.
+    assert bench.disk.crash().exists(f"{bench.folder}/suspect") == bool(told)
