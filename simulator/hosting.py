@@ -43,6 +43,8 @@ class Hosting:
         self.replicas: dict[Key, Replica] = {}
         self._lost: dict[Key, bool] = {}
         """Without a log; whether it stays so until people put it right (2d)."""
+        self._lost_of: dict[Key, int] = {}
+        """Which assignment of it was lost (R16)."""
         self._role_numbers = 0
         self._confessed = False
         self._spare: dict[Replica, int] = {}
@@ -65,6 +67,7 @@ class Hosting:
         for lost in opened.lost:
             key = (lost.wanted.stream_id, lost.wanted.partition)
             self._lost[key] = lost.stray
+            self._lost_of[key] = lost.wanted.assignment
             broker.checks.lost(broker.id, key, stray=lost.stray)
             if not lost.stray:
                 # It was a stray perhaps, is a replica again, and was set aside as one.
@@ -72,6 +75,9 @@ class Hosting:
             broker.world.tell(
                 f"broker {broker.id} lost {lost.wanted.name}/{lost.wanted.partition}: {lost.reason}"
             )
+        for key in opened.left:
+            # Perhaps it was a stray until it was given again.
+            broker.checks.put_right(broker.id, self.store.folder(image.streams[key[0]].name, *key))
         for folder in opened.strays:
             broker.checks.stray(broker.id, broker.disk, folder)
         for key, log in opened.logs.items():
@@ -90,7 +96,7 @@ class Hosting:
     def _placed(self, stream: StreamImage) -> list[Wanted]:
         config = LogConfig(segment_bytes=SEGMENT_BYTES)
         return [
-            Wanted(stream.name, stream.id, number, config)
+            Wanted(stream.name, stream.id, number, config, partition.assignment_of(self._broker.id))
             for number, partition in enumerate(stream.partitions)
             if self._broker.id in partition.replicas
         ]
@@ -98,11 +104,13 @@ class Hosting:
     def confess(self) -> tuple[tuple[Suspect, ...], tuple[ReplicaName, ...]]:
         """What this run found that cannot be trusted: suspect and lost replicas (R6)."""
         suspects = tuple(
-            Suspect(*key, last_epoch(replica.log) or 0, replica.log.end_offset)
+            Suspect(*key, last_epoch(replica.log) or 0, replica.log.end_offset, replica.log.assignment)
             for key, replica in self.replicas.items()
             if replica.log.suspect
         )
-        return suspects, () if self._confessed else tuple(ReplicaName(*key) for key in self._lost)
+        return suspects, () if self._confessed else tuple(
+            ReplicaName(*key, self._lost_of[key]) for key in self._lost
+        )
 
     def registered(self, image: ClusterImage) -> None:
         """The image says by now what was confessed."""
@@ -126,6 +134,11 @@ class Hosting:
     def apply(self, image: ClusterImage, stream: StreamImage) -> None:
         for want in self._placed(stream):
             key = (want.stream_id, want.partition)
+            if key in self.replicas and self.replicas[key].log.assignment != want.assignment:
+                # It left and came again, and both were seen at once (R16).
+                self._leave(key)
+            if key in self._lost and self._lost_of[key] != want.assignment:
+                del self._lost[key]
             if key not in self.replicas and self._is_missing(stream, key):
                 self._make(stream, want)
             if key in self.replicas and not self._spared(self.replicas[key], stream):
@@ -209,7 +222,7 @@ class Hosting:
     def quarantine(self, replica: Replica, reason: str) -> None:
         """R1: it contradicts its leader, and stays away until people decide."""
         self._set_aside(replica, reason, kept=True)
-        name = ReplicaName(*replica.key)
+        name = ReplicaName(*replica.key, replica.log.assignment)
         self._broker.asking.ask(
             LoseReplica(self._broker.id, self._broker.incarnation, name), lambda response: None
         )
@@ -221,6 +234,7 @@ class Hosting:
         replica.leave()
         self.replicas.pop(replica.key, None)
         self._lost[replica.key] = kept
+        self._lost_of[replica.key] = replica.log.assignment
         self.store.quarantine(replica.log, reason)
         self._spare.pop(replica, None)
         # Perhaps the image knows of it already.
@@ -251,7 +265,7 @@ class Hosting:
             broker.world.tell(f"{replica.name} on {broker.id} is damaged: {replica.log.damaged}")
         self._spare[replica] = now
 
-        name = ReplicaName(*replica.key)
+        name = ReplicaName(*replica.key, replica.log.assignment)
         request = LoseReplica(broker.id, broker.incarnation, name, spare=True)
         broker.asking.ask(request, lambda response: None, once=True)
 

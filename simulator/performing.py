@@ -66,8 +66,8 @@ class Performing:
                 replica.operate(lambda: self._append(role, effect))
             case do.Truncate(offset):
                 replica.operate(lambda: self._truncate(role, offset))
-            case do.Restart(offset):
-                replica.operate(lambda: self._restart(role, offset))
+            case do.Restart(offset, epoch_before):
+                replica.operate(lambda: self._restart(role, offset, epoch_before))
             case do.BeginUnclean(epoch):
                 self._begin_unclean(epoch)
             case do.Quarantine(reason):
@@ -130,11 +130,11 @@ class Performing:
         if self._replica.role is role:
             self._replica.do_all(role, role.not_appended())
 
-    def _restart(self, role: FollowerPartition, offset: int) -> None:
+    def _restart(self, role: FollowerPartition, offset: int, epoch_before: int | None) -> None:
         replica = self._replica
         store = replica.broker.hosted.store
         try:
-            replica.log.restart_at(offset, lambda at: store.save_restart(replica.log, at))
+            replica.log.restart_at(offset, lambda at: store.save_restart(replica.log, at), epoch_before)
         except DiskFull as error:
             self._not_cut(role, error)
             return

@@ -110,8 +110,10 @@ class Replica:
                 self.do_all(role, role.placed(self._placement(image), now_ms))
                 if before.config.durability is not stream.config.durability:
                     self.do_all(role, role.configured(self.fsync, now_ms))
+                    self.broker.flushing.flush(self)
             elif before.config.durability is not stream.config.durability:
                 self.do_all(role, role.configured(self.fsync))
+                self.broker.flushing.flush(self)
             return
         self._end_role()
         self._next = lambda: self._begin(image)
@@ -121,9 +123,11 @@ class Replica:
         placed = self.placed
         brokers = {}
         for broker in placed.replicas:
-            known = image.brokers.get(broker)
+            known, assignment = image.brokers.get(broker), placed.assignment_of(broker)
             brokers[broker] = (
-                PlacedBroker(b"", False) if known is None else PlacedBroker(known.incarnation, known.may_join)
+                PlacedBroker(b"", False, assignment)
+                if known is None
+                else PlacedBroker(known.incarnation, known.may_join, assignment)
             )
         return Placement(
             placed.replicas,
@@ -164,6 +168,7 @@ class Replica:
                 self.log,
                 fsync=self.fsync,
                 high_watermark=self.high_watermark,
+                assignment=self.log.assignment,
             )
             self.broker.links.follow(self, placed.leader)
 

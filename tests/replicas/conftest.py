@@ -18,7 +18,7 @@ from storage.batches import item
 from support.waiting import until
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
-from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Suspect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.peers.hello import Hello, Identity
@@ -58,7 +58,7 @@ class ScriptedController:
     voters = BROKERS
 
     def __init__(self) -> None:
-        self.image = ClusterImage(cluster_id=CLUSTER, version=1)
+        self.image = ClusterImage(cluster_id=CLUSTER, version=1, feature_level=FEATURE_LEVEL)
         self._watchers: list[Callable[[ClusterImage, ClusterImage], None]] = []
         self.proposals: list[IsrProposal] = []
         self.deaf = False
@@ -164,7 +164,10 @@ class Node:
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._cluster.controller.propose(proposals)
 
-    def replica_lost(self, stream_id: bytes, partition: int, reason: str) -> None:
+    def feature_level(self) -> int:
+        return self._cluster.controller.image.feature_level
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
         self.lost.append((stream_id, partition, reason))
 
     # --- its life

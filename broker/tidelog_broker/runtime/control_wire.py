@@ -7,7 +7,8 @@ MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbou
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -15,7 +16,7 @@ from tidelog.errors import TidelogError, error_from_code
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.handovers import Led
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotController
@@ -61,6 +62,8 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
     damaged: tuple[ReplicaName, ...] = ()
     """Its replicas with a damaged range (2c), or the first so many of them."""
+    feature_level: int = 1
+    """The newest that its software understands."""
     clock_off: bool = False
     """Its clock is further from the controller's than it may be (F7)."""
 
@@ -80,6 +83,15 @@ class ChangeIsr(_Said, frozen=True, omit_defaults=True, tag="isr?"):
     """R4; the image tells what became of it."""
 
     proposals: tuple[IsrProposal, ...]
+
+    @classmethod
+    def of(cls, proposals: Sequence[IsrProposal]) -> ChangeIsr:
+        """As brokers of earlier versions understand it, too: no assignments where all are 0."""
+        return cls(tuple(one._replace(isr=tuple(map(_member, one.isr))) for one in proposals))
+
+
+def _member(member: Member) -> Member:
+    return member if member.assignment else cast(Member, member[:2])
 
 
 class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):

@@ -76,10 +76,14 @@ class QuorumPeers:
         return self._controller.neighbours.refuses(broker_id)
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
-        self._do(self._propose(ChangeIsr(tuple(proposals))))
+        self._do(self._propose(ChangeIsr.of(proposals)))
 
-    def replica_lost(self, stream_id: bytes, partition: int, reason: str) -> None:
-        self._lost[stream_id, partition] = reason
+    def feature_level(self) -> int:
+        return self._controller.image.feature_level
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
+        log.debug("a replica is lost", stream=stream_id.hex(), partition=partition, reason=reason)
+        self._lost[stream_id, partition] = assignment
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell_of_losses())
 
@@ -101,7 +105,7 @@ class QuorumPeers:
         """Until the image shows that nobody counts on them (2c)."""
         while self._lost:
             me, run = self._controller.me.broker_id, self._controller.incarnation
-            names = tuple(ReplicaName(*key) for key in sorted(self._lost))
+            names = tuple(ReplicaName(*key, assignment) for key, assignment in sorted(self._lost.items()))
             try:
                 await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
             except TidelogError as error:

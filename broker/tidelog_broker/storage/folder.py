@@ -14,6 +14,7 @@ from tidelog_broker.storage.damage_list import load_damage
 from tidelog_broker.storage.files import Files, OpenFiles
 from tidelog_broker.storage.identity import read_identity
 from tidelog_broker.storage.index_files import INDEX_SUFFIXES
+from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE_FILE
 from tidelog_broker.storage.scan import DamagedRange
 from tidelog_broker.storage.segment import Segment, segment_base
 from tidelog_broker.storage.suspicion import FILE_NAME as SUSPECT_FILE
@@ -36,6 +37,8 @@ class Contents:
     suspect: bool
     damaged: list[DamagedRange] = field(default_factory=list)
     """What earlier runs found."""
+    page_cache: bool = False
+    """It may hold what counted without a flush (R17)."""
 
 
 def check_identity(files: OpenFiles, folder: str, key: Partition) -> None:
@@ -60,7 +63,7 @@ def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offse
         if number + 1 < len(segments):
             segment.next_offset, segment.closed = kept[number + 1], True
     damaged = load_damage(files.files, folder) if DAMAGE_FILE in names else []
-    return Contents(segments, SUSPECT_FILE in names, damaged)
+    return Contents(segments, SUSPECT_FILE in names, damaged, PAGE_CACHE_FILE in names)
 
 
 def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:

@@ -1,7 +1,8 @@
 """The identity file of a partition's folder: which partition of which stream lies here.
 
 A folder whose identity does not match its name is kept and reported as stray, never
-deleted (2d). File: magic ``TLI1``, stream id (16), partition (u32), CRC-32C (u32).
+deleted (2d). File: magic ``TLI1``, stream id (16), partition (u32), CRC-32C (u32). The folder of a
+replica whose assignment (R16) is not 0: magic ``TLI2``, and the assignment (u64) before the CRC.
 """
 
 from __future__ import annotations
@@ -14,24 +15,45 @@ from tidelog_broker.storage.files import Files, read_file, replace_file
 FILE_NAME = "identity"
 
 _IDENTITY = struct.Struct("<4s16sI")
+_ASSIGNMENT = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 MAGIC = b"TLI1"
+MAGIC_ASSIGNED = b"TLI2"
 
 
-def write_identity(files: Files, folder: str, stream_id: bytes, partition: int) -> None:
-    """Durable when it returns."""
-    body = _IDENTITY.pack(MAGIC, stream_id, partition)
+def write_identity(
+    files: Files, folder: str, stream_id: bytes, partition: int, assignment: int = 0
+) -> None:
+    """Durable when it returns, and with it every entry of the folder."""
+    body = _IDENTITY.pack(MAGIC_ASSIGNED if assignment else MAGIC, stream_id, partition)
+    if assignment:
+        body += _ASSIGNMENT.pack(assignment)
     replace_file(files, f"{folder}/{FILE_NAME}", body + _CRC.pack(crc32c(body)))
 
 
 def read_identity(files: Files, folder: str) -> tuple[bytes, int] | None:
     """(stream id, partition); None: no identity file, or not a readable one."""
+    found = _read(files, folder)
+    return None if found is None else found[0]
+
+
+def read_assignment(files: Files, folder: str) -> int | None:
+    """The assignment of the replica that lies here (R16); None: no readable identity file."""
+    found = _read(files, folder)
+    return None if found is None else found[1]
+
+
+def _read(files: Files, folder: str) -> tuple[tuple[bytes, int], int] | None:
     try:
         data = read_file(files, f"{folder}/{FILE_NAME}")
     except FileNotFoundError:
         return None
-    if len(data) == _IDENTITY.size + _CRC.size:
-        magic, stream_id, partition = _IDENTITY.unpack_from(data)
-        if magic == MAGIC and _CRC.unpack_from(data, _IDENTITY.size)[0] == crc32c(data[: _IDENTITY.size]):
-            return stream_id, partition
+    body = data[: -_CRC.size]
+    if len(body) < _IDENTITY.size or _CRC.unpack_from(data, len(body))[0] != crc32c(body):
+        return None
+    magic, stream_id, partition = _IDENTITY.unpack_from(body)
+    if magic == MAGIC and len(body) == _IDENTITY.size:
+        return (stream_id, partition), 0
+    if magic == MAGIC_ASSIGNED and len(body) == _IDENTITY.size + _ASSIGNMENT.size:
+        return (stream_id, partition), _ASSIGNMENT.unpack_from(body, _IDENTITY.size)[0]
     return None

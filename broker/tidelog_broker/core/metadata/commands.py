@@ -17,8 +17,8 @@ from tidelog.model import Listener, StreamConfig
 from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
-FEATURE_LEVEL = 1
-"""The newest that this software understands."""
+FEATURE_LEVEL = 2
+"""The newest that this software understands (`feature_levels`)."""
 
 
 class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format"):
@@ -26,6 +26,12 @@ class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format
 
     cluster_id: bytes
     feature_level: int = FEATURE_LEVEL
+
+
+class RaiseFeatureLevel(msgspec.Struct, frozen=True, omit_defaults=True, tag="level"):
+    """Every registered broker understands this feature level; ignored if it is no higher."""
+
+    level: int
 
 
 class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +59,8 @@ class ReplicaName(msgspec.Struct, frozen=True):
 
     stream_id: bytes
     partition: int
+    assignment: int = 0
+    """Of the replica that is meant (R16)."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
@@ -63,6 +71,8 @@ class Suspect(msgspec.Struct, frozen=True):
     leader_epoch: int
     """Of its last record."""
     log_end_offset: int
+    assignment: int = 0
+    """Of the replica that is meant (R16)."""
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="register"):
@@ -176,6 +186,7 @@ class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="par
 
 Command: TypeAlias = (
     FormatCluster
+    | RaiseFeatureLevel
     | RegisterBroker
     | ChangeBroker
     | UnregisterBroker
