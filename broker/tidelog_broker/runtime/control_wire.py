@@ -7,7 +7,6 @@ MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias, cast
 
 import msgspec
@@ -83,15 +82,6 @@ class ChangeIsr(_Said, frozen=True, omit_defaults=True, tag="isr?"):
     """R4; the image tells what became of it."""
 
     proposals: tuple[IsrProposal, ...]
-
-    @classmethod
-    def of(cls, proposals: Sequence[IsrProposal]) -> ChangeIsr:
-        """As brokers of earlier versions understand it, too: no assignments where all are 0."""
-        return cls(tuple(one._replace(isr=tuple(map(_member, one.isr))) for one in proposals))
-
-
-def _member(member: Member) -> Member:
-    return member if member.assignment else cast(Member, member[:2])
 
 
 class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
@@ -193,7 +183,17 @@ _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
 
 
 def encode(word: Word) -> bytes:
+    if isinstance(word, Ask) and isinstance(word.request, ChangeIsr):
+        # As brokers of earlier versions understand it, too: without an assignment that is 0.
+        word = Ask(word.id, ChangeIsr(tuple(_short(one) for one in word.request.proposals)))
     return _encoder.encode(word)
+
+
+def _short(proposal: IsrProposal) -> IsrProposal:
+    proposer, *members = (
+        one if one.assignment else cast(Member, one[:2]) for one in (proposal.proposer, *proposal.isr)
+    )
+    return proposal._replace(proposer=proposer, isr=tuple(members))
 
 
 def decode(data: bytes | memoryview) -> Word:

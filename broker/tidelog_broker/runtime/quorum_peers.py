@@ -76,7 +76,7 @@ class QuorumPeers:
         return self._controller.neighbours.refuses(broker_id)
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
-        self._do(self._propose(ChangeIsr.of(proposals)))
+        self._do(self._propose(ChangeIsr(tuple(proposals))))
 
     def feature_level(self) -> int:
         return self._controller.image.feature_level
