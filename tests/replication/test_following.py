@@ -183,6 +183,26 @@ def test_a_page_cache_stream_counts_what_is_written() -> None:
     assert one.configured(True) == []
 
 
+def test_r16_all_that_it_says_names_its_assignment() -> None:
+    log = WholeLog()
+    log.append([(4, 1)])
+    one = FollowerPartition(2, 1, EPOCH, log, fsync=True, high_watermark=0, assignment=41)
+
+    assert one.begin() == [Ask(Position(EPOCH, 1, 4, 0, 0, 41))]
+    one.received(Progress(EPOCH, 0, 0))
+    log.all_durable()
+    assert one.flushed() == [Say(Durable(EPOCH, 1, 0, 41))]
+
+
+def test_r17_it_says_of_which_kind_its_durability_is() -> None:
+    one, log = follower(4)
+    one.received(Progress(EPOCH, 0, 0))
+    log.append([(4, 1)])
+
+    assert one.configured(False) == [Say(Durable(EPOCH, 2, 0, fsync=False))]
+    assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))], "as much as is flushed"
+
+
 def test_the_leaders_start_is_saved_before_it_is_acknowledged() -> None:
     one, log = follower(4, 4, 4)
 
