@@ -49,7 +49,7 @@ SNAPSHOT_OF_LEVEL_1 = bytes.fromhex(
     "65645f757305aa706172746974696f6e739185a87265706c6963617393000102a3697372920001a66c656164657200ac"
     "6c65616465725f65706f636801af706172746974696f6e5f65706f636802"
 )
-"""As software of feature level 1 wrote it: four brokers, and a partition whose broker 2 left and came again."""
+"""As software of level 1 wrote it: broker 2 left a partition of brokers 0, 1 and 2, and came again."""
 
 
 def cluster(*changes: PartitionChange, level: int = FEATURE_LEVEL) -> ClusterImage:
@@ -179,7 +179,11 @@ def test_a_snapshot_of_earlier_software_is_read_with_assignments_0() -> None:
     assert the_partition(image).assignments == ()
     # The ids that are given later are none that was given before.
     after = applied(
-        image, [RaiseFeatureLevel(ASSIGNMENTS), *(ChangePartitions((one,)) for one in (moved(0, 1), moved(0, 1, 2)))]
+        image,
+        [
+            RaiseFeatureLevel(ASSIGNMENTS),
+            *(ChangePartitions((one,)) for one in (moved(0, 1), moved(0, 1, 2))),
+        ],
     )
     assert the_partition(after).assignment_of(2) == 4
 

@@ -134,9 +134,7 @@ class Requests:
                 continue
             stream, number, partition = found
             members = [
-                Member(
-                    broker, identifier(1000 * broker + self.runs[broker]), partition.assignment_of(broker)
-                )
+                Member(broker, identifier(1000 * broker + self.runs[broker]), partition.assignment_of(broker))
                 for broker in partition.replicas
                 if broker == partition.leader or self.rng.random() < 0.8
             ]

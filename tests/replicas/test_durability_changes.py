@@ -1,4 +1,4 @@
-"""A stream's durability changes while it is written: what was only written does not pass for flushed (R17)."""
+"""A stream's durability changes under load: what was only written does not pass for flushed (R17)."""
 
 from __future__ import annotations
 
@@ -193,4 +193,3 @@ async def test_the_mark_stays_while_a_flush_for_it_is_under_way(
     assert all(mark(cluster, number).exists() for number in (1, 2, 3))
     gate.set()
     await until(lambda: not any(mark(cluster, number).exists() for number in (1, 2, 3)), "it is flushed")
-

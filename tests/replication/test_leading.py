@@ -513,7 +513,9 @@ def test_a_waiting_follower_that_retention_passes_starts_over() -> None:
     stage.leader.followers[THIRD].parked = True
     stage.log.advance_start(6)
 
-    assert Answer(THIRD, StartOver(EPOCH, 6, unclean=False, epoch_before=4)) in stage.leader.start_moved(stage.now)
+    assert Answer(THIRD, StartOver(EPOCH, 6, unclean=False, epoch_before=4)) in stage.leader.start_moved(
+        stage.now
+    )
 
 
 def test_unclean_epochs_go_along_with_what_is_sent() -> None:

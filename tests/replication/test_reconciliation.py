@@ -203,7 +203,9 @@ def test_an_unclean_leader_that_ends_below_a_followers_start_is_followed_from_it
     follower.append([(1, number) for number in range(12)])
     follower.advance_start(10)
     assert reconcile(follower, leader, 12) == 2
-    assert (follower.start_offset, follower.end_offset) == (2, 2), "up to there it had the same, and dropped it"
+    assert (follower.start_offset, follower.end_offset) == (2, 2), (
+        "up to there it had the same, and dropped it"
+    )
 
 
 def test_a_log_that_knows_of_no_record_fits_only_where_the_leaders_log_begins() -> None:

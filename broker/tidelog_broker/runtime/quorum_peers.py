@@ -41,7 +41,7 @@ class QuorumPeers:
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lost: dict[tuple[bytes, int], str] = {}
+        self._lost: dict[tuple[bytes, int], int] = {}
         """Set aside in this run, and the image does not know yet."""
         self._telling: asyncio.Task[None] | None = None
 
@@ -110,9 +110,13 @@ class QuorumPeers:
                 await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
             except TidelogError as error:
                 log.warning("the controller does not know of lost replicas yet", error=str(error))
-            for key in list(self._lost):
+            for key, assignment in list(self._lost.items()):
                 placed = self._controller.image.partition(*key)
-                if placed is None or me not in (*placed.isr, *placed.eligible):
+                if (
+                    placed is None
+                    or me not in (*placed.isr, *placed.eligible)
+                    or placed.assignment_of(me) != assignment
+                ):
                     del self._lost[key]
             if self._lost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)

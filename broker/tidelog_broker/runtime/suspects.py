@@ -31,7 +31,7 @@ def mark_page_cache(image: ClusterImage, logs: Logs) -> None:
 
 
 def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
-    """Marks as suspect the logs that a power loss left and that may lack what counted; durable when it returns.
+    """Marks as suspect the logs that a power loss left and that may lack what counted; durable at the end.
 
     Those are of `page-cache` streams, or of streams that were and whose logs were not flushed as a whole
     since (R17). To be called if the kernel was booted since the last start. A log that a clean stop left
@@ -58,7 +58,12 @@ class Suspects:
         """For the registration of this run; a partition's only replica stays what it is (2b)."""
         self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect and _has_peers(image, *key)}
         return tuple(
-            Suspect(*key, leader_epoch=last_epoch(one) or 0, log_end_offset=one.end_offset, assignment=one.assignment)
+            Suspect(
+                *key,
+                leader_epoch=last_epoch(one) or 0,
+                log_end_offset=one.end_offset,
+                assignment=one.assignment,
+            )
             for key, one in self._told.items()
         )
 

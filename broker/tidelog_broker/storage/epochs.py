@@ -122,7 +122,7 @@ class LeaderEpochs:
     def forget_below(self, log_start_offset: int) -> LeaderEpochs | None:
         """The history without epochs that ended before the last record below the log start (R5).
 
-        The one of that record stays: it says where a log parts from others that holds no record any more (R1).
+        The one of that record stays: by it an emptied log is compared with others (R1).
         """
         covering = bisect_right(self._starts, log_start_offset - 1, key=lambda entry: entry.start_offset) - 1
         return self._changed(self._starts[max(covering, 0) :])

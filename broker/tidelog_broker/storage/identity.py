@@ -8,6 +8,7 @@ replica whose assignment (R16) is not 0: magic ``TLI2``, and the assignment (u64
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage.files import Files, read_file, replace_file
@@ -21,9 +22,16 @@ MAGIC = b"TLI1"
 MAGIC_ASSIGNED = b"TLI2"
 
 
-def write_identity(
-    files: Files, folder: str, stream_id: bytes, partition: int, assignment: int = 0
-) -> None:
+class Held(NamedTuple):
+    """What a folder holds."""
+
+    key: tuple[bytes, int]
+    """Stream id and partition."""
+    assignment: int
+    """Of the replica (R16)."""
+
+
+def write_identity(files: Files, folder: str, stream_id: bytes, partition: int, assignment: int = 0) -> None:
     """Durable when it returns, and with it every entry of the folder."""
     body = _IDENTITY.pack(MAGIC_ASSIGNED if assignment else MAGIC, stream_id, partition)
     if assignment:
@@ -33,17 +41,18 @@ def write_identity(
 
 def read_identity(files: Files, folder: str) -> tuple[bytes, int] | None:
     """(stream id, partition); None: no identity file, or not a readable one."""
-    found = _read(files, folder)
-    return None if found is None else found[0]
+    found = read_held(files, folder)
+    return None if found is None else found.key
 
 
 def read_assignment(files: Files, folder: str) -> int | None:
     """The assignment of the replica that lies here (R16); None: no readable identity file."""
-    found = _read(files, folder)
-    return None if found is None else found[1]
+    found = read_held(files, folder)
+    return None if found is None else found.assignment
 
 
-def _read(files: Files, folder: str) -> tuple[tuple[bytes, int], int] | None:
+def read_held(files: Files, folder: str) -> Held | None:
+    """What a folder holds; None: no identity file, or not a readable one."""
     try:
         data = read_file(files, f"{folder}/{FILE_NAME}")
     except FileNotFoundError:
@@ -53,7 +62,7 @@ def _read(files: Files, folder: str) -> tuple[tuple[bytes, int], int] | None:
         return None
     magic, stream_id, partition = _IDENTITY.unpack_from(body)
     if magic == MAGIC and len(body) == _IDENTITY.size:
-        return (stream_id, partition), 0
+        return Held((stream_id, partition), 0)
     if magic == MAGIC_ASSIGNED and len(body) == _IDENTITY.size + _ASSIGNMENT.size:
-        return (stream_id, partition), _ASSIGNMENT.unpack_from(body, _IDENTITY.size)[0]
+        return Held((stream_id, partition), _ASSIGNMENT.unpack_from(body, _IDENTITY.size)[0])
     return None

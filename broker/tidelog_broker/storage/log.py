@@ -247,7 +247,7 @@ class PartitionLog(HealableLog):
             segment.forget_files()
 
     def mark_page_cache(self) -> None:
-        """What is written may count from now on, flushed or not (R17); durable when it returns. Raises OSError."""
+        """What is written may count from now on, flushed or not (R17). Durable at the end; raises OSError."""
         if not self.page_cache:
             mark_page_cache(self._files.files, self.folder)
             self.page_cache = True

@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionLog | None:
     """A log as a clean stop left it, without reading it; None when its files say otherwise."""
-    check_identity(place.files, place.folder, place.key)
+    check_identity(place.files, place.folder, place.key, place.assignment)
     if starting_over.is_marked(place.files.files, place.folder):
         return None
     contents = read_contents(place.files, place.folder, place.key, log_start_offset)
@@ -91,7 +91,7 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
 
     Raises `Quarantine` and `Stray`, which leave everything as it is, and OSError.
     """
-    check_identity(place.files, place.folder, place.key)
+    check_identity(place.files, place.folder, place.key, place.assignment)
     emptied = _start_over(place)
     if emptied is not None:
         return emptied

@@ -5,8 +5,8 @@ and every start goes on where the last one stopped, until checkpoints say what t
 does; then the mark goes. Neighbours: `log` does it to an open log, `recovery` and `store`
 to one that a crash left half-way.
 
-File `starting-over`: magic ``TLO1``, the offset (i64), CRC-32C of these (u32). If the leader epoch of the last
-record below is known (R1): magic ``TLO2``, and that epoch (u32) before the CRC.
+File `starting-over`: magic ``TLO1``, the offset (i64), CRC-32C of these (u32). If the leader epoch of the
+last record below is known (R1): magic ``TLO2``, and that epoch (u32) before the CRC.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class LogStore:
         left = {
             (want.stream_id, want.partition): path
             for want in entries
-            if (path := self._set_earlier_aside(want)) is not None
+            if (path := self._set_earlier_aside(want))
         }
         opening = threads.map if threads is not None else map
         found = list(opening(lambda want: self._open_or_set_aside(want, ends, same_boot), entries))
@@ -132,17 +132,19 @@ class LogStore:
         claimed = {self._folder_of(want) for want in entries} - foreign
         return Opened(logs, lost, sorted(self._strays(claimed)), left)
 
-    def _set_earlier_aside(self, want: Wanted) -> str | None:
-        """Where the folder of an earlier assignment is now (R16); None: there is none in this place.
+    def _set_earlier_aside(self, want: Wanted) -> str:
+        """Where the folder of an earlier assignment is now (R16); empty: there is none in this place.
 
         That replica left, and another one came, while this broker was away. What was saved of it is
         forgotten first, so a crash in between leaves what the next start does this with again.
         """
+        if not want.assignment:
+            return ""
         folder, files = self._folder_of(want), self.files.files
         held = read_assignment(files, folder)
         key = (want.stream_id, want.partition)
         if held is None or held >= want.assignment or read_identity(files, folder) != key:
-            return None
+            return ""
         log.warning("a replica left and another came in its place meanwhile", folder=folder)
         return self._forget_replica(key, folder)
 
@@ -193,9 +195,6 @@ class LogStore:
             if self._is_quarantined(folder, want.assignment):
                 raise Quarantine("the partition's folder was quarantined by an earlier start")
             return self.create(want)
-        held = read_assignment(self.files.files, folder)
-        if held is not None and held > want.assignment:
-            raise Stray(f"its replica is assignment {held}, and the metadata knows none after {want.assignment}")
         place = Place(self.files, self.cache, folder, key, want.config, want.assignment)
         end = ends.get(key) if ends is not None else None
         try:

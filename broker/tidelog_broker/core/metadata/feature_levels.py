@@ -28,7 +28,7 @@ class FeatureLevels:
         self._said: dict[int, tuple[bytes, int]] = {}
 
     def __repr__(self) -> str:
-        return f"<FeatureLevels {({broker: level for broker, (_, level) in self._said.items()})}>"
+        return f"<FeatureLevels { ({broker: level for broker, (_, level) in self._said.items()}) }>"
 
     def heard(self, broker: int, incarnation: bytes, level: int) -> None:
         """A heartbeat of this run says that it understands `level` and all before."""

@@ -56,8 +56,8 @@ class Refusal(StrEnum):
     STALE = "stale"
     """The partition has changed since, perhaps by an earlier copy of the proposal; the image will say."""
     INELIGIBLE = "ineligible"
-    """A member is fenced, stopping, no replica, or another run of its broker is registered, or another
-    assignment of its replica is meant. The image will show a later partition epoch, and nothing else changed."""
+    """A member is fenced, stopping, no replica, or of another run of its broker or another assignment than
+    those of the image. The image will show a later partition epoch, and nothing else changed."""
     UNKNOWN = "unknown"
     """There is no such partition here: it is deleted, or this controller is behind. Ask again."""
     AHEAD = "ahead"

@@ -25,7 +25,6 @@ from tidelog_broker.core.replication.messages import (
     Refusal,
     Refused,
 )
-from tidelog_broker.core.replication.progress import Progress
 from tidelog_broker.core.replication.reconciliation import Fits, compare
 
 
@@ -50,7 +49,9 @@ class LeaderPartition(Leadership):
         self.placement = placement
         self._proposals.image_at(placement.partition_epoch)
         self.followers = {
-            broker: self._progress_of(broker, now_ms) for broker in placement.replicas if broker != self.broker_id
+            broker: self._progress_of(broker, now_ms)
+            for broker in placement.replicas
+            if broker != self.broker_id
         }
         for broker in joined:
             if broker in self.followers:
