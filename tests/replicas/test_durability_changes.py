@@ -152,6 +152,20 @@ def failing(*arguments: object) -> None:
     raise OSError("no room")
 
 
+async def test_below_the_feature_level_what_was_written_does_not_pass_for_flushed_either(
+    cluster: Cluster,
+) -> None:
+    cluster.controller.publish(feature_level=1)
+    await written(cluster)
+    role = cluster[1].partition().role
+    assert isinstance(role, LeaderPartition)
+    await until(lambda: [one.durable for one in role.followers.values()] == [4, 4], "both have it")
+
+    role.configured(True, 1000)
+
+    assert [one.durable for one in role.followers.values()] == [0, 0]
+
+
 async def test_logs_of_earlier_software_are_marked_at_a_start(cluster: Cluster) -> None:
     await written(cluster)
     await cluster[3].stop()

@@ -252,7 +252,45 @@ def test_a_member_whose_removal_is_proposed_is_gone_for_the_minimum_and_there_fo
     assert of(Committed, stage.position(THIRD, 11, last=EPOCH)) == []
 
 
+def test_r3_a_member_whose_removal_is_proposed_counts_as_gone() -> None:
+    stage = Stage(isr=(1, 2, 3), minimum=3)
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+    assert proposed(stage.wait(10_000)) == [(1, 2)]
+
+    effects = stage.durable(THIRD, 11)
+
+    assert of(Committed, effects) == [], "it may be gone by now, and the ISR too small"
+    assert not stage.leader.has_enough_replicas
+    assert of(Committed, stage.placed()) == [Committed(11)], "it was not: the image says so"
+
+
+def test_r5_records_that_are_flushed_wait_for_the_entry_of_their_epoch() -> None:
+    stage = Stage(isr=(1,), minimum=1)
+    stage.log.append([(EPOCH, 100)])
+    stage.leader.appended(stage.now)
+    stage.log.durable_offset = 11
+
+    assert of(Committed, stage.leader.flushed(stage.now)) == []
+    assert stage.leader.high_watermark == 10
+    stage.log.durable_epoch = EPOCH
+    assert of(Committed, stage.leader.flushed(stage.now)) == [Committed(11)]
+
+
 # --- R4: joining
+
+
+def test_r4_nobody_joins_whose_log_begins_below_the_leaders() -> None:
+    """As a leader it would bring back what was deleted."""
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.log.advance_start(6)
+    stage.leader.start_moved(stage.now)
+
+    assert proposed(stage.position(THIRD, 10, start=5)) == []
+    assert proposed(stage.durable(THIRD, 10, start=6)) == [(1, 2, 3)]
 
 
 def test_a_follower_with_everything_is_proposed_with_everybodys_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from simulator.disk import FakeDisk
 from storage.batches import T0, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.files import OsFiles
 from tidelog_broker.storage.identity import read_assignment, read_identity
 from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE
 from tidelog_broker.storage.rewrite import recover_data_directory
@@ -116,22 +118,23 @@ def test_a_quarantine_that_comes_late_leaves_the_next_replicas_folder_alone() ->
     assert read_assignment(bench.disk, bench.folder) == 41
 
 
-def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of() -> None:
-    disk = FakeDisk()
+def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of(tmp_path: Path) -> None:
+    files, root = OsFiles(), str(tmp_path)
     DataDirectory.format(
-        disk, ROOT, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16, make_log=disk.make_dir
+        files, root, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16, make_log=files.make_dir
     )
-    store = LogStore(disk, ROOT)
     wanted = Bench().wanted._replace(assignment=41)
-    store.create(wanted).append([item(records(3))], leader_epoch=1, now_us=T0)
+    log = LogStore(files, root).create(wanted)
+    log.append([item(records(3))], leader_epoch=1, now_us=T0)
+    log.close()
 
-    told = list(recover_data_directory(disk, ROOT))
+    told = list(recover_data_directory(files, root))
 
     assert any("the log ends at offset 3" in line for line in told), told
-    assert LogStore(disk, ROOT).open_all([wanted], same_boot=True).logs[KEY].end_offset == 3
+    assert LogStore(files, root).open_all([wanted], same_boot=True).logs[KEY].end_offset == 3
 
 
-# --- R17
+# --- R17, and what else a flush and a cut say
 
 
 def test_the_log_of_a_page_cache_stream_is_marked_before_it_takes_anything() -> None:

@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
@@ -61,6 +62,7 @@ class Replica:
     __slots__ = (
         "_began",
         "_counted_until",
+        "_feature_level",
         "_fsync_wanted",
         "_high_watermark",
         "_marking",
@@ -112,6 +114,8 @@ class Replica:
         """Leader and epoch of the role that began last or is about to; None: of none."""
         self._operations = 0
         """On their way to the disk."""
+        self._feature_level = 0
+        """The image's."""
 
     @property
     def high_watermark(self) -> int:
@@ -172,6 +176,7 @@ class Replica:
         """The image says something, perhaps something new, of this partition."""
         if self.removed:
             return
+        self._feature_level = image.feature_level
         placed = self.placed = stream.partitions[self.key[1]]
         mine = image.brokers.get(self.host.broker_id)
         begins = placed.leader is not None and (mine is None or self.host.is_this_run(mine.incarnation))
@@ -344,6 +349,9 @@ class Replica:
         role = self.role
         if isinstance(role, LeaderPartition):
             now_ms = self.host.now_ms()
+            if self._feature_level < ASSIGNMENTS and not self.fsync:
+                # It says nothing of the kind, so it is that of the stream (R17).
+                message = message._replace(fsync=False)
             if isinstance(message, Position):
                 self._perform(role, role.position(broker, incarnation, message, now_ms))
             else:
