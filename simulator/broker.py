@@ -23,7 +23,7 @@ from simulator.replica import Key, Replica
 from simulator.settling import Settling
 from simulator.world import MS, World
 from tidelog.errors import NotEnoughReplicas, NotLeader, TidelogError
-from tidelog_broker.core.metadata.commands import FormatCluster, encode_command
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, FormatCluster, encode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.replication.messages import Refusal, Refused
 from tidelog_broker.core.replication.times import ReplicationTimes
@@ -113,7 +113,7 @@ class Broker:
         voters = Configuration((Voter(self.id, self.directory_id),))
         self.format((
             Entry(1, 1, EntryType.CONFIGURATION, voters.encode()),
-            Entry(2, 1, EntryType.COMMAND, encode_command(FormatCluster(CLUSTER_ID))),
+            Entry(2, 1, EntryType.COMMAND, encode_command(FormatCluster(CLUSTER_ID, FEATURE_LEVEL))),
         ))  # fmt: skip
 
     def start(self) -> None:

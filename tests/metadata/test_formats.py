@@ -34,6 +34,7 @@ from tidelog_broker.errors import DataDirectoryError
 
 EVERY_COMMAND: list[Command] = [
     FormatCluster(CLUSTER),
+    FormatCluster(CLUSTER, 2),
     RaiseFeatureLevel(2),
     registered(3, solo_epoch=2, rack="b"),
     created(1, "orders", replicas=(2, 0), partitions=2),

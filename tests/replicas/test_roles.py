@@ -1,4 +1,4 @@
-"""What belongs to an earlier role of a replica is passed over, and a role begins only when the last one is done."""
+"""What belongs to an earlier role of a replica is passed over; a role begins when the last one is done."""
 
 from __future__ import annotations
 

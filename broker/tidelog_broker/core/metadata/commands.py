@@ -25,7 +25,8 @@ class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format
     """The first command of every cluster."""
 
     cluster_id: bytes
-    feature_level: int = FEATURE_LEVEL
+    feature_level: int = 1
+    """Of the software that formatted it; of entries that do not say, the first one there was."""
 
 
 class RaiseFeatureLevel(msgspec.Struct, frozen=True, omit_defaults=True, tag="level"):
