@@ -14,6 +14,7 @@ from tidelog_broker.core.metadata.isr_changes import Member as ProposedMember
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Refusal, Refused
 
 if TYPE_CHECKING:
@@ -133,13 +134,14 @@ class Performing:
     def _restart(self, role: FollowerPartition, offset: int, epoch_before: int | None) -> None:
         replica = self._replica
         store = replica.broker.hosted.store
+        empty = replica.log.end_offset == replica.log.start_offset and last_epoch(replica.log) is None
         try:
             replica.log.restart_at(offset, lambda at: store.save_restart(replica.log, at), epoch_before)
         except DiskFull as error:
             self._not_cut(role, error)
             return
         replica.tell(f"starts over at {offset}")
-        replica.broker.checks.restarted(replica)
+        replica.broker.checks.restarted(replica, empty=empty)
         if replica.role is role:
             replica.do_all(role, role.restarted())
 

@@ -17,6 +17,7 @@ from tidelog_broker.core.metadata.commands import (
 from tidelog_broker.core.metadata.image import ClusterImage
 
 CLUSTER = b"c" * 16
+FORMATTED = FormatCluster(CLUSTER, FEATURE_LEVEL)
 LISTENERS = (Listener("external", "localhost", 9210),)
 
 
@@ -46,16 +47,14 @@ def applied(image: ClusterImage, commands: Iterable[Command]) -> ClusterImage:
 
 def solo_cluster(start: int = 1) -> ClusterImage:
     """One broker without a quorum, in its nth start."""
-    return applied(
-        ClusterImage(), [FormatCluster(CLUSTER, FEATURE_LEVEL), registered(0, start, solo_epoch=start)]
-    )
+    return applied(ClusterImage(), [FORMATTED, registered(0, start, solo_epoch=start)])
 
 
 def quorum_cluster(brokers: int = 3) -> ClusterImage:
     """Brokers whose epochs a quorum gives."""
     return applied(
         ClusterImage(),
-        [FormatCluster(CLUSTER, FEATURE_LEVEL), *(registered(broker) for broker in range(brokers))],
+        [FORMATTED, *(registered(broker) for broker in range(brokers))],
     )
 
 
