@@ -76,6 +76,7 @@ class Hosting:
                 f"broker {broker.id} lost {lost.wanted.name}/{lost.wanted.partition}: {lost.reason}"
             )
         for key in opened.left:
+            broker.checks.left(broker.id, key)
             # Perhaps it was a stray until it was given again.
             broker.checks.put_right(broker.id, self.store.folder(image.streams[key[0]].name, *key))
         for folder in opened.strays:

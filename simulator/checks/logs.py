@@ -236,6 +236,11 @@ class LogChecks(StrayChecks):
     def removed(self, replica: Replica) -> None:
         self.copies.pop((replica.broker.id, replica.key), None)
 
+    def left(self, broker: int, key: Key) -> None:
+        """A start found that its replica left, and that another came in its place (R16)."""
+        self.mark("R16 another assignment at a start")
+        self.copies.pop((broker, key), None)
+
     def given(self, replica: Replica, data: bytes) -> None:
         """Somebody is given batches, a reader or a follower: their checksums hold (I15)."""
         at = 0
