@@ -172,13 +172,13 @@ class LogChecks(StrayChecks):
         self.mark("R1 started over")
         copy, end = self.copy(replica), replica.log.end_offset
         require(
-            end >= copy.high_watermark or self.truth(replica.key).unclean,
+            end >= copy.high_watermark or not copy.mirror.links or self.truth(replica.key).unclean,
             "I14",
             f"{replica.name} on {replica.node.id} starts over at {end}, below its high watermark "
             f"{copy.high_watermark}",
         )
         copy.high_watermark = min(copy.high_watermark, end)
-        if self.truth(replica.key).unclean:
+        if empty or self.truth(replica.key).unclean:
             # What was deleted may be more than what an unclean leader ever had.
             copy.start_offset = copy.start_saved = replica.log.start_offset
         copy.start_offset = max(copy.start_offset, replica.log.start_offset)

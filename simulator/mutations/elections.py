@@ -26,10 +26,10 @@ def anybody_is_elected() -> Iterator[None]:
 
     from tidelog_broker.core.metadata import partition_change
 
-    def after(stream: Any, partition: Any, change: Any) -> Any:
+    def after(stream: Any, partition: Any, change: Any, feature_level: int) -> Any:
         if isinstance(change.leader, int) and change.leader not in (*partition.isr, *partition.eligible):
             partition = replace(partition, isr=(*partition.isr, change.leader))
-        return after_change(stream, partition, change)
+        return after_change(stream, partition, change, feature_level)
 
     after_change = partition_change.after_change
     with (

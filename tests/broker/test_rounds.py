@@ -53,7 +53,8 @@ class Lanes:
 
     def partition(self, number: int = 0, durability: Durability = Durability.FSYNC) -> Partition:
         name, stream_id = f"s{number}", bytes([number + 1]) * 16
-        log = self.store.create(Wanted(name, stream_id, 0, LogConfig()))
+        page_cache = durability is Durability.PAGE_CACHE
+        log = self.store.create(Wanted(name, stream_id, 0, LogConfig(), page_cache=page_cache))
         config = StreamConfig(replication_factor=1, min_insync_replicas=1, durability=durability)
         host = Host(1, None, self.store, self.rounds, self.flushes, lambda partition, reason: None)
         made = Partition(name, stream_id, 0, config, log, host)

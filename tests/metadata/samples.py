@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tidelog.model import Listener, StreamConfig
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import (
+    FEATURE_LEVEL,
     Command,
     CreateStream,
     FormatCluster,
@@ -16,6 +17,7 @@ from tidelog_broker.core.metadata.commands import (
 from tidelog_broker.core.metadata.image import ClusterImage
 
 CLUSTER = b"c" * 16
+FORMATTED = FormatCluster(CLUSTER, FEATURE_LEVEL)
 LISTENERS = (Listener("external", "localhost", 9210),)
 
 
@@ -45,13 +47,14 @@ def applied(image: ClusterImage, commands: Iterable[Command]) -> ClusterImage:
 
 def solo_cluster(start: int = 1) -> ClusterImage:
     """One broker without a quorum, in its nth start."""
-    return applied(ClusterImage(), [FormatCluster(CLUSTER), registered(0, start, solo_epoch=start)])
+    return applied(ClusterImage(), [FORMATTED, registered(0, start, solo_epoch=start)])
 
 
 def quorum_cluster(brokers: int = 3) -> ClusterImage:
     """Brokers whose epochs a quorum gives."""
     return applied(
-        ClusterImage(), [FormatCluster(CLUSTER), *(registered(broker) for broker in range(brokers))]
+        ClusterImage(),
+        [FORMATTED, *(registered(broker) for broker in range(brokers))],
     )
 
 

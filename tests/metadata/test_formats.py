@@ -19,6 +19,7 @@ from tidelog_broker.core.metadata.commands import (
     FormatCluster,
     NewPartition,
     PartitionChange,
+    RaiseFeatureLevel,
     ReplicaName,
     ReplicasLost,
     Suspect,
@@ -33,6 +34,8 @@ from tidelog_broker.errors import DataDirectoryError
 
 EVERY_COMMAND: list[Command] = [
     FormatCluster(CLUSTER),
+    FormatCluster(CLUSTER, 2),
+    RaiseFeatureLevel(2),
     registered(3, solo_epoch=2, rack="b"),
     created(1, "orders", replicas=(2, 0), partitions=2),
     AlterStream(identifier(1), StreamConfig(subject="x.>"), (NewPartition((1,), 1, 4),)),

@@ -37,6 +37,8 @@ def member(broker: int, run: int = 1) -> Member:
 
 def proposal(image: ClusterImage, *isr: Member, proposer: Member | None = None, **fields: int) -> IsrProposal:
     now = the_partition(image)
+    # As a leader knows them that sees this image.
+    isr = tuple(one._replace(assignment=now.assignment_of(one.broker)) for one in isr)
     said = IsrProposal(proposer or member(0), S, 0, now.leader_epoch, now.partition_epoch, isr)
     return said._replace(**fields)
 

@@ -21,6 +21,7 @@ from tidelog_broker.core.metadata import (
 )
 from tidelog_broker.core.metadata.apply import apply, share_of
 from tidelog_broker.core.metadata.commands import (
+    FEATURE_LEVEL,
     ChangeBroker,
     ChangePartitions,
     Command,
@@ -49,7 +50,7 @@ class Requests:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.image = applied(ClusterImage(), [FormatCluster(CLUSTER)])
+        self.image = applied(ClusterImage(), [FormatCluster(CLUSTER, FEATURE_LEVEL)])
         self.now = 0
         self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), Handovers())
         self.runs = dict.fromkeys(range(BROKERS), 1)
@@ -93,9 +94,10 @@ class Requests:
                 kind = self.rng.random()
                 if broker in partition.replicas and kind < 0.1:
                     end = self.rng.randrange(100)
-                    suspects.append(Suspect(stream.id, number, self.rng.randrange(4), end))
+                    which = partition.assignment_of(broker)
+                    suspects.append(Suspect(stream.id, number, self.rng.randrange(4), end, which))
                 elif broker in partition.replicas and kind < 0.15:
-                    lost.append(ReplicaName(stream.id, number))
+                    lost.append(ReplicaName(stream.id, number, partition.assignment_of(broker)))
         said = Registration(
             CLUSTER, broker, identifier(1000 * broker + self.runs[broker]), identifier(self.disks[broker]),
             LISTENERS, rack="ab"[broker % 2], starts=self.runs[broker], suspects=tuple(suspects),
@@ -134,7 +136,7 @@ class Requests:
                 continue
             stream, number, partition = found
             members = [
-                Member(broker, identifier(1000 * broker + self.runs[broker]))
+                Member(broker, identifier(1000 * broker + self.runs[broker]), partition.assignment_of(broker))
                 for broker in partition.replicas
                 if broker == partition.leader or self.rng.random() < 0.8
             ]
@@ -149,7 +151,7 @@ class Requests:
         found, broker = self.partition(), self.broker()
         if found is None:
             return None
-        name = ReplicaName(found[0].id, found[1])
+        name = ReplicaName(found[0].id, found[1], found[2].assignment_of(broker))
         return registration.lose(self.image, broker, identifier(1000 * broker + self.runs[broker]), (name,))
 
     def fence(self) -> Command | None:

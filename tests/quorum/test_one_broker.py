@@ -12,6 +12,7 @@ import pytest
 from quorum.conftest import Broker, Cluster, create, identifier
 from simulator.disk import FakeDisk
 from tidelog.model import StreamSettings
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL
 
 OLD_DIRECTORY = Path(__file__).with_name("solo_directory.json")
 """Of commit 3f1384b, after three runs, the last of which was killed: snapshots, hard state, entries."""
@@ -42,6 +43,17 @@ async def test_a_directory_from_before_there_were_quorums_opens_as_a_cluster_of_
     assert set(image.names) == {f"s{run}-{number}" for run in range(3) for number in range(4)}
     assert image.brokers[0].solo_epoch == 0
     assert image.brokers[0].starts == 4
+
+
+async def test_its_feature_level_rises_once_its_broker_has_said_what_it_understands(
+    old: Broker, cluster: Cluster
+) -> None:
+    controller = await old.launch()
+    await cluster.eventually(lambda: controller.image.version > 0)
+    assert controller.image.feature_level == 1
+    await old.join()
+
+    await cluster.eventually(lambda: controller.image.feature_level == FEATURE_LEVEL)
 
 
 async def test_its_partitions_get_epochs_that_no_earlier_run_had(old: Broker) -> None:

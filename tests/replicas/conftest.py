@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import count
@@ -18,7 +19,7 @@ from storage.batches import item
 from support.waiting import until
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
-from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Suspect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.peers.hello import Hello, Identity
@@ -58,21 +59,38 @@ class ScriptedController:
     voters = BROKERS
 
     def __init__(self) -> None:
-        self.image = ClusterImage(cluster_id=CLUSTER, version=1)
-        self._watchers: list[Callable[[ClusterImage, ClusterImage], None]] = []
+        self.image = ClusterImage(cluster_id=CLUSTER, version=1, feature_level=FEATURE_LEVEL)
+        self._watchers: list[tuple[int, Callable[[ClusterImage, ClusterImage], None]]] = []
+        self.starting = 0
+        """The broker that begins to watch."""
+        self._behind: dict[int, ClusterImage] = {}
+        """Brokers that hear nothing, and what they saw last."""
         self.proposals: list[IsrProposal] = []
         self.deaf = False
         """What is proposed is lost."""
 
     def watch(self, watcher: Callable[[ClusterImage, ClusterImage], None]) -> Callable[[], None]:
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+        watching = (self.starting, watcher)
+        self._watchers.append(watching)
+        return lambda: self._watchers.remove(watching)
 
     def publish(self, **changes: Any) -> None:
         before = self.image
         self.image = msgspec.structs.replace(before, version=before.version + 1, **changes)
-        for watcher in list(self._watchers):
-            watcher(before, self.image)
+        for broker, watcher in list(self._watchers):
+            if broker not in self._behind:
+                watcher(before, self.image)
+
+    def hold(self, broker: int) -> None:
+        """From now on a broker hears nothing of the metadata."""
+        self._behind[broker] = self.image
+
+    def release(self, broker: int) -> None:
+        """It hears of everything since, at once."""
+        before = self._behind.pop(broker)
+        for watching, watcher in list(self._watchers):
+            if watching == broker:
+                watcher(before, self.image)
 
     def register(self, broker: int, incarnation: bytes) -> None:
         """A new run leads nothing that its predecessor led (R10)."""
@@ -98,6 +116,12 @@ class ScriptedController:
         stream = StreamImage("orders", STREAM, settings, self.image.version + 1, 0, (placed,) * partitions)
         self.publish(streams=self.image.streams.set(STREAM, stream))
 
+    def configure(self, **config: Any) -> None:
+        """The stream's settings change."""
+        stream = self.image.streams[STREAM]
+        after = msgspec.structs.replace(stream, config=dataclasses.replace(stream.config, **config))
+        self.publish(streams=self.image.streams.set(STREAM, after))
+
     def change(self, number: int = 0, **changes: Any) -> None:
         """A change of one partition; a leader that is named leads in a new epoch."""
         stream = self.image.streams[STREAM]
@@ -105,6 +129,12 @@ class ScriptedController:
         changes["partition_epoch"] = before.partition_epoch + 1
         if changes.get("leader") is not None:
             changes["leader_epoch"] = before.leader_epoch + 1
+        if "replicas" in changes:
+            # As `apply` gives them (R16).
+            changes["assignments"] = tuple(
+                before.assignment_of(one) if one in before.replicas else changes["partition_epoch"]
+                for one in changes["replicas"]
+            )
         partitions = list(stream.partitions)
         partitions[number] = msgspec.structs.replace(before, **changes)
         after = msgspec.structs.replace(stream, partitions=tuple(partitions))
@@ -124,6 +154,8 @@ class ScriptedController:
             placed = self.placed(proposal.partition)
             seen = (proposal.leader_epoch, proposal.partition_epoch)
             if not self.deaf and seen == (placed.leader_epoch, placed.partition_epoch):
+                known = all(placed.assignment_of(one.broker) == one.assignment for one in proposal.isr)
+                assert known, "a leader proposes the replicas of its image (R16)"
                 isr = tuple(member.broker for member in proposal.isr)
                 self.change(proposal.partition, isr=tuple(b for b in placed.replicas if b in isr))
 
@@ -164,13 +196,17 @@ class Node:
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._cluster.controller.propose(proposals)
 
-    def replica_lost(self, stream_id: bytes, partition: int, reason: str) -> None:
+    def feature_level(self) -> int:
+        return self._cluster.controller.image.feature_level
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
         self.lost.append((stream_id, partition, reason))
 
     # --- its life
 
     async def start(self, *, same_boot: bool = True) -> None:
         self.incarnation = next(_runs).to_bytes(16, "big")
+        self._cluster.controller.starting = self.id
         self.broker = Broker(
             self.id,
             LogStore(OsFiles(), str(self.folder)),

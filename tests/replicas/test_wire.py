@@ -25,11 +25,47 @@ ADDRESS = Address(bytes(range(16)), 7, 3)
 NOTHING = memoryview(b"")
 
 
-@pytest.mark.parametrize("message", [Position(5, 10, 4, 9, 2), Position(1, 0, None, 0, 0), Durable(5, 9, 2)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Position(5, 10, 4, 9, 2),
+        Position(1, 0, None, 0, 0, 7, fsync=False),
+        Durable(5, 9, 2),
+        Durable(5, 9, 2, 7, fsync=False),
+    ],
+)
 def test_a_followers_words(message: Position | Durable) -> None:
     assert from_follower(encode(ADDRESS, message), NOTHING) == (ADDRESS, message)
     with pytest.raises(ProtocolBroken):
         from_leader(encode(ADDRESS, message), NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("message", "then", "bytes_then"),
+    [
+        (
+            Position(5, 10, 4, 9, 2, 0, fsync=False),
+            Position(5, 10, 4, 9, 2),
+            "930093c410000102030405060708090a0b0c0d0e0f070395050a040902",
+        ),
+        (
+            Durable(5, 9, 2, 0, fsync=False),
+            Durable(5, 9, 2),
+            "930193c410000102030405060708090a0b0c0d0e0f070393050902",
+        ),
+        (
+            StartOver(5, 2, unclean=False, epoch_before=4),
+            StartOver(5, 2, unclean=False),
+            "930593c410000102030405060708090a0b0c0d0e0f0703930502c2",
+        ),
+    ],
+)
+def test_below_the_feature_level_words_are_those_that_earlier_software_knows(
+    message: Position | Durable | StartOver, then: Position | Durable | StartOver, bytes_then: str
+) -> None:
+    assert encode(ADDRESS, message, feature_level=1).hex() == bytes_then
+    read = from_leader if isinstance(message, StartOver) else from_follower
+    assert read(bytes.fromhex(bytes_then), NOTHING) == (ADDRESS, then)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +75,7 @@ def test_a_followers_words(message: Position | Durable) -> None:
         Progress(5, 9, 2, ((3, 4), (5, 9))),
         Diverged(5, 3, 7, unclean=True),
         StartOver(5, 2, unclean=False),
+        StartOver(5, 2, unclean=True, epoch_before=4),
         *(Refused(refusal, 6) for refusal in Refusal),
     ],
 )

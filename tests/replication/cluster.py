@@ -351,10 +351,10 @@ class Cluster:
                 self.mark("truncated")
                 node.log.truncate(offset)
                 self._perform(node, role.truncated())
-            case fx.Restart(offset):
+            case fx.Restart(offset, epoch_before):
                 assert isinstance(role, FollowerPartition)
                 self.mark("restarted")
-                node.log.restart_at(offset)
+                node.log.restart_at(offset, epoch_before)
                 node.saved_start = max(node.saved_start, offset)
                 self._perform(node, role.restarted())
             case fx.AdvanceStart(offset):

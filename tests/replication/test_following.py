@@ -58,12 +58,19 @@ def test_it_asks_from_its_end_and_says_what_is_durable() -> None:
     assert one.begin() == [], "one question at a time"
 
 
-def test_an_emptied_log_names_no_epoch() -> None:
+def test_r1_an_emptied_log_names_the_epoch_of_the_last_record_it_dropped() -> None:
     one, log = follower(3, 3)
     log.advance_start(2)
     one.lost()
 
-    assert one.begin() == [Ask(Position(EPOCH, 2, None, 2, 0))]
+    assert one.begin() == [Ask(Position(EPOCH, 2, 3, 2, 0))]
+
+
+def test_r1_a_log_that_began_empty_names_no_epoch() -> None:
+    one, _ = follower(start=2)
+    one.lost()
+
+    assert one.begin() == [Ask(Position(EPOCH, 2, None, 2, 2))]
 
 
 def test_data_is_appended_then_it_asks_again_and_sees_what_is_committed() -> None:
@@ -170,10 +177,30 @@ def test_a_page_cache_stream_counts_what_is_written() -> None:
     one.lost()
     log.append([(4, 1)])
 
-    assert one.begin() == [Ask(Position(EPOCH, 2, 4, 2, 0))]
+    assert one.begin() == [Ask(Position(EPOCH, 2, 4, 2, 0, fsync=False))]
     one.received(Progress(EPOCH, 0, 0))
     assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))]
     assert one.configured(True) == []
+
+
+def test_r16_all_that_it_says_names_its_assignment() -> None:
+    log = WholeLog()
+    log.append([(4, 1)])
+    one = FollowerPartition(2, 1, EPOCH, log, fsync=True, high_watermark=0, assignment=41)
+
+    assert one.begin() == [Ask(Position(EPOCH, 1, 4, 0, 0, 41))]
+    one.received(Progress(EPOCH, 0, 0))
+    log.all_durable()
+    assert one.flushed() == [Say(Durable(EPOCH, 1, 0, 41))]
+
+
+def test_r17_it_says_of_which_kind_its_durability_is() -> None:
+    one, log = follower(4)
+    one.received(Progress(EPOCH, 0, 0))
+    log.append([(4, 1)])
+
+    assert one.configured(False) == [Say(Durable(EPOCH, 2, 0, fsync=False))]
+    assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))], "as much as is flushed"
 
 
 def test_the_leaders_start_is_saved_before_it_is_acknowledged() -> None:

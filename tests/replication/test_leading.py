@@ -77,14 +77,25 @@ class Stage:
         start: int = 0,
         epoch: int = EPOCH,
         run: bytes | None = None,
+        assignment: int = 0,
+        fsync: bool = True,
     ) -> list[LeaderEffect]:
-        said = Position(epoch, end, last, end if durable is None else durable, start)
+        durable = end if durable is None else durable
+        said = Position(epoch, end, last, durable, start, assignment, fsync)
         return self.leader.position(broker, run or b"run %d" % broker, said, self.now)
 
     def durable(
-        self, broker: int, durable: int, *, run: bytes | None = None, epoch: int = EPOCH, start: int = 0
+        self,
+        broker: int,
+        durable: int,
+        *,
+        run: bytes | None = None,
+        epoch: int = EPOCH,
+        start: int = 0,
+        assignment: int = 0,
+        fsync: bool = True,
     ) -> list[LeaderEffect]:
-        said = Durable(epoch, durable, start)
+        said = Durable(epoch, durable, start, assignment, fsync)
         return self.leader.durable(broker, run or b"run %d" % broker, said, self.now)
 
     def wait(self, ms: int) -> list[LeaderEffect]:
@@ -241,7 +252,45 @@ def test_a_member_whose_removal_is_proposed_is_gone_for_the_minimum_and_there_fo
     assert of(Committed, stage.position(THIRD, 11, last=EPOCH)) == []
 
 
+def test_r3_a_member_whose_removal_is_proposed_counts_as_gone() -> None:
+    stage = Stage(isr=(1, 2, 3), minimum=3)
+    stage.position(SECOND, 10)
+    stage.position(THIRD, 10)
+    stage.append()
+    stage.position(SECOND, 11, last=EPOCH)
+    assert proposed(stage.wait(10_000)) == [(1, 2)]
+
+    effects = stage.durable(THIRD, 11)
+
+    assert of(Committed, effects) == [], "it may be gone by now, and the ISR too small"
+    assert not stage.leader.has_enough_replicas
+    assert of(Committed, stage.placed()) == [Committed(11)], "it was not: the image says so"
+
+
+def test_r5_records_that_are_flushed_wait_for_the_entry_of_their_epoch() -> None:
+    stage = Stage(isr=(1,), minimum=1)
+    stage.log.append([(EPOCH, 100)])
+    stage.leader.appended(stage.now)
+    stage.log.durable_offset = 11
+
+    assert of(Committed, stage.leader.flushed(stage.now)) == []
+    assert stage.leader.high_watermark == 10
+    stage.log.durable_epoch = EPOCH
+    assert of(Committed, stage.leader.flushed(stage.now)) == [Committed(11)]
+
+
 # --- R4: joining
+
+
+def test_r4_nobody_joins_whose_log_begins_below_the_leaders() -> None:
+    """As a leader it would bring back what was deleted."""
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+    stage.log.advance_start(6)
+    stage.leader.start_moved(stage.now)
+
+    assert proposed(stage.position(THIRD, 10, start=5)) == []
+    assert proposed(stage.durable(THIRD, 10, start=6)) == [(1, 2, 3)]
 
 
 def test_a_follower_with_everything_is_proposed_with_everybodys_run() -> None:
@@ -502,7 +551,9 @@ def test_a_waiting_follower_that_retention_passes_starts_over() -> None:
     stage.leader.followers[THIRD].parked = True
     stage.log.advance_start(6)
 
-    assert Answer(THIRD, StartOver(EPOCH, 6, unclean=False)) in stage.leader.start_moved(stage.now)
+    assert Answer(THIRD, StartOver(EPOCH, 6, unclean=False, epoch_before=4)) in stage.leader.start_moved(
+        stage.now
+    )
 
 
 def test_unclean_epochs_go_along_with_what_is_sent() -> None:
@@ -514,16 +565,134 @@ def test_unclean_epochs_go_along_with_what_is_sent() -> None:
     assert stage.position(SECOND, 10) == [Answer(SECOND, Progress(EPOCH, 10, 0, ((EPOCH, 10),)))]
 
 
-def test_a_stream_that_becomes_durable_counts_what_was_written_only_once_it_is_flushed() -> None:
-    stage = Stage(isr=(1, 2), fsync=False)
-    stage.position(SECOND, 10)
-    stage.append(2)
-    stage.log.append([(EPOCH, 7)])
+def durable_of(stage: Stage) -> dict[int, int]:
+    return {broker: follower.durable for broker, follower in stage.leader.followers.items()}
+
+
+def test_r17_what_was_written_does_not_count_once_it_has_to_be_flushed() -> None:
+    stage = Stage(fsync=False)
+    stage.append(2, flush=False)
+    stage.log.all_durable()
+    stage.position(SECOND, 12, last=EPOCH, fsync=False)
+    stage.position(THIRD, 12, last=EPOCH, fsync=False)
+    assert stage.leader.high_watermark == 12
+
+    stage.leader.configured(True, stage.now)
+    assert durable_of(stage) == {SECOND: 0, THIRD: 0}
+    effects = [*stage.append(), *stage.position(SECOND, 13, last=EPOCH)]
+
+    assert of(Committed, effects) == [], "the other one has not flushed"
+    assert stage.leader.high_watermark == 12, "it stands still, and does not go back"
+    assert of(Committed, stage.durable(THIRD, 12)) == []
+    stage.position(THIRD, 13, durable=12, last=EPOCH)
+    assert of(Committed, stage.durable(THIRD, 13)) == [Committed(13)]
+
+
+def test_r17_a_follower_that_says_written_is_not_counted_as_flushed() -> None:
+    stage = Stage()
+    stage.append()
+    for broker in (SECOND, THIRD):
+        stage.position(broker, 11, last=EPOCH, fsync=False)
+        stage.durable(broker, 11, fsync=False)
+
+    assert durable_of(stage) == {SECOND: 0, THIRD: 0}
+    assert stage.leader.high_watermark == 10
+
+
+def test_r17_what_a_follower_flushed_before_still_counts_when_fsync_comes_back() -> None:
+    stage = Stage()
+    stage.position(SECOND, 10, durable=8)
+    stage.leader.configured(False, stage.now)
+    assert durable_of(stage)[SECOND] == 10, "it is written"
+    stage.position(SECOND, 10, durable=10, fsync=False)
 
     stage.leader.configured(True, stage.now)
 
-    assert stage.leader.followers[SECOND].durable == 10
-    assert stage.leader.high_watermark == 10
+    assert durable_of(stage)[SECOND] == 8
+
+
+def test_r17_who_has_only_written_does_not_join() -> None:
+    stage = Stage(isr=(1, 2))
+    stage.position(SECOND, 10)
+
+    assert proposed(stage.position(THIRD, 10, fsync=False)) == []
+    assert proposed(stage.position(THIRD, 10)) == [(1, 2, 3)]
+
+
+def test_r17_a_follower_whose_log_is_cut_has_flushed_nothing_of_what_comes() -> None:
+    stage = Stage(high_watermark=4)
+    stage.position(SECOND, 10)
+    stage.position(SECOND, 14, last=4)
+
+    stage.position(SECOND, 10, fsync=False)
+
+    assert durable_of(stage)[SECOND] == 0
+
+
+# --- R16
+
+
+def given_again(stage: Stage, broker: int, assignment: int) -> list[LeaderEffect]:
+    """The image shows another assignment of a replica, perhaps without having shown that it left."""
+    stage.brokers[broker] = stage.brokers[broker]._replace(assignment=assignment)
+    return stage.placed(isr=tuple(one for one in stage.placement.isr if one != broker), brokers=stage.brokers)
+
+
+def test_r16_what_is_known_of_an_earlier_assignment_is_dropped_with_the_image_of_another() -> None:
+    stage = Stage()
+    stage.position(THIRD, 10)
+
+    effects = given_again(stage, THIRD, 41)
+
+    assert proposed(effects) == [], "an empty replica would join"
+    assert (stage.leader.followers[THIRD].fit, durable_of(stage)[THIRD]) == (False, 0)
+
+
+def test_r16_words_of_another_assignment_are_refused_and_do_not_count() -> None:
+    stage = Stage()
+    given_again(stage, THIRD, 41)
+    refused = [Answer(THIRD, Refused(Refusal.UNKNOWN_INCARNATION, EPOCH))]
+
+    assert stage.position(THIRD, 10) == refused, "of the one before"
+    assert stage.position(THIRD, 10, assignment=77) == refused, "of one that the leader has not heard of"
+    stage.position(THIRD, 3, assignment=41)
+    stage.durable(THIRD, 10, assignment=0)
+    assert durable_of(stage)[THIRD] == 3
+
+    effects = stage.position(THIRD, 10, assignment=41)
+
+    assert of(Propose, effects) == [
+        Propose((Member(1, b"run 1"), Member(2, b"run 2"), Member(3, b"run 3", 41)), EPOCH, 41)
+    ]
+
+
+def test_r16_the_same_assignment_in_a_later_image_keeps_what_is_known() -> None:
+    stage = Stage()
+    stage.position(THIRD, 10)
+
+    stage.placed()
+
+    assert durable_of(stage)[THIRD] == 10
+
+
+# --- R1, R11
+
+
+def test_an_emptied_log_of_before_an_unclean_election_does_not_move_the_start() -> None:
+    log = WholeLog()
+    log.append([(3, number) for number in range(300)])
+    log.begin_unclean(9)
+    log.append([(9, 1000 + number) for number in range(300)])
+    log.all_durable()
+    placement = Placement((1, 2, 3), (1, 3), 40, 2, {one: Broker(b"run %d" % one, True) for one in (1, 2, 3)})
+    leader = LeaderPartition(1, 9, log, fsync=True, high_watermark=600, placement=placement, now_ms=1000)
+    leader.begin(1000)
+    leader.high_watermark = 600
+
+    for known, answer in ((3, Diverged(9, 3, 300, unclean=True)), (None, StartOver(9, 0, unclean=True))):
+        effects = leader.position(2, b"run 2", Position(9, 500, known, 500, 500), 1001)
+        assert of(Answer, effects) == [Answer(2, answer)]
+        assert of(AdvanceStart, effects) == []
 
 
 def test_it_says_what_it_is() -> None:

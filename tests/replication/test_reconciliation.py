@@ -8,7 +8,7 @@ import pytest
 
 from replication.whole_logs import Record, WholeLog, parting
 from tidelog_broker.core.replication.effects import Quarantine, Restart, Truncate
-from tidelog_broker.core.replication.log_view import last_epoch
+from tidelog_broker.core.replication.log_view import epoch_before_start, last_epoch
 from tidelog_broker.core.replication.messages import Diverged, StartOver
 from tidelog_broker.core.replication.reconciliation import Fits, compare, way_back
 
@@ -33,8 +33,8 @@ def reconcile(follower: WholeLog, leader: WholeLog, high_watermark: int) -> int:
         match way_back(answer, follower, high_watermark):
             case Truncate(offset):
                 follower.truncate(offset)
-            case Restart(offset):
-                follower.restart_at(offset)
+            case Restart(offset, epoch_before):
+                follower.restart_at(offset, epoch_before)
             case other:
                 raise AssertionError(f"{other} for {answer}")
         assert follower.end_offset < before or follower.start_offset > before or not follower.records, (
@@ -97,7 +97,7 @@ class Histories:
         """What R1 is to reach, found by looking at all records."""
         below = range(follower.start_offset, min(follower.end_offset, leader.start_offset))
         if follower.end_offset < leader.start_offset or any(follower.at(at) != self.keep[at] for at in below):
-            follower.restart_at(leader.start_offset)
+            follower.restart_at(leader.start_offset, epoch_before_start(leader))
         at = parting(follower, leader)
         if at < follower.end_offset:
             follower.records = follower.records[: at - follower.start_offset]
@@ -115,6 +115,7 @@ def test_a_follower_ends_exactly_where_the_logs_part_in_at_most_a_round_for_each
                 continue
             common = parting(follower, leader)
             before, epochs = follower.end_offset, len(list(follower.epochs))
+            knows_nothing = follower.epochs.epoch_at(common - 1) is None
 
             rounds = reconcile(follower, leader, made.high_watermark_max(follower))
 
@@ -125,7 +126,11 @@ def test_a_follower_ends_exactly_where_the_logs_part_in_at_most_a_round_for_each
             else:
                 # Emptied: nothing that both had and the leader still has was dropped.
                 assert leader.start_offset <= follower.start_offset <= leader.end_offset, seed
-                assert common <= follower.start_offset or common <= max(leader.start_offset, 0), seed
+                assert (
+                    common <= follower.start_offset
+                    or common <= max(leader.start_offset, 0)
+                    or (knows_nothing and follower.start_offset == leader.start_offset)
+                ), seed
             several_rounds += rounds > 2
             emptied += not follower.records and before > 0
             cut += follower.end_offset < before
@@ -192,20 +197,78 @@ def test_an_unclean_leader_that_ends_below_a_followers_start_is_followed_from_it
     leader.begin_unclean(2)
     follower = log_of(1, 1, start=10)
 
+    assert reconcile(follower, leader, 12) == 3
+    assert (follower.start_offset, follower.end_offset) == (0, 0), "nobody knows what it had below"
+    follower = WholeLog()
+    follower.append([(1, number) for number in range(12)])
+    follower.advance_start(10)
     assert reconcile(follower, leader, 12) == 2
-    assert (follower.start_offset, follower.end_offset) == (2, 2)
+    assert (follower.start_offset, follower.end_offset) == (2, 2), (
+        "up to there it had the same, and dropped it"
+    )
 
 
-def test_an_emptied_log_fits_wherever_the_leader_has_anything() -> None:
+def test_a_log_that_knows_of_no_record_fits_only_where_the_leaders_log_begins() -> None:
     leader = log_of(1, 1, 2, start=5)
 
-    assert [compare(at, None, leader, 2) == Fits() for at in (4, 5, 6, 8, 9)] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]
+    fits = [compare(at, None, leader, 2) == Fits() for at in (4, 5, 6, 8, 9)]
+
+    assert fits == [False, True, False, False, False]
+
+
+def test_a_log_that_knows_of_no_record_starts_over_below_its_high_watermark_too() -> None:
+    follower = WholeLog()
+    follower.restart_at(8)
+
+    answer = compare(8, last_epoch(follower), log_of(1, 1, 2, start=5), 2)
+
+    assert answer == StartOver(2, 5, unclean=False)
+    assert isinstance(answer, StartOver)
+    assert way_back(answer, follower, 8) == Restart(5), "it loses nothing"
+
+
+def test_an_emptied_log_is_compared_by_the_last_record_that_it_dropped() -> None:
+    follower = WholeLog()
+    follower.append([(3, number) for number in range(500)])
+    follower.advance_start(500)
+    leader = WholeLog()
+    leader.append([(3, number) for number in range(300)])
+    leader.begin_unclean(9)
+    leader.append([(9, 1000 + number) for number in range(300)])
+
+    answer = compare(500, last_epoch(follower), leader, 9)
+
+    assert answer == Diverged(9, 3, 300, unclean=True)
+    assert isinstance(answer, Diverged)
+    assert way_back(answer, follower, 500) == Restart(300, epoch_before=3)
+    assert reconcile(follower, leader, 500) == 2
+    assert follower.start_offset == 300, "what was deleted before the election may be deleted here, too"
+
+
+def test_logs_that_retention_emptied_alike_fit_without_starting_over() -> None:
+    leader, follower = WholeLog(), WholeLog()
+    for log in (leader, follower):
+        log.append([(3, 1), (3, 2), (4, 3)])
+        log.advance_start(3)
+    assert compare(follower.end_offset, last_epoch(follower), leader, 4) == Fits()
+
+    leader.append([(6, 4)])
+    assert compare(follower.end_offset, last_epoch(follower), leader, 6) == Fits()
+
+
+def test_who_starts_over_keeps_what_the_leader_says_of_the_record_below() -> None:
+    leader = WholeLog()
+    leader.append([(3, 1), (4, 2), (4, 3), (5, 4)])
+    leader.advance_start(3)
+    follower = WholeLog()
+    follower.append([(1, 1)])
+
+    assert reconcile(follower, leader, 0) == 2
+    assert (follower.start_offset, last_epoch(follower)) == (3, 4)
+    # Another leader, whose log begins earlier, finds that it fits.
+    other = WholeLog()
+    other.append([(3, 1), (4, 2), (4, 3), (5, 4)])
+    assert compare(3, last_epoch(follower), other, 6) == Fits()
 
 
 def test_an_answer_that_cuts_nothing_is_no_answer_to_this_log() -> None:

@@ -41,8 +41,8 @@ class WholeLog:
         for epoch, value in records:
             latest = self.epochs.latest
             if latest is not None and latest > epoch:
-                kept = self.epochs.cut(self.end_offset)
-                self.epochs = (kept or self.epochs) if self.records else LeaderEpochs()
+                kept = self.epochs.cut(self.end_offset) or self.epochs
+                self.epochs = kept if (kept.latest or 0) <= epoch else LeaderEpochs()
             for marked, start in unclean:
                 if start == self.end_offset and (self.epochs.latest or 0) < marked <= epoch:
                     self.epochs.begin(marked, start, unclean=True)
@@ -68,8 +68,9 @@ class WholeLog:
         self.epochs = self.epochs.cut(offset) or self.epochs
         self.all_durable()
 
-    def restart_at(self, offset: int) -> None:
-        self.start_offset, self.records, self.epochs = offset, [], LeaderEpochs()
+    def restart_at(self, offset: int, epoch_before: int | None = None) -> None:
+        self.start_offset, self.records = offset, []
+        self.epochs = LeaderEpochs.of_empty_log(offset, epoch_before)
         self.all_durable()
 
     def advance_start(self, offset: int) -> None:

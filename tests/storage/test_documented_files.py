@@ -14,6 +14,8 @@ from storage.logs import ROOT, Bench
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.damage_list import save_damage
+from tidelog_broker.storage.files import read_file
+from tidelog_broker.storage.identity import write_identity
 from tidelog_broker.storage.scan import DamagedRange
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage-format.md"
@@ -78,6 +80,18 @@ def test_the_mark_of_a_log_that_starts_over_is_as_documented(tree: dict[str, byt
 
     assert layout.unpack(data)[:2] == (b"TLO1", 500)
     checked(data)
+
+
+def test_longer_forms_of_identity_and_mark_are_as_documented() -> None:
+    bench = Bench()
+
+    write_identity(bench.disk, bench.folder, STREAM_ID, 0, 41)
+    starting_over.mark(bench.disk, bench.folder, 500, 6)
+
+    identity = checked(read_file(bench.disk, f"{bench.folder}/identity"))
+    assert identity == b"TLI2" + STREAM_ID + struct.pack("<IQ", 0, 41)
+    mark = checked(read_file(bench.disk, f"{bench.folder}/{starting_over.FILE_NAME}"))
+    assert mark == b"TLO2" + struct.pack("<qI", 500, 6)
 
 
 def test_the_leader_epochs_are_as_documented(tree: dict[str, bytes]) -> None:

@@ -712,6 +712,20 @@ def test_a_flush_that_ran_while_a_batch_was_written_does_not_vouch_for_it() -> N
     assert bench.reopen(same_boot=False).end_offset == 6
 
 
+def test_a_flush_speaks_for_what_was_appended_before_it_began_and_no_more() -> None:
+    bench = Bench(segment_bytes=1500)
+    bench.fill(2)
+
+    with bench.log.flushing() as unsynced:
+        unsynced.sync()
+        bench.fill(20)
+
+    assert bench.log.durable_offset == 6
+    assert bench.log.unsynced
+    bench.disk = bench.disk.crash()
+    assert bench.reopen(same_boot=False).end_offset == 6
+
+
 def test_a_segment_that_is_larger_than_segments_are_by_now_is_due() -> None:
     bench = Bench(segment_bytes=1 << 20)
     bench.append(item([b"x" * 6000]), now_us=T0)

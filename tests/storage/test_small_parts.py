@@ -152,6 +152,15 @@ def test_retention_keeps_the_epoch_that_covers_the_log_start() -> None:
     assert kept.forget_below(12) is None
 
 
+def test_retention_keeps_the_epoch_of_the_last_record_it_drops() -> None:
+    """An epoch begins right at the new start (R1)."""
+    kept = a_history().forget_below(40)
+
+    assert kept is not None
+    assert [entry.epoch for entry in kept] == [6, 9]
+    assert kept.epoch_at(39) == 6
+
+
 def test_truncation_drops_the_epochs_that_begin_behind_the_new_end() -> None:
     kept = a_history().cut(10)
 

@@ -11,6 +11,7 @@ from simulator.disk import FakeDisk, Fault
 from storage.batches import item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DiskFull, OffsetOutOfRange
+from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.starting_over import FILE_NAME
@@ -31,18 +32,19 @@ def full_bench() -> Bench:
     return bench
 
 
-def restart(bench: Bench, offset: int) -> None:
-    bench.log.restart_at(offset, lambda start: bench.store.save_restart(bench.log, start))
+def restart(bench: Bench, offset: int, epoch_before: int | None = None) -> None:
+    bench.log.restart_at(offset, lambda start: bench.store.save_restart(bench.log, start), epoch_before)
 
 
 OFFSETS = [7, 20, 31, 56, 500]
 """Below the old start, at it, inside, at the end, beyond."""
 
 
-def assert_empty_at(log: PartitionLog, offset: int) -> None:
+def assert_empty_at(log: PartitionLog, offset: int, epoch_before: int | None = None) -> None:
     assert (log.start_offset, log.end_offset, log.durable_offset) == (offset, offset, offset)
-    assert list(log.epochs) == []
-    assert log.durable_epoch is None
+    assert last_epoch(log) == epoch_before
+    assert len(list(log.epochs)) == (epoch_before is not None)
+    assert log.durable_epoch == epoch_before
     assert log.guard.empty
     assert read_all(log) == b""
 
@@ -68,8 +70,11 @@ def test_the_log_is_empty_begins_there_and_takes_batches(offset: int) -> None:
     assert [entry.epoch for entry in log.epochs] == [3]
 
 
+@pytest.mark.parametrize("epoch_before", [None, 2])
 @pytest.mark.parametrize("offset", OFFSETS)
-def test_wherever_a_crash_comes_it_is_the_old_log_or_the_empty_one(offset: int) -> None:
+def test_wherever_a_crash_comes_it_is_the_old_log_or_the_empty_one(
+    offset: int, epoch_before: int | None
+) -> None:
     bench = full_bench()
     bench.sync()
     bench.checkpoint()
@@ -82,7 +87,7 @@ def test_wherever_a_crash_comes_it_is_the_old_log_or_the_empty_one(offset: int) 
         crashes.extend((bench.disk.crash(random.Random(rng.getrandbits(32))), False) for _ in range(3))
 
     bench.disk.before = lambda operation: take()
-    restart(bench, offset)
+    restart(bench, offset, epoch_before)
     bench.disk.before = None
     take()
 
@@ -90,7 +95,7 @@ def test_wherever_a_crash_comes_it_is_the_old_log_or_the_empty_one(offset: int) 
     for number, (disk, same_boot) in enumerate(crashes):
         log = opened_twice(disk, bench, same_boot)
         if log.end_offset == log.start_offset:
-            assert_empty_at(log, offset)
+            assert_empty_at(log, offset, epoch_before)
             emptied += 1
         else:
             assert (log.start_offset, log.end_offset, read_all(log)) == old, number

@@ -232,7 +232,7 @@ class Broker:
         if self._host.links is not None:
             self._host.links.forget(partition)
         if self._host.peers is not None:
-            self._host.peers.replica_lost(*partition.key, reason)
+            self._host.peers.replica_lost(*partition.key, partition.log.assignment, reason)
 
     # --- starting and stopping
 

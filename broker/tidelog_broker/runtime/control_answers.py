@@ -126,6 +126,7 @@ class Answers:
         if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
         duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off)
+        duties.feature_levels.heard(broker, run, beat.feature_level)
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
         wished = duties.handovers.wished(duties.tip, broker, self._controller.now_ms)

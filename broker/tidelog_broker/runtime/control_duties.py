@@ -16,6 +16,7 @@ import structlog
 from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
+from tidelog_broker.core.metadata.feature_levels import FeatureLevels
 from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
@@ -64,6 +65,7 @@ class Duties:
         self.sessions = Sessions()
         self.reluctance = Reluctance()
         self.handovers = Handovers()
+        self.feature_levels = FeatureLevels()
         self._upkeep = Upkeep(self.sessions, FailureReports(), self.reluctance, self.handovers)
         self._catch_up()
 
@@ -112,7 +114,18 @@ class Duties:
                 # It is asked for again, and a report repeated.
                 return
             log.info("the controller acts", command=repr(command)[:200])
+        self._raise_feature_level()
         self._plan_voters()
+
+    def _raise_feature_level(self) -> None:
+        command = self.feature_levels.next_command(self.tip)
+        if command is None:
+            return
+        try:
+            self.propose([command])
+        except (Busy, NotLeader):
+            return
+        log.info("every broker understands another feature level", level=command.level)
 
     @property
     def alone(self) -> bool:

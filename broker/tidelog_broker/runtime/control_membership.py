@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from tidelog.errors import IndefiniteError, InvalidRequest, TidelogError, Unavailable
-from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName
 from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
@@ -158,6 +158,7 @@ class Membership:
             deaf=not self.session_good(),
             damaged=self.damaged(),
             clock_off=self._clock_off,
+            feature_level=FEATURE_LEVEL,
         )
         sent_us = self.clock()
         try:

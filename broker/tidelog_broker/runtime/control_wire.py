@@ -7,7 +7,7 @@ MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbou
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tidelog.errors import TidelogError, error_from_code
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.handovers import Led
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotController
@@ -61,6 +61,8 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
     damaged: tuple[ReplicaName, ...] = ()
     """Its replicas with a damaged range (2c), or the first so many of them."""
+    feature_level: int = 1
+    """The newest that its software understands."""
     clock_off: bool = False
     """Its clock is further from the controller's than it may be (F7)."""
 
@@ -181,7 +183,17 @@ _decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
 
 
 def encode(word: Word) -> bytes:
+    if isinstance(word, Ask) and isinstance(word.request, ChangeIsr):
+        # As brokers of earlier versions understand it, too: without an assignment that is 0.
+        word = Ask(word.id, ChangeIsr(tuple(_short(one) for one in word.request.proposals)))
     return _encoder.encode(word)
+
+
+def _short(proposal: IsrProposal) -> IsrProposal:
+    proposer, *members = (
+        one if one.assignment else cast(Member, one[:2]) for one in (proposal.proposer, *proposal.isr)
+    )
+    return proposal._replace(proposer=proposer, isr=tuple(members))
 
 
 def decode(data: bytes | memoryview) -> Word:

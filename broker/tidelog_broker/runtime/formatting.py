@@ -7,7 +7,7 @@ and then made it a voter. Blocking. Neighbour: `storage.data_directory` makes th
 
 from __future__ import annotations
 
-from tidelog_broker.core.metadata.commands import FormatCluster, encode_command
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, FormatCluster, encode_command
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import Files
@@ -25,7 +25,7 @@ def format_solo(files: Files, path: str, *, cluster_id: bytes, broker_id: int, d
     voters = Configuration(voters=(me,))
     entries = [
         Entry(1, FIRST_TERM, EntryType.CONFIGURATION, voters.encode()),
-        Entry(2, FIRST_TERM, EntryType.COMMAND, encode_command(FormatCluster(cluster_id))),
+        Entry(2, FIRST_TERM, EntryType.COMMAND, encode_command(FormatCluster(cluster_id, FEATURE_LEVEL))),
     ]
     state = HardState(term=FIRST_TERM, vote=me, commit=len(entries))
     DataDirectory.format(

@@ -20,7 +20,7 @@ from tidelog.errors import (
     TimedOut,
     Unavailable,
 )
-from tidelog.model import StreamConfig, id_text
+from tidelog.model import Durability, StreamConfig, id_text
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_needs import ReplicaHost
@@ -55,6 +55,8 @@ class HostedPartitions:
         self.served: dict[tuple[bytes, int], Partition] = {}
         self.lost: dict[tuple[bytes, int], str] = {}
         """Partitions of ours without a usable log, and why."""
+        self._lost_of: dict[tuple[bytes, int], int] = {}
+        """Which assignments of the lost these were (R16)."""
         self.uncreated: set[tuple[bytes, int]] = set()
         """Those of the lost whose folder could not be made yet; tried again now and then."""
         self.kept: set[tuple[bytes, int]] = set()
@@ -108,6 +110,7 @@ class HostedPartitions:
         key = (stream.id, number)
         self.uncreated.discard(key)
         self.lost.pop(key, None)
+        self._lost_of.pop(key, None)
         partition = Partition(
             stream.name, stream.id, number, stream.config, one, host, high_watermark=high_watermark
         )
@@ -137,10 +140,20 @@ class HostedPartitions:
         for partition in gone:
             self._take_out(partition, answer)
         for key in [key for key in self.lost if key[0] == stream.id]:
-            del self.lost[key]
+            del self.lost[key], self._lost_of[key]
             self.uncreated.discard(key)
             self.kept.discard(key)
         return gone
+
+    def lose(self, key: tuple[bytes, int], assignment: int, reason: str, *, kept: bool = False) -> None:
+        """A partition has no usable log; `kept`: it is never made anew by itself."""
+        self.lost[key], self._lost_of[key] = reason, assignment
+        if kept:
+            self.kept.add(key)
+
+    def lost_assignment(self, key: tuple[bytes, int]) -> int:
+        """Of a replica that is lost (R16)."""
+        return self._lost_of[key]
 
     def leave(self, partition: Partition) -> None:
         """Serves a replica no more that the image has taken away from this broker."""
@@ -151,19 +164,23 @@ class HostedPartitions:
     def forget_lost_elsewhere(self, stream: StreamImage) -> None:
         """What is lost and was taken away from this broker is lost no more; given again, it is made anew.
 
+        Also if both came in one image: then another assignment is placed here than the one that is lost.
         So a reassignment is the command by which a log that was set aside is replaced (2c). Its
         folder stays.
         """
         for key in [key for key in self.lost if key[0] == stream.id]:
-            if self._broker_id not in stream.partitions[key[1]].replicas:
-                del self.lost[key]
+            placed = stream.partitions[key[1]]
+            if (
+                self._broker_id not in placed.replicas
+                or placed.assignment_of(self._broker_id) != self._lost_of[key]
+            ):
+                del self.lost[key], self._lost_of[key]
                 self.uncreated.discard(key)
                 self.kept.discard(key)
 
     def set_aside(self, partition: Partition, reason: str) -> None:
         """Serves a replica no more whose log contradicts its leader's (R1, 2c)."""
-        self.lost[partition.key] = reason
-        self.kept.add(partition.key)
+        self.lose(partition.key, partition.log.assignment, reason, kept=True)
         answer = DataCorrupt(f"{partition.name}/{partition.partition} cannot be served: {reason}")
         self._take_out(partition, answer)
 
@@ -192,7 +209,7 @@ class HostedPartitions:
     def not_made(self, want: Wanted, error: OSError) -> None:
         """A full disk, most likely. The stream is there all the same, and its partition comes later."""
         key = (want.stream_id, want.partition)
-        self.lost[key] = f"its folder could not be made: {error}"
+        self.lose(key, want.assignment, f"its folder could not be made: {error}")
         self.uncreated.add(key)
         log.warning(
             "a partition could not be made; it is tried again",
@@ -230,7 +247,14 @@ def placed_on(broker_id: int, stream: StreamImage) -> Iterator[Wanted]:
     """The partitions of a stream of which a broker has a replica."""
     for number, partition in enumerate(stream.partitions):
         if broker_id in partition.replicas:
-            yield Wanted(stream.name, stream.id, number, log_config(stream.config))
+            yield Wanted(
+                stream.name,
+                stream.id,
+                number,
+                log_config(stream.config),
+                partition.assignment_of(broker_id),
+                stream.config.durability is Durability.PAGE_CACHE,
+            )
 
 
 def log_config(config: StreamConfig) -> LogConfig:

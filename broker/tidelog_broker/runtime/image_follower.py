@@ -23,7 +23,7 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, placed_on
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_needs import ReplicaHost
 from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
+from tidelog_broker.runtime.suspects import Suspects, mark_page_cache, mark_unflushed
 from tidelog_broker.runtime.threads import CREATIONS_MAX, Threads
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.store import LogStore, Opened, Wanted
@@ -103,6 +103,7 @@ class ImageFollower:
             found = self._store.open_all(wanted, same_boot=same_boot, threads=self._threads.flush_files)
             if not same_boot:
                 mark_unflushed(image, found.logs)
+            mark_page_cache(image, found.logs)
             return found
 
         opened = await self._loop.run_in_executor(self._threads.housekeeping, open_all)
@@ -111,13 +112,19 @@ class ImageFollower:
             log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)
         for lost in opened.lost:
             key = (lost.wanted.stream_id, lost.wanted.partition)
-            self._hosted.lost[key] = lost.reason
-            if lost.stray:
-                self._hosted.kept.add(key)
+            self._hosted.lose(key, lost.wanted.assignment, lost.reason, kept=lost.stray)
             log.error(
                 "a partition has no usable log", stream=lost.wanted.name, partition=lost.wanted.partition,
                 reason=lost.reason,
             )  # fmt: skip
+        for key, path in opened.left.items():
+            self._deleted(path)
+            placed = image.partition(*key)
+            if placed is not None and self._broker_id in (*placed.isr, *placed.eligible):
+                # Others count on what an earlier run had: this directory is older than that.
+                self._hosted.lose(
+                    key, placed.assignment_of(self._broker_id), "its folder is of an earlier assignment"
+                )
         self._opened, self._opened_by = opened.logs, image
 
     def suspects(self) -> tuple[Suspect, ...]:
@@ -132,7 +139,7 @@ class ImageFollower:
         for key in sorted(self._hosted.lost):
             placed = self._controller.image.partition(*key)
             if placed is not None and len(placed.replicas) > 1 and key not in self._hosted.uncreated:
-                lost.append(ReplicaName(*key))
+                lost.append(ReplicaName(*key, self._hosted.lost_assignment(key)))
         return tuple(lost)
 
     def start(self) -> None:
@@ -220,7 +227,8 @@ class ImageFollower:
         changed = {stream.id: stream for stream in delta.streams}
         for partition in list(hosted.served.values()):
             now = changed.get(partition.stream_id)
-            if now is not None and self._broker_id not in now.partitions[partition.partition].replicas:
+            if now is not None and not self._is_placed(partition, now):
+                # Another assignment of it here begins with nothing, below (R16).
                 await self._leave(partition)
             elif now is not None:
                 hosted.configure(new, partition, now)
@@ -231,6 +239,14 @@ class ImageFollower:
             hosted.forget_lost_elsewhere(stream)
         again = {key[0]: new.streams[key[0]] for key in hosted.uncreated if key[0] in new.streams}
         await self._create(new, {**again, **changed}.values())
+
+    def _is_placed(self, partition: Partition, stream: StreamImage) -> bool:
+        """Whether this very replica is still one; not if it left and came again, seen at once (R16)."""
+        placed = stream.partitions[partition.partition]
+        return (
+            self._broker_id in placed.replicas
+            and placed.assignment_of(self._broker_id) == partition.log.assignment
+        )
 
     def _add(self, image: ClusterImage, stream: StreamImage, number: int, one: PartitionLog) -> None:
         saved = self._store.checkpoints.high_watermark((stream.id, number))

@@ -41,7 +41,7 @@ class QuorumPeers:
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._lost: dict[tuple[bytes, int], str] = {}
+        self._lost: dict[tuple[bytes, int], int] = {}
         """Set aside in this run, and the image does not know yet."""
         self._telling: asyncio.Task[None] | None = None
 
@@ -78,8 +78,12 @@ class QuorumPeers:
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._do(self._propose(ChangeIsr(tuple(proposals))))
 
-    def replica_lost(self, stream_id: bytes, partition: int, reason: str) -> None:
-        self._lost[stream_id, partition] = reason
+    def feature_level(self) -> int:
+        return self._controller.image.feature_level
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
+        log.debug("a replica is lost", stream=stream_id.hex(), partition=partition, reason=reason)
+        self._lost[stream_id, partition] = assignment
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell_of_losses())
 
@@ -101,14 +105,18 @@ class QuorumPeers:
         """Until the image shows that nobody counts on them (2c)."""
         while self._lost:
             me, run = self._controller.me.broker_id, self._controller.incarnation
-            names = tuple(ReplicaName(*key) for key in sorted(self._lost))
+            names = tuple(ReplicaName(*key, assignment) for key, assignment in sorted(self._lost.items()))
             try:
                 await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
             except TidelogError as error:
                 log.warning("the controller does not know of lost replicas yet", error=str(error))
-            for key in list(self._lost):
+            for key, assignment in list(self._lost.items()):
                 placed = self._controller.image.partition(*key)
-                if placed is None or me not in (*placed.isr, *placed.eligible):
+                if (
+                    placed is None
+                    or me not in (*placed.isr, *placed.eligible)
+                    or placed.assignment_of(me) != assignment
+                ):
                     del self._lost[key]
             if self._lost:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)

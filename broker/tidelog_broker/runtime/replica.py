@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
@@ -32,6 +33,9 @@ log = structlog.get_logger(__name__)
 
 EPOCH_RETRY_MS: Final = 1_000
 """After the disk did not take the entry with which an unclean epoch begins."""
+
+MARK_RETRY_MS: Final = 1_000
+"""After the disk did not take the mark of a log whose records count without a flush."""
 
 DOUBT_LAG_MS: Final = 1_000
 """A member that was not caught up for so long, while the controller does not answer, may follow another."""
@@ -52,7 +56,11 @@ class Replica:
 
     __slots__ = (
         "_began",
+        "_counted_until",
+        "_feature_level",
+        "_fsync_wanted",
         "_high_watermark",
+        "_marking",
         "_operations",
         "_placement",
         "fsync",
@@ -74,8 +82,14 @@ class Replica:
         self.name = name
         self.key = key
         self.log = log
-        self.fsync = fsync
-        """Durable means on disk; else written (`page-cache`)."""
+        self.fsync = fsync or not log.page_cache
+        """Durable means on disk; else written (`page-cache`), once a mark on the disk tells of it (R17)."""
+        self._fsync_wanted = fsync
+        """As the stream is set."""
+        self._counted_until = log.end_offset
+        """Below it records may have counted without a flush, since `fsync` began."""
+        self._marking = False
+        """The mark is on its way to the disk, or from it."""
         self.placed = NO_IMAGE
         """What the image says of the partition."""
         self.role: Role | None = None
@@ -95,6 +109,8 @@ class Replica:
         """Leader and epoch of the role that began last or is about to; None: of none."""
         self._operations = 0
         """On their way to the disk."""
+        self._feature_level = 0
+        """The image's."""
 
     @property
     def high_watermark(self) -> int:
@@ -155,6 +171,7 @@ class Replica:
         """The image says something, perhaps something new, of this partition."""
         if self.removed:
             return
+        self._feature_level = image.feature_level
         placed = self.placed = stream.partitions[self.key[1]]
         mine = image.brokers.get(self.host.broker_id)
         begins = placed.leader is not None and (mine is None or self.host.is_this_run(mine.incarnation))
@@ -171,8 +188,45 @@ class Replica:
         self._begin_when_idle()
 
     def set_durability(self, *, fsync: bool) -> None:
-        if fsync == self.fsync:
+        """The stream is set so from now on."""
+        self._fsync_wanted = fsync
+        self._follow_durability()
+
+    def _follow_durability(self) -> None:
+        """R17: `fsync` holds at once and has everything flushed; it ends once a mark on the disk says so."""
+        if self._marking or self.removed:
             return
+        if self._fsync_wanted:
+            if not self.fsync:
+                self._counted_until = self.log.end_offset
+                self._take_durability(fsync=True)
+                self.host.flush(self)
+            if self.log.page_cache and self.log.durable_offset >= min(
+                self._counted_until, self.log.end_offset
+            ):
+                self._mark(self.log.clear_page_cache)
+        elif not self.log.page_cache:
+            self._mark(self.log.mark_page_cache)
+        elif self.fsync:
+            self._take_durability(fsync=False)
+
+    def _mark(self, work: Callable[[], None]) -> None:
+        self._marking = True
+
+        def done(error: Exception | None) -> None:
+            self._marking = False
+            if error is None:
+                self._follow_durability()
+                return
+            log.warning(
+                "a mark of a log's durability could not be changed; it is tried again",
+                partition=repr(self), error=str(error),
+            )  # fmt: skip
+            self.host.later(MARK_RETRY_MS, self._follow_durability)
+
+        self.write(work, done)
+
+    def _take_durability(self, *, fsync: bool) -> None:
         self.fsync = fsync
         if isinstance(self.role, LeaderPartition):
             self._perform(self.role, self.role.configured(fsync, self.host.now_ms()))
@@ -243,6 +297,7 @@ class Replica:
             self.log,
             fsync=self.fsync,
             high_watermark=self._high_watermark,
+            assignment=self.log.assignment,
         )
         self.role_began()
         self.host.follow(self, leader)
@@ -262,6 +317,8 @@ class Replica:
             self._perform(role, role.flushed(self.host.now_ms()))
         elif role is not None:
             self._perform(role, role.flushed())
+        if self.log.page_cache and self._fsync_wanted:
+            self._follow_durability()
 
     def start_moved(self) -> None:
         """The log start offset moved, durably."""
@@ -287,6 +344,9 @@ class Replica:
         role = self.role
         if isinstance(role, LeaderPartition):
             now_ms = self.host.now_ms()
+            if self._feature_level < ASSIGNMENTS and not self.fsync:
+                # It says nothing of the kind, so it is that of the stream (R17).
+                message = message._replace(fsync=False)
             if isinstance(message, Position):
                 self._perform(role, role.position(broker, incarnation, message, now_ms))
             else:
@@ -357,9 +417,11 @@ class Replica:
 def _placement(image: ClusterImage, stream: StreamImage, placed: PartitionImage) -> Placement:
     brokers = {}
     for broker in placed.replicas:
-        known = image.brokers.get(broker)
+        known, assignment = image.brokers.get(broker), placed.assignment_of(broker)
         brokers[broker] = (
-            PlacedBroker(b"", False) if known is None else PlacedBroker(known.incarnation, known.may_join)
+            PlacedBroker(b"", False, assignment)
+            if known is None
+            else PlacedBroker(known.incarnation, known.may_join, assignment)
         )
     return Placement(
         placed.replicas, placed.isr, placed.partition_epoch, stream.config.min_insync_effective, brokers

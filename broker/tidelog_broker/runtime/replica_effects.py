@@ -50,8 +50,8 @@ def perform_for_follower(replica: Replica, role: FollowerPartition, effect: obje
             _append(replica, role, effect)
         case do.Truncate(offset):
             _cut(replica, role, lambda: host.truncate(replica, offset), role.truncated)
-        case do.Restart(offset):
-            _cut(replica, role, lambda: host.restart(replica, offset), role.restarted)
+        case do.Restart(offset, epoch_before):
+            _cut(replica, role, lambda: host.restart(replica, offset, epoch_before), role.restarted)
         case do.BeginUnclean(epoch):
             _note(replica, lambda: replica.log.begin_unclean_epoch(epoch))
         case do.Wait(ms):

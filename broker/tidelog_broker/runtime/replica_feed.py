@@ -138,7 +138,8 @@ class ReplicaFeed:
 
     def answer(self, key: Key, message: FromLeader) -> None:
         if self.connection is not None and key in self._numbers:
-            self.connection.send(encode(Address(*key, self._numbers[key]), message))
+            level = self._links.feature_level()
+            self.connection.send(encode(Address(*key, self._numbers[key]), message, feature_level=level))
 
     def send_range(self, key: Key, message: RangeWanted | RangeHeld) -> bool:
         """Batches for a damaged range, or the question for them; whether it was sent."""

@@ -134,9 +134,9 @@ class Host:
         one = replica.log
         one.truncate(offset, lambda point: self._store.save_recovery_point(one, point))
 
-    def restart(self, replica: Replica, offset: int) -> None:
+    def restart(self, replica: Replica, offset: int, epoch_before: int | None) -> None:
         one = replica.log
-        one.restart_at(offset, lambda at: self._store.save_restart(one, at))
+        one.restart_at(offset, lambda at: self._store.save_restart(one, at), epoch_before)
 
     def advance_start(self, replica: Replica, offset: int) -> None:
         assert self.maintenance is not None, "a broker that replicates keeps checkpoints"

@@ -106,6 +106,10 @@ class ReplicaLinks:
         for feed in feeds:
             feed.go_on()
 
+    def feature_level(self) -> int:
+        """What all brokers of the cluster understand."""
+        return self._peers.feature_level()
+
     def _pace(self) -> int:
         return self._throttle or self._catch_up_rate
 

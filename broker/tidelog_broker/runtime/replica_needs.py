@@ -44,7 +44,7 @@ class ReplicaHost(Protocol):
     def truncate(self, replica: Replica, offset: int) -> None:
         """Blocking; in the lane."""
 
-    def restart(self, replica: Replica, offset: int) -> None:
+    def restart(self, replica: Replica, offset: int, epoch_before: int | None) -> None:
         """Blocking; in the lane."""
 
     def advance_start(self, replica: Replica, offset: int) -> None:

@@ -31,5 +31,8 @@ class Peers(Protocol):
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         """For the controller, whichever broker that is. The image is the answer (R4)."""
 
-    def replica_lost(self, stream_id: bytes, partition: int, reason: str) -> None:
+    def feature_level(self) -> int:
+        """The image's: what all brokers of the cluster understand."""
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
         """A log was set aside while the broker runs: the controller is to know (2c)."""

@@ -67,7 +67,10 @@ class Uplink:
 
     def say(self, replica: Replica, message: FromFollower) -> None:
         if self.connection is not None:
-            self.connection.send(encode(Address(*replica.key, replica.role_number), message))
+            level = self._peers.feature_level()
+            self.connection.send(
+                encode(Address(*replica.key, replica.role_number), message, feature_level=level)
+            )
 
     def send_range(self, replica: Replica, message: RangeWanted | RangeHeld) -> bool:
         """Batches for a damaged range, or the question for them; whether it was sent."""

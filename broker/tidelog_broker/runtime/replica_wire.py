@@ -9,10 +9,12 @@ the connections.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
 from tidelog_broker.core.replication.messages import (
     Batches,
     Diverged,
@@ -80,9 +82,21 @@ _bodies: tuple[msgspec.msgpack.Decoder[_Body], ...] = tuple(msgspec.msgpack.Deco
 _numbers: dict[type, int] = {kind: number for number, kind in enumerate(_KINDS)}
 
 
-def encode(address: Address, message: FromFollower | FromLeader | RangeWanted | RangeHeld) -> bytes:
-    """The header; the data of `Batches` and `RangeHeld` is left to whoever sends it as the payload."""
-    body: object = message
+_FIELDS_ONCE: Final[dict[type, int]] = {Position: 5, Durable: 3, StartOver: 3}
+"""How many fields these had before the feature level `ASSIGNMENTS`. Who knows that many takes no more."""
+
+
+def encode(
+    address: Address,
+    message: FromFollower | FromLeader | RangeWanted | RangeHeld,
+    *,
+    feature_level: int = FEATURE_LEVEL,
+) -> bytes:
+    """The header; the data of `Batches` and `RangeHeld` is left to whoever sends it as the payload.
+
+    `feature_level` is the cluster's: below `ASSIGNMENTS` a broker of an earlier version may read it.
+    """
+    body: Any = message
     if isinstance(message, RangeHeld):
         body = _RangeHead(message.leader_epoch, message.start)
     if isinstance(message, Batches):
@@ -93,7 +107,10 @@ def encode(address: Address, message: FromFollower | FromLeader | RangeWanted | 
             message.offset,
             message.unclean,
         )
-    return _encoder.encode((_numbers[type(body)], address, body))
+    number = _numbers[type(body)]
+    if feature_level < ASSIGNMENTS and type(body) in _FIELDS_ONCE:
+        body = body[: _FIELDS_ONCE[type(body)]]
+    return _encoder.encode((number, address, body))
 
 
 def from_follower(

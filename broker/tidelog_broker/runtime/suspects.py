@@ -25,16 +25,26 @@ UNFLUSHED = (
 )
 
 
-def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
-    """Marks the logs of `page-cache` streams that a power loss or a failed flush left; durable at the end.
+def mark_page_cache(image: ClusterImage, logs: Logs) -> None:
+    """Marks the logs of `page-cache` streams as such, durably (R17): those that earlier versions made are
+    not. Raises OSError."""
+    for (stream_id, _), one in logs.items():
+        if image.streams[stream_id].config.durability is Durability.PAGE_CACHE:
+            one.mark_page_cache()
 
-    To be called unless the page cache of the last run lived until now: after a boot of the
-    kernel, or when `recover` made the directory forget it (`DataDirectory.forget_boot`). A log
-    that a clean stop left lacks nothing, and a partition's only replica has nobody to make it
-    good. Raises OSError.
+
+def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
+    """Marks as suspect the logs that a power loss or a failed flush left and that may lack what counted;
+    durable at the end.
+
+    Those are of `page-cache` streams, or of streams that were and whose logs were not flushed as a whole
+    since (R17). To be called unless the page cache of the last run lived until now: after a boot of the
+    kernel, or when `recover` made the directory forget it (`DataDirectory.forget_boot`). A log that a clean
+    stop left lacks nothing, and a partition's only replica has nobody to make it good. Raises OSError.
     """
     for (stream_id, number), one in logs.items():
-        page_cache = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
+        set_so = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
+        page_cache = set_so or one.page_cache
         if one.recovered and page_cache and _has_peers(image, stream_id, number):
             one.mark_suspect(UNFLUSHED)
 
@@ -53,7 +63,12 @@ class Suspects:
         """For the registration of this run; a partition's only replica stays what it is (2b)."""
         self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect and _has_peers(image, *key)}
         return tuple(
-            Suspect(*key, leader_epoch=last_epoch(one) or 0, log_end_offset=one.end_offset)
+            Suspect(
+                *key,
+                leader_epoch=last_epoch(one) or 0,
+                log_end_offset=one.end_offset,
+                assignment=one.assignment,
+            )
             for key, one in self._told.items()
         )
 

@@ -54,6 +54,13 @@ class LeaderEpochs:
         self.file_bytes = HEADER_SIZE + ENTRY_SIZE * len(self._starts)
         """Where the next entry goes in the file."""
 
+    @classmethod
+    def of_empty_log(cls, offset: int, epoch_before: int | None) -> LeaderEpochs:
+        """Of a log that begins empty at `offset`; `epoch_before` is that of the last record below (R1)."""
+        if epoch_before is None or offset <= 0:
+            return cls()
+        return cls([EpochStart(epoch_before, offset - 1, unclean=False)])
+
     def __iter__(self) -> Iterator[EpochStart]:
         return iter(self._starts)
 
@@ -119,8 +126,11 @@ class LeaderEpochs:
         )
 
     def forget_below(self, log_start_offset: int) -> LeaderEpochs | None:
-        """The history without epochs that end at or below the log start, with the one that covers it (R5)."""
-        covering = bisect_right(self._starts, log_start_offset, key=lambda entry: entry.start_offset) - 1
+        """The history without epochs that ended before the last record below the log start (R5).
+
+        The one of that record stays: by it an emptied log is compared with others (R1).
+        """
+        covering = bisect_right(self._starts, log_start_offset - 1, key=lambda entry: entry.start_offset) - 1
         return self._changed(self._starts[max(covering, 0) :])
 
     def _changed(self, starts: list[EpochStart]) -> LeaderEpochs | None:

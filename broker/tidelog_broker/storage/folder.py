@@ -12,8 +12,9 @@ from tidelog_broker.storage.checkpoint import Partition
 from tidelog_broker.storage.damage_list import FILE_NAME as DAMAGE_FILE
 from tidelog_broker.storage.damage_list import load_damage
 from tidelog_broker.storage.files import Files, OpenFiles
-from tidelog_broker.storage.identity import read_identity
+from tidelog_broker.storage.identity import read_held
 from tidelog_broker.storage.index_files import INDEX_SUFFIXES
+from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE_FILE
 from tidelog_broker.storage.scan import DamagedRange
 from tidelog_broker.storage.segment import Segment, segment_base
 from tidelog_broker.storage.suspicion import FILE_NAME as SUSPECT_FILE
@@ -36,15 +37,22 @@ class Contents:
     suspect: bool
     damaged: list[DamagedRange] = field(default_factory=list)
     """What earlier runs found."""
+    page_cache: bool = False
+    """It may hold what counted without a flush (R17)."""
 
 
-def check_identity(files: OpenFiles, folder: str, key: Partition) -> None:
+def check_identity(files: OpenFiles, folder: str, key: Partition, assignment: int) -> None:
     """Raises `IdentityLost` and `Stray`."""
-    found = read_identity(files.files, folder)
+    found = read_held(files.files, folder)
     if found is None:
         raise IdentityLost("the identity file is missing or damaged")
-    if found != key:
-        raise Stray(f"the identity file says stream {found[0].hex()} partition {found[1]}")
+    if found.key != key:
+        raise Stray(f"the identity file says stream {found.key[0].hex()} partition {found.key[1]}")
+    if found.assignment != assignment:
+        raise Stray(
+            f"the identity file says assignment {found.assignment} of the replica, and the metadata "
+            f"{assignment}; were the metadata recovered by force?"
+        )
 
 
 def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offset: int) -> Contents:
@@ -60,7 +68,7 @@ def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offse
         if number + 1 < len(segments):
             segment.next_offset, segment.closed = kept[number + 1], True
     damaged = load_damage(files.files, folder) if DAMAGE_FILE in names else []
-    return Contents(segments, SUSPECT_FILE in names, damaged)
+    return Contents(segments, SUSPECT_FILE in names, damaged, PAGE_CACHE_FILE in names)
 
 
 def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:

@@ -21,6 +21,7 @@ from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs
 from tidelog_broker.storage.files import Bytes
 from tidelog_broker.storage.log_healing import HealableLog
+from tidelog_broker.storage.page_cache import clear_page_cache, mark_page_cache
 from tidelog_broker.storage.reading import Chunk
 from tidelog_broker.storage.replicating import Continuation, OutOfSequence, base_of_first, check_received
 from tidelog_broker.storage.segment import Segment
@@ -119,9 +120,10 @@ class PartitionLog(HealableLog):
                 self.recovery_point = cut.recovery_point
                 save_recovery_point(cut.recovery_point)
             try:
+                epoch_before = self.epochs.epoch_at(self.start_offset - 1)
                 self._cut(cut)
                 if cut.end_offset < self.start_offset:
-                    self._restart_at(self.start_offset)
+                    self._restart_at(self.start_offset, epoch_before)
                 self._sync_rest()
             except OSError as error:
                 self._failed = error
@@ -153,15 +155,15 @@ class PartitionLog(HealableLog):
         rest.release()
         self.durable_epoch = self.epochs.latest
 
-    def _restart_at(self, offset: int) -> None:
+    def _restart_at(self, offset: int, epoch_before: int | None) -> None:
         """Begins an empty log at `offset`; what is left lies below the LSO."""
         old = self.segments
         self._forget_damage(-1)
         with self._lock:
             self.segments = [old[0].sibling(offset)]
         remove_all(self._files, self.folder, old)
-        # It would speak for records that are gone.
-        self._replace_epochs(LeaderEpochs())
+        # The rest would speak for records that are gone.
+        self._replace_epochs(LeaderEpochs.of_empty_log(offset, epoch_before))
 
     def receive(
         self,
@@ -188,14 +190,17 @@ class PartitionLog(HealableLog):
             )
             if received[0].header.next_offset <= start:
                 raise OutOfSequence(f"a leader sent offset {base} where {start} is next")
-            self._begin_anew(base, save_recovery_point)
+            epoch_before = self.epochs.epoch_at(start - 1)
+            self._begin_anew(base, None, save_recovery_point)
             try:
                 return self.replicate(data, leader_epoch=leader_epoch, unclean=unclean)
             finally:
                 if self.end_offset < start and self._failed is None:
-                    self._begin_anew(start, save_recovery_point)
+                    self._begin_anew(start, epoch_before, save_recovery_point)
 
-    def _begin_anew(self, offset: int, save_recovery_point: Callable[[RecoveryPoint], None]) -> None:
+    def _begin_anew(
+        self, offset: int, epoch_before: int | None, save_recovery_point: Callable[[RecoveryPoint], None]
+    ) -> None:
         """An empty log's first batch is to begin at `offset`; the LSO stays as it is."""
         self.recovery_point = RecoveryPoint(offset, offset, 0)
         # In front of the files: a recovery point in a segment that is not there tells of loss.
@@ -207,30 +212,34 @@ class PartitionLog(HealableLog):
             self._snapshots.log_was_cut()
         unsynced.release()
         try:
-            self._restart_at(offset)
+            self._restart_at(offset, epoch_before)
         except OSError as error:
             self._failed = error
             raise StorageFailure(f"{self.folder}: beginning anew failed half-way ({error})") from error
 
-    def restart_at(self, offset: int, save_restart: Callable[[int], None]) -> None:
+    def restart_at(
+        self, offset: int, save_restart: Callable[[int], None], epoch_before: int | None = None
+    ) -> None:
         """Drops the log and begins an empty one at `offset`, durably (R1, R11).
 
-        A crash leaves the old log or the empty one. `save_restart` saves `offset` as recovery
+        `epoch_before`: the leader epoch of the last record below, which the empty log remembers; None: it is
+        not known. A crash leaves the old log or the empty one. `save_restart` saves `offset` as recovery
         point and log start. Raises `DiskFull` if nothing happened for want of room, and
         `StorageFailure` if the disk fails half-way.
         """
         with self._syncing, self._writing:
             self._refuse_failed()
             try:
-                starting_over.mark(self._files.files, self.folder, offset)
+                starting_over.mark(self._files.files, self.folder, offset, epoch_before)
             except OSError as error:
                 if not starting_over.is_marked(self._files.files, self.folder):
                     raise refusal_of(error) from error
                 self._failed = error
                 raise StorageFailure(f"{self.folder}: starting over failed half-way ({error})") from error
             try:
-                self._forget_everything(offset)
-                starting_over.empty(self._files, self.folder, (self.stream_id, self.partition))
+                epochs = LeaderEpochs.of_empty_log(offset, epoch_before)
+                self._forget_everything(offset, epochs)
+                starting_over.empty(self._files, self.folder, (self.stream_id, self.partition), epochs)
                 with self._lock:
                     # Once more, for what readers began while the old files were still there.
                     self._tail.begin_history()
@@ -240,15 +249,15 @@ class PartitionLog(HealableLog):
                 self._failed = error
                 raise StorageFailure(f"{self.folder}: starting over failed half-way ({error})") from error
 
-    def _forget_everything(self, offset: int) -> None:
+    def _forget_everything(self, offset: int, epochs: LeaderEpochs) -> None:
         with self._damage_saving, self._lock:
             old, unsynced = self.segments, self._take_unsynced()
             self._tail.begin_history()
             self.segments = [old[0].sibling(offset)]
             self.start_offset = offset
             self.recovery_point = RecoveryPoint(offset, offset, 0)
-            self.epochs = LeaderEpochs()
-            self.durable_epoch = None
+            self.epochs = epochs
+            self.durable_epoch = epochs.latest
             self.damaged = []
             self.suspect = False
             self._guard = None
@@ -256,6 +265,18 @@ class PartitionLog(HealableLog):
         unsynced.release()
         for segment in old:
             segment.forget_files()
+
+    def mark_page_cache(self) -> None:
+        """What is written may count from now on, flushed or not (R17). Durable at the end; raises OSError."""
+        if not self.page_cache:
+            mark_page_cache(self._files.files, self.folder)
+            self.page_cache = True
+
+    def clear_page_cache(self) -> None:
+        """Everything that counted without a flush is flushed. Raises OSError."""
+        if self.page_cache:
+            clear_page_cache(self._files.files, self.folder)
+            self.page_cache = False
 
     def mark_suspect(self, reason: str) -> None:
         """It may lack what was acknowledged (R6); durable when it returns. Raises OSError.

@@ -46,11 +46,13 @@ class WritableLog(ReadableLog):
         "_syncing",
         "_unsynced",
         "_writing",
+        "assignment",
         "config",
         "cut_bytes",
         "durable_epoch",
         "epochs",
         "last_append_us",
+        "page_cache",
         "partition",
         "recovered",
         "recovery_point",
@@ -78,6 +80,10 @@ class WritableLog(ReadableLog):
         """Held by what changes the log."""
         self.stream_id = stream_id
         self.partition = partition
+        self.assignment = 0
+        """Of this replica: which of those that its broker has had of the partition it is (R16)."""
+        self.page_cache = False
+        """A mark on the disk says that it may hold what counted without a flush (R17)."""
         self.config = config
         self.epochs = epochs
         self.durable_epoch = epochs.latest
@@ -254,9 +260,8 @@ class WritableLog(ReadableLog):
     def _supersede(self, epoch: int) -> None:
         """Forgets later epochs of which this log holds no record: the leader's history is another one."""
         if (self.epochs.latest or 0) > epoch:
-            holds_records = self.end_offset > self.start_offset
-            kept = self.epochs.cut(self.end_offset) if holds_records else LeaderEpochs()
-            self._replace_epochs(kept or LeaderEpochs())
+            kept = self.epochs.cut(self.end_offset) or self.epochs
+            self._replace_epochs(kept if (kept.latest or 0) <= epoch else LeaderEpochs())
 
     def begin_unclean_epoch(self, epoch: int) -> None:
         """Begins an epoch without records that is marked unclean (R5); durable with the next sync.

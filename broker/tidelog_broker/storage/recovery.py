@@ -27,6 +27,7 @@ from tidelog_broker.storage.files import File, OpenFiles, write_all
 from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
 from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE_FILE
 from tidelog_broker.storage.scan import DamagedRange, Sound, Unsound, may_be_torn, scan, scan_segment
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.suspicion import write_suspicion
@@ -62,11 +63,12 @@ class Place(NamedTuple):
     folder: str
     key: Partition
     config: LogConfig
+    assignment: int = 0
 
 
 def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionLog | None:
     """A log as a clean stop left it, without reading it; None when its files say otherwise."""
-    check_identity(place.files, place.folder, place.key)
+    check_identity(place.files, place.folder, place.key, place.assignment)
     if starting_over.is_marked(place.files.files, place.folder):
         return None
     contents = read_contents(place.files, place.folder, place.key, log_start_offset)
@@ -93,7 +95,7 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
 
     Raises `Quarantine` and `Stray`, which leave everything as it is, and OSError.
     """
-    check_identity(place.files, place.folder, place.key)
+    check_identity(place.files, place.folder, place.key, place.assignment)
     emptied = _start_over(place)
     if emptied is not None:
         return emptied
@@ -173,16 +175,18 @@ def _settle(
 def _start_over(place: Place) -> PartitionLog | None:
     """Goes on with what `PartitionLog.restart_at` began; who calls saves the start, then removes the mark."""
     try:
-        offset = starting_over.marked_offset(place.files.files, place.folder)
+        beginning = starting_over.marked(place.files.files, place.folder)
     except starting_over.MarkLost as error:
         raise Quarantine(str(error)) from None
-    if offset is None:
+    if beginning is None:
         return None
     # The mark that was read may be known to the page cache only.
     place.files.files.sync_dir(place.folder)
-    starting_over.empty(place.files, place.folder, place.key)
-    contents = Contents([Segment(place.files, place.folder, offset, place.key)], suspect=False)
-    return _log(place, contents, LeaderEpochs(), offset)
+    starting_over.empty(place.files, place.folder, place.key, beginning.epochs)
+    page_cache = place.files.files.exists(f"{place.folder}/{PAGE_CACHE_FILE}")
+    segments = [Segment(place.files, place.folder, beginning.offset, place.key)]
+    contents = Contents(segments, suspect=False, page_cache=page_cache)
+    return _log(place, contents, beginning.epochs, beginning.offset)
 
 
 def _log(place: Place, contents: Contents, epochs: LeaderEpochs, start_offset: int) -> PartitionLog:
@@ -196,6 +200,8 @@ def _log(place: Place, contents: Contents, epochs: LeaderEpochs, start_offset: i
         segments=contents.segments,
         start_offset=start_offset,
     )
+    log.assignment = place.assignment
+    log.page_cache = contents.page_cache
     log.suspect = contents.suspect
     log.damaged = contents.damaged
     return log

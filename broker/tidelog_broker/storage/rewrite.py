@@ -21,7 +21,7 @@ from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.epochs import save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, write_all
 from tidelog_broker.storage.folder import Stray
-from tidelog_broker.storage.identity import read_identity
+from tidelog_broker.storage.identity import read_held
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, recover
 from tidelog_broker.storage.tail_cache import TailCache
@@ -77,16 +77,17 @@ def _partition_folders(files: Files, streams: str) -> Iterator[str]:
 
 def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) -> str:
     shown = "/".join(folder.rsplit("/", 2)[1:])
-    identity = read_identity(files.files, folder)
-    if identity is None:
+    held = read_held(files.files, folder)
+    if held is None:
         return f"{shown}: no readable identity; left as it is"
+    identity = held.key
     point = checkpoints.recovery_point(identity)
     start_known = not any(path.endswith("log-start-offsets") for path in checkpoints.unreadable)
     last_run = LastRun(
         point, checkpoints.log_start_offset(identity), same_boot=False, start_known=start_known
     )
     try:
-        log = recover(Place(files, TailCache(0), folder, identity, LogConfig()), last_run)
+        log = recover(Place(files, TailCache(0), folder, identity, LogConfig(), held.assignment), last_run)
     except (Quarantine, Stray) as reason:
         return f"{shown}: left as it is: {reason}"
     rewritten = 0

@@ -21,8 +21,9 @@ from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, 
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, Volume
 from tidelog_broker.storage.folder import IdentityLost, Stray
-from tidelog_broker.storage.identity import write_identity
+from tidelog_broker.storage.identity import read_assignment, read_identity, write_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.page_cache import mark_page_cache
 from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, open_clean, recover
 from tidelog_broker.storage.segment import SEGMENT_SUFFIX, Segment
 from tidelog_broker.storage.tail_cache import TailCache
@@ -42,6 +43,10 @@ class Wanted(NamedTuple):
     stream_id: bytes
     partition: int
     config: LogConfig
+    assignment: int = 0
+    """Of the replica that is meant: a folder of another one is not its (R16)."""
+    page_cache: bool = False
+    """What is written counts before it is flushed."""
 
 
 class Lost(NamedTuple):
@@ -60,6 +65,9 @@ class Opened(NamedTuple):
     lost: list[Lost]
     strays: list[str]
     """Folders that no partition of the image claims; kept (2d)."""
+    left: dict[Partition, str]
+    """Replicas that left while this broker was away, and came again: where the folders of before were set
+    aside (R16). They go one day."""
 
 
 class LogStore:
@@ -109,6 +117,11 @@ class LogStore:
         for path in self.checkpoints.unreadable:
             log.error("a checkpoint is damaged; the logs are read from their start", path=path)
         entries = list(wanted)
+        left = {
+            (want.stream_id, want.partition): path
+            for want in entries
+            if (path := self._set_earlier_aside(want))
+        }
         opening = threads.map if threads is not None else map
         found = list(opening(lambda want: self._open_or_set_aside(want, ends, same_boot), entries))
         logs = {(one.stream_id, one.partition): one for one in found if isinstance(one, PartitionLog)}
@@ -117,7 +130,23 @@ class LogStore:
         self._save_recovered(logs)
         foreign = {self._folder_of(one.wanted) for one in lost if one.stray}
         claimed = {self._folder_of(want) for want in entries} - foreign
-        return Opened(logs, lost, sorted(self._strays(claimed)))
+        return Opened(logs, lost, sorted(self._strays(claimed)), left)
+
+    def _set_earlier_aside(self, want: Wanted) -> str:
+        """Where the folder of an earlier assignment is now (R16); empty: there is none in this place.
+
+        That replica left, and another one came, while this broker was away. What was saved of it is
+        forgotten first, so a crash in between leaves what the next start does this with again.
+        """
+        if not want.assignment:
+            return ""
+        folder, files = self._folder_of(want), self.files.files
+        held = read_assignment(files, folder)
+        key = (want.stream_id, want.partition)
+        if held is None or held >= want.assignment or read_identity(files, folder) != key:
+            return ""
+        log.warning("a replica left and another came in its place meanwhile", folder=folder)
+        return self._forget_replica(key, folder)
 
     def _folder_of(self, want: Wanted) -> str:
         return self.folder(want.name, want.stream_id, want.partition)
@@ -163,10 +192,10 @@ class LogStore:
         if not self.files.files.exists(folder):
             if point is not None:
                 raise Quarantine("the partition's folder is gone")
-            if self._is_quarantined(folder):
+            if self._is_quarantined(folder, want.assignment):
                 raise Quarantine("the partition's folder was quarantined by an earlier start")
             return self.create(want)
-        place = Place(self.files, self.cache, folder, key, want.config)
+        place = Place(self.files, self.cache, folder, key, want.config, want.assignment)
         end = ends.get(key) if ends is not None else None
         try:
             opened = None if end is None else open_clean(place, end, lso)
@@ -194,12 +223,16 @@ class LogStore:
             )
         return recovered
 
-    def _is_quarantined(self, folder: str) -> bool:
+    def _is_quarantined(self, folder: str, assignment: int) -> bool:
+        """Whether this replica was set aside; one of an earlier assignment does not stand in for it (R16)."""
+        files = self.files.files
         parent, _, name = folder.rpartition("/")
         prefix = f"{QUARANTINE_PREFIX}{name}"
-        return self.files.files.exists(parent) and any(
-            other == prefix or other.startswith(f"{prefix}.") for other in self.files.files.list(parent)
-        )
+        if not files.exists(parent):
+            return False
+        found = [other for other in files.list(parent) if other == prefix or other.startswith(f"{prefix}.")]
+        held = [read_assignment(files, f"{parent}/{other}") for other in found]
+        return any(one is None or one >= assignment for one in held)
 
     def _quarantine(self, folder: str, reason: str) -> None:
         """Sets a folder aside under a name that recovery never opens and nothing deletes (2c)."""
@@ -263,10 +296,13 @@ class LogStore:
         files.make_dir(folder)
         epochs = LeaderEpochs()
         save_epochs(self.files, folder, want.stream_id, want.partition, epochs)
-        write_identity(files, folder, want.stream_id, want.partition)
+        if want.page_cache:
+            mark_page_cache(files, folder, durably=False)
+        # Makes the mark's entry in the folder durable, too.
+        write_identity(files, folder, want.stream_id, want.partition, want.assignment)
         files.sync_dir(parent)
         files.sync_dir(self._streams)
-        return PartitionLog(
+        made = PartitionLog(
             self.files,
             self.cache,
             folder,
@@ -276,6 +312,8 @@ class LogStore:
             segments=[Segment(self.files, folder, base, key)],
             start_offset=base,
         )
+        made.assignment, made.page_cache = want.assignment, want.page_cache
+        return made
 
     def delete_stream(self, name: str, stream_id: bytes, logs: Iterable[PartitionLog]) -> str | None:
         """Sets a stream's folder aside as `.deleted-…`; the path to remove later, None if none was there."""
@@ -296,10 +334,13 @@ class LogStore:
         begins with nothing. Raises OSError; the folder is a stray then.
         """
         one.close()
+        return self._forget_replica((one.stream_id, one.partition), one.folder)
+
+    def _forget_replica(self, key: Partition, folder: str) -> str:
         with self._save_lock:
-            self.checkpoints.remove_partition((one.stream_id, one.partition))
+            self.checkpoints.remove_partition(key)
             self.checkpoints.save()
-        return self._set_deleted(one.folder, f"{one.stream_id.hex()}-{one.partition}")
+        return self._set_deleted(folder, f"{key[0].hex()}-{key[1]}")
 
     def _set_deleted(self, folder: str, name: str) -> str:
         files = self.files.files
@@ -318,7 +359,9 @@ class LogStore:
     def quarantine(self, one: PartitionLog, reason: str) -> None:
         """Sets the log of a running replica aside, never to be opened or deleted by itself (R1, 2c)."""
         one.close()
-        self._quarantine(one.folder, reason)
+        if read_assignment(self.files.files, one.folder) in (None, one.assignment):
+            # Else its place was given to another one meanwhile (R16), and it lies beside that as a stray.
+            self._quarantine(one.folder, reason)
 
     def deleted_folders(self) -> list[str]:
         """What `delete_stream` left to be removed, from this run and earlier ones."""

@@ -22,7 +22,7 @@ from tidelog_broker.storage.index import SparseIndex
 from tidelog_broker.storage.scan import Sound, Unsound, scan
 from tidelog_broker.storage.segment import segment_base, segment_name
 from tidelog_broker.storage.starting_over import FILE_NAME as STARTING_OVER_FILE
-from tidelog_broker.storage.starting_over import MarkLost, marked_offset
+from tidelog_broker.storage.starting_over import MarkLost, marked
 
 PROBLEMS_PER_LOG_MAX = 100
 """After so many problems in one log the rest are only counted."""
@@ -134,14 +134,15 @@ def _emptied(files: Files, folder: str, key: Partition, findings: Findings) -> L
     """
     path = f"{folder}/{STARTING_OVER_FILE}"
     try:
-        offset = marked_offset(files, folder)
+        beginning = marked(files, folder)
     except MarkLost:
         findings.problem(
             path, "the mark of a log that starts over is damaged; the next start sets the log aside"
         )
         return None
-    if offset is None:
+    if beginning is None:
         return None
+    offset = beginning.offset
     findings.note(
         path, f"the log starts over, empty, at offset {offset}; the next start removes what is left of it"
     )

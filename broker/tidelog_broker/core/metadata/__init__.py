@@ -13,6 +13,7 @@ From an entry to the next image; nothing is refused:
 - `apply`      image and command to the next image
 - `membership` what a broker's coming and going does to its replicas (R10)
 - `partition_change` one change at one partition
+- `feature_levels` what all brokers understand, and when that grows
 - `eligibility` who is sure to hold everything committed (R6)
 
 From a request, or from nothing, to an entry; everything that is wrong is refused here:

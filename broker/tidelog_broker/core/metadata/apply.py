@@ -25,6 +25,7 @@ from tidelog_broker.core.metadata.commands import (
     FormatCluster,
     NewPartition,
     PartitionChange,
+    RaiseFeatureLevel,
     RegisterBroker,
     ReplicasLost,
     SetThrottle,
@@ -45,6 +46,8 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
     match command:
         case FormatCluster():
             after = _format_cluster(image, command)
+        case RaiseFeatureLevel():
+            after = replace(image, feature_level=max(image.feature_level, command.level))
         case RegisterBroker():
             after = _register_broker(image, command, index)
         case ChangeBroker():
@@ -172,7 +175,9 @@ def _change_partitions(image: ClusterImage, changes: Sequence[PartitionChange]) 
         if stream is None or not 0 <= change.partition < len(stream.partitions):
             continue
         partitions = touched.setdefault(stream.id, list(stream.partitions))
-        partitions[change.partition] = after_change(stream, partitions[change.partition], change)
+        partitions[change.partition] = after_change(
+            stream, partitions[change.partition], change, image.feature_level
+        )
         if change.replicas is not UNSET:
             moved[stream.id] = None
     changed = {

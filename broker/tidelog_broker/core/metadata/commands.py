@@ -17,15 +17,22 @@ from tidelog.model import Listener, StreamConfig
 from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
-FEATURE_LEVEL = 1
-"""The newest that this software understands."""
+FEATURE_LEVEL = 2
+"""The newest that this software understands (`feature_levels`)."""
 
 
 class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format"):
     """The first command of every cluster."""
 
     cluster_id: bytes
-    feature_level: int = FEATURE_LEVEL
+    feature_level: int = 1
+    """Of the software that formatted it; of entries that do not say, the first one there was."""
+
+
+class RaiseFeatureLevel(msgspec.Struct, frozen=True, omit_defaults=True, tag="level"):
+    """Every registered broker understands this feature level; ignored if it is no higher."""
+
+    level: int
 
 
 class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +60,8 @@ class ReplicaName(msgspec.Struct, frozen=True):
 
     stream_id: bytes
     partition: int
+    assignment: int = 0
+    """Of the replica that is meant (R16)."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
@@ -63,6 +72,8 @@ class Suspect(msgspec.Struct, frozen=True):
     leader_epoch: int
     """Of its last record."""
     log_end_offset: int
+    assignment: int = 0
+    """Of the replica that is meant (R16)."""
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="register"):
@@ -176,6 +187,7 @@ class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="par
 
 Command: TypeAlias = (
     FormatCluster
+    | RaiseFeatureLevel
     | RegisterBroker
     | ChangeBroker
     | UnregisterBroker

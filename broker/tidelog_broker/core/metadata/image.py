@@ -123,11 +123,20 @@ class PartitionImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of `replicas`: those that a reassignment brings; it ends when all are in the ISR (KIP-455)."""
     removing: tuple[int, ...] = ()
     """Of `replicas`: those that leave when the reassignment ends."""
+    assignments: tuple[int, ...] = ()
+    """Of `replicas`, in their order: the partition epoch of the entry that added each (R16). Empty: all 0,
+    as of partitions whose replicas have not changed since their creation."""
 
     @property
     def unclean(self) -> bool:
         """The epoch of now began with a leader that may lack committed records."""
         return self.unclean_epoch > 0 and self.unclean_epoch == self.leader_epoch
+
+    def assignment_of(self, broker: int) -> int:
+        """Which assignment of a replica to `broker` is meant (R16); of one that has none: 0."""
+        if not self.assignments or broker not in self.replicas:
+            return 0
+        return self.assignments[self.replicas.index(broker)]
 
     @property
     def target(self) -> tuple[int, ...]:

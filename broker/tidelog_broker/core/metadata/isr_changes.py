@@ -32,6 +32,8 @@ class Member(NamedTuple):
     broker: int
     incarnation: bytes
     """The run of the broker that the leader has heard from."""
+    assignment: int = 0
+    """The assignment of the replica that the leader has heard from (R16)."""
 
 
 class IsrProposal(NamedTuple):
@@ -54,8 +56,8 @@ class Refusal(StrEnum):
     STALE = "stale"
     """The partition has changed since, perhaps by an earlier copy of the proposal; the image will say."""
     INELIGIBLE = "ineligible"
-    """A member is fenced, stopping, no replica, or another run of its broker is registered. The
-    image will show a later partition epoch, and nothing else changed."""
+    """A member is fenced, stopping, no replica, or of another run of its broker or another assignment than
+    those of the image. The image will show a later partition epoch, and nothing else changed."""
     UNKNOWN = "unknown"
     """There is no such partition here: it is deleted, or this controller is behind. Ask again."""
     AHEAD = "ahead"
@@ -106,7 +108,7 @@ def change_isr(
             results.append(refused)
             continue
         changes.append(change)
-        newer[key] = after_change(stream, partition, change)
+        newer[key] = after_change(stream, partition, change, image.feature_level)
         results.append(refused or Accepted(newer[key].partition_epoch))
     return ChangePartitions(tuple(changes)) if changes else None, tuple(results)
 
@@ -120,7 +122,8 @@ def _refusal(image: ClusterImage, partition: PartitionImage, proposal: IsrPropos
             f"{partition.partition_epoch}",
         )
     leader = image.brokers.get(proposal.proposer.broker)
-    leads = leader is not None and (partition.leader, leader.incarnation) == proposal.proposer
+    run = (proposal.proposer.broker, proposal.proposer.incarnation)
+    leads = leader is not None and (partition.leader, leader.incarnation) == run
     if proposal.leader_epoch < partition.leader_epoch or not leads:
         return Refused(
             Refusal.FENCED,
@@ -137,7 +140,9 @@ def _refusal(image: ClusterImage, partition: PartitionImage, proposal: IsrPropos
 
 def _ineligible(image: ClusterImage, partition: PartitionImage, proposal: IsrProposal) -> Refused | None:
     named = [member.broker for member in proposal.isr]
-    if proposal.proposer not in proposal.isr or len(set(named)) != len(named):
+    runs = [(member.broker, member.incarnation) for member in proposal.isr]
+    leader = (proposal.proposer.broker, proposal.proposer.incarnation)
+    if leader not in runs or len(set(named)) != len(named):
         return Refused(Refusal.INELIGIBLE, f"the leader has to be among {named}, and nobody twice")
     for member in proposal.isr:
         broker = image.brokers.get(member.broker)
@@ -145,6 +150,8 @@ def _ineligible(image: ClusterImage, partition: PartitionImage, proposal: IsrPro
             return Refused(Refusal.INELIGIBLE, f"broker {member.broker} has no replica of it")
         if broker.incarnation != member.incarnation:
             return Refused(Refusal.INELIGIBLE, f"broker {member.broker} was started since")
+        if partition.assignment_of(member.broker) != member.assignment:
+            return Refused(Refusal.INELIGIBLE, f"broker {member.broker} was given another replica since")
         if member.broker not in partition.isr and not broker.may_join:
             return Refused(Refusal.INELIGIBLE, f"broker {member.broker} is {broker.state.value}")
     return None
@@ -162,7 +169,7 @@ def _change(
     change = PartitionChange(
         proposal.stream_id, proposal.partition, isr=UNSET if isr == partition.isr else isr
     )
-    after = after_change(stream, partition, change)
+    after = after_change(stream, partition, change, image.feature_level)
     end = finished(image, stream, proposal.partition, after)
     if end is None or end.leader is not UNSET:
         return change

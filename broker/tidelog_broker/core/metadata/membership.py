@@ -118,7 +118,8 @@ def lose(image: ClusterImage, command: ReplicasLost) -> ChangedStreams | None:
         if stream is None or not 0 <= name.partition < len(stream.partitions):
             continue
         partition = stream.partitions[name.partition]
-        if broker.id not in partition.replicas:
+        if broker.id not in partition.replicas or partition.assignment_of(broker.id) != name.assignment:
+            # What was lost was an earlier assignment's; of this one the broker has made no replica yet.
             continue
         partitions = list(stream.partitions)
         partitions[name.partition] = _counted(partition, eligibility.lose(partition, broker.id))
@@ -143,6 +144,9 @@ def _restarted(
     if after.leader == broker.id:
         after = replace(after, leader=None)
     if new_disk or isinstance(found, ReplicaName):
+        after = eligibility.forfeit(after, broker.id)
+    elif isinstance(found, Suspect) and found.assignment != partition.assignment_of(broker.id):
+        # It is of an earlier assignment: of this one the broker holds nothing (R16).
         after = eligibility.forfeit(after, broker.id)
     elif isinstance(found, Suspect):
         known = LastKnown(broker.id, found.leader_epoch, found.log_end_offset)

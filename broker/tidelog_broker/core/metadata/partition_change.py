@@ -12,11 +12,14 @@ from msgspec.structs import replace
 
 from tidelog_broker.core.metadata import eligibility
 from tidelog_broker.core.metadata.commands import PartitionChange
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
 from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
 
 
-def after_change(stream: StreamImage, partition: PartitionImage, change: PartitionChange) -> PartitionImage:
-    """`partition` after `change`; as it was, if the change does not fit it.
+def after_change(
+    stream: StreamImage, partition: PartitionImage, change: PartitionChange, feature_level: int
+) -> PartitionImage:
+    """`partition` after `change`; as it was, if the change does not fit it. `feature_level` is the image's.
 
     A change is decided on the image that it is applied to, so one that does not fit is a
     bug elsewhere. It must not break what every broker relies on, nor end them all at once.
@@ -29,6 +32,7 @@ def after_change(stream: StreamImage, partition: PartitionImage, change: Partiti
             adding=after.adding if change.adding is UNSET else change.adding,
             removing=after.removing if change.removing is UNSET else change.removing,
         )
+        after = replace(after, assignments=_assigned(partition, after.replicas, feature_level))
     if change.isr is not UNSET and change.isr != after.isr:
         after = eligibility.with_isr(stream, after, change.isr)
     if change.leader is None:
@@ -43,6 +47,17 @@ def after_change(stream: StreamImage, partition: PartitionImage, change: Partiti
     if not set(after.isr) <= set(after.replicas):
         return partition
     return replace(after, partition_epoch=partition.partition_epoch + 1)
+
+
+def _assigned(before: PartitionImage, replicas: tuple[int, ...], feature_level: int) -> tuple[int, ...]:
+    """R16: a broker that stays keeps its assignment; one that comes gets another than it ever had here.
+
+    Below the feature level all stay 0: brokers of earlier versions would forget the others with their
+    snapshots, and images would differ.
+    """
+    new = before.partition_epoch + 1 if feature_level >= ASSIGNMENTS else 0
+    found = tuple(before.assignment_of(one) if one in before.replicas else new for one in replicas)
+    return found if any(found) else ()
 
 
 def _only_replicas(partition: PartitionImage) -> PartitionImage:

@@ -20,6 +20,8 @@ class Member(NamedTuple):
 
     broker: int
     incarnation: bytes
+    assignment: int = 0
+    """Of the replica that is meant (R16)."""
 
 
 # --- a leader's
@@ -99,6 +101,8 @@ class Restart(NamedTuple):
     """Drop the log and begin an empty one, durably; then call `restarted`."""
 
     offset: int
+    epoch_before: int | None = None
+    """Of the last record below, for the history of the empty log (R1); None: not known."""
 
 
 class Quarantine(NamedTuple):

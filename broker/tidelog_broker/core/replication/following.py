@@ -48,6 +48,7 @@ class FollowerPartition:
         "_said",
         "_start",
         "_writing",
+        "assignment",
         "broker_id",
         "fit",
         "fsync",
@@ -67,12 +68,15 @@ class FollowerPartition:
         *,
         fsync: bool,
         high_watermark: int,
+        assignment: int = 0,
     ) -> None:
         """`log`'s start offset is durable."""
         self.broker_id = broker_id
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.log = log
+        self.assignment = assignment
+        """Of this replica, as its folder says (R16)."""
         self.fsync = fsync
         """Durable means on disk; else written (`page-cache`)."""
         self.high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
@@ -139,7 +143,13 @@ class FollowerPartition:
         return [
             Ask(
                 Position(
-                    self.leader_epoch, self.log.end_offset, last_epoch(self.log), self._said, self._start
+                    self.leader_epoch,
+                    self.log.end_offset,
+                    last_epoch(self.log),
+                    self._said,
+                    self._start,
+                    self.assignment,
+                    self.fsync,
                 )
             )
         ]
@@ -276,7 +286,7 @@ class FollowerPartition:
         if not self.fit or not self._connected or self._durable == self._said:
             return []
         self._said = self._durable
-        return [Say(Durable(self.leader_epoch, self._said, self._start))]
+        return [Say(Durable(self.leader_epoch, self._said, self._start, self.assignment, self.fsync))]
 
     def _commit(self) -> None:
         self.high_watermark = max(self.high_watermark, min(self._heard, self.log.end_offset))

@@ -29,11 +29,11 @@ from tidelog_broker.core.replication.membership import (
 from tidelog_broker.core.replication.messages import (
     Batches,
     EpochMark,
-    StartOver,
 )
 from tidelog_broker.core.replication.messages import Progress as ProgressMessage
 from tidelog_broker.core.replication.progress import Progress
 from tidelog_broker.core.replication.proposals import Proposals
+from tidelog_broker.core.replication.reconciliation import start_over
 from tidelog_broker.core.replication.times import DEFAULT_TIMES, ReplicationTimes
 
 
@@ -80,7 +80,11 @@ class Leadership:
         self.times = times
         self.epoch_start = log.end_offset
         """The leader's end when its epoch began: an earlier leader may have committed up to here."""
-        self.followers = {broker: Progress(now_ms) for broker in placement.replicas if broker != broker_id}
+        self.followers = {
+            broker: Progress(now_ms, placement.brokers[broker].assignment, fsync=fsync)
+            for broker in placement.replicas
+            if broker != broker_id
+        }
         self._end = log.end_offset
         """As of the last event."""
         self._flushing_history = False
@@ -189,8 +193,21 @@ class Leadership:
             return
         proposals.sent(placement.partition_epoch, placement.isr, proposed)
         self._propose_after = now_ms + self.times.proposal_repeat_ms
-        members = tuple(Member(broker, placement.brokers[broker].incarnation) for broker in proposed)
+        members = tuple(self._member(broker) for broker in proposed)
         effects.append(Propose(members, self.leader_epoch, placement.partition_epoch))
+
+    def _member(self, broker: int) -> Member:
+        known = self.placement.brokers[broker]
+        follower = self.followers.get(broker)
+        return Member(broker, known.incarnation, (known if follower is None else follower).assignment)
+
+    def _progress_of(self, broker: int, now_ms: int) -> Progress:
+        """What is known of a follower; of another assignment than that of now nothing is (R16)."""
+        assignment = self.placement.brokers[broker].assignment
+        known = self.followers.get(broker)
+        if known is not None and known.assignment == assignment:
+            return known
+        return Progress(now_ms, assignment, fsync=self.fsync)
 
     def _isr_size(self) -> int:
         """Of the committed ISR; whose removal is proposed counts as gone (R3)."""
@@ -250,7 +267,7 @@ class Leadership:
             if follower.end < known[1]:
                 # Retention has passed a follower that waited (R1).
                 follower.unfit()
-                effects.append(Answer(broker, StartOver(self.leader_epoch, known[1], unclean=False)))
+                effects.append(Answer(broker, start_over(self.log, self.leader_epoch, self.leader_epoch)))
             elif follower.end < limit:
                 follower.parked = False
                 follower.told = known

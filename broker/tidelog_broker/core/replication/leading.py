@@ -25,7 +25,6 @@ from tidelog_broker.core.replication.messages import (
     Refusal,
     Refused,
 )
-from tidelog_broker.core.replication.progress import Progress
 from tidelog_broker.core.replication.reconciliation import Fits, compare
 
 
@@ -50,7 +49,7 @@ class LeaderPartition(Leadership):
         self.placement = placement
         self._proposals.image_at(placement.partition_epoch)
         self.followers = {
-            broker: self.followers.get(broker) or Progress(now_ms)
+            broker: self._progress_of(broker, now_ms)
             for broker in placement.replicas
             if broker != self.broker_id
         }
@@ -69,10 +68,10 @@ class LeaderPartition(Leadership):
 
     def configured(self, fsync: bool, now_ms: int) -> list[LeaderEffect]:
         """The stream's durability is another one. (Its minimum comes with the placement.)"""
-        if fsync and not self.fsync:
-            # What was only written so far has to be acknowledged anew.
+        if fsync != self.fsync:
+            # R17: what was only written has to be flushed, and acknowledged as that.
             for follower in self.followers.values():
-                follower.durable = min(follower.durable, self.high_watermark)
+                follower.configured(fsync)
         self.fsync = fsync
         return self._settle(now_ms)
 
@@ -144,12 +143,13 @@ class LeaderPartition(Leadership):
         if (
             follower is None
             or durable.leader_epoch != self.leader_epoch
+            or durable.assignment != follower.assignment
             or follower.incarnation != incarnation
             or not follower.fit
             or durable.durable_offset > self.log.end_offset
         ):
             return []
-        follower.made_durable(durable.durable_offset, durable.start_offset, self._end, now_ms)
+        follower.made_durable(durable, self._end, now_ms)
         self._largest_start = max(self._largest_start, durable.start_offset)
         return self._heard_from(broker, now_ms)
 
@@ -164,6 +164,8 @@ class LeaderPartition(Leadership):
         if position.leader_epoch > self.leader_epoch or (position.last_epoch or 0) > self.leader_epoch:
             return Refusal.UNKNOWN_LEADER_EPOCH
         if broker not in self.followers or not self._known(broker, incarnation):
+            return Refusal.UNKNOWN_INCARNATION
+        if position.assignment != self.followers[broker].assignment:
             return Refusal.UNKNOWN_INCARNATION
         return None
 

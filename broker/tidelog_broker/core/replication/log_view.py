@@ -60,9 +60,12 @@ class LogView(Protocol):
 
 
 def last_epoch(log: LogView) -> int | None:
-    """Of the log's last record; None: it holds no record.
-
-    What an emptied log remembers of its history says nothing about the offset that it
-    ends at: the records there are gone.
+    """Of the log's last record, also if retention dropped it; None: nothing is known of the record that was
+    last, or there was none (a new log, or one that was started over without a word of it).
     """
-    return log.epochs.epoch_at(log.end_offset - 1) if log.end_offset > log.start_offset else None
+    return log.epochs.epoch_at(log.end_offset - 1)
+
+
+def epoch_before_start(log: LogView) -> int | None:
+    """Of the last record below the log start offset; None: nothing is known of it, or there was none."""
+    return log.epochs.epoch_at(log.start_offset - 1)

@@ -26,6 +26,8 @@ class Broker(NamedTuple):
     """Of the run that registered last."""
     may_join: bool
     """Neither fenced nor stopping."""
+    assignment: int = 0
+    """Of the replica there (R16)."""
 
 
 class Placement(NamedTuple):

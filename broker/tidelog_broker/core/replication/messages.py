@@ -22,8 +22,8 @@ class Refusal(StrEnum):
     UNKNOWN_LEADER_EPOCH = "unknown leader epoch"
     """The leader is behind: the follower tries again."""
     UNKNOWN_INCARNATION = "unknown incarnation"
-    """The leader's image has another run of the follower's broker, or no such replica; one of the two
-    is behind: the follower tries again, if it is the newer one."""
+    """The leader's image has another run of the follower's broker, no such replica, or another assignment
+    of it; one of the two is behind: the follower tries again, if it is the newer one."""
     NOT_LEADER = "not leader"
     """The broker does not lead the partition, as far as it knows."""
     OTHER_LANE = "other lane"
@@ -44,6 +44,10 @@ class Position(NamedTuple):
     """What counts: on disk, of a `page-cache` stream written."""
     start_offset: int
     """LSO, as it is on disk (R11)."""
+    assignment: int = 0
+    """Of this replica: what is said of another one says nothing of it (R16)."""
+    fsync: bool = True
+    """`durable_offset` is on disk; else it is only written (R17). Earlier versions do not say."""
 
 
 class Durable(NamedTuple):
@@ -52,6 +56,10 @@ class Durable(NamedTuple):
     leader_epoch: int
     durable_offset: int
     start_offset: int
+    assignment: int = 0
+    """As in `Position`."""
+    fsync: bool = True
+    """As in `Position`."""
 
 
 class Batches(NamedTuple):
@@ -97,6 +105,8 @@ class StartOver(NamedTuple):
     """Where to begin: my LSO."""
     unclean: bool
     """An epoch of my history is marked unclean."""
+    epoch_before: int | None = None
+    """Of the last record below my LSO, the newest that I dropped; None: I do not know."""
 
 
 class Refused(NamedTuple):

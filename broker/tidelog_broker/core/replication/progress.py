@@ -1,15 +1,22 @@
-"""What a leader knows of one follower. Another incarnation or connection starts from nothing (R2, R3)."""
+"""What a leader knows of one follower.
+
+Another incarnation, connection or assignment starts from nothing (R2, R3, R16). What a follower only wrote is
+kept apart from what it flushed, because the stream's durability may change (R17).
+"""
 
 from __future__ import annotations
 
-from tidelog_broker.core.replication.messages import Position
+from tidelog_broker.core.replication.messages import Durable, Position
 
 
 class Progress:
     """Of one follower, in one leader epoch."""
 
     __slots__ = (
+        "_flushed",
+        "_fsync",
         "_goal",
+        "assignment",
         "caught_up_at",
         "durable",
         "end",
@@ -24,7 +31,11 @@ class Progress:
         "told",
     )
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, assignment: int = 0, *, fsync: bool = True) -> None:
+        """`fsync`: durable means on disk; else written."""
+        self.assignment = assignment
+        """Of the replica that said all this (R16)."""
+        self._fsync = fsync
         self.caught_up_at = now_ms
         """When it last had all that the leader had. ms."""
         self._goal = (0, now_ms)
@@ -46,6 +57,8 @@ class Progress:
         """Its last position agreed with the leader's history: what it says counts (R1, R3)."""
         self.end = 0
         self.durable = 0
+        """What counts: flushed, or of a `page-cache` stream written."""
+        self._flushed = 0
         self.start_offset = 0
         """LSO, as it is on its disk."""
         self.parked = False
@@ -67,20 +80,31 @@ class Progress:
     def unfit(self) -> None:
         """Its log is no part of the leader's: it is cut first, and counts with nothing meanwhile."""
         self.fit = self.parked = False
-        self.durable = 0
+        self.durable = self._flushed = 0
         self.told = None
+
+    def configured(self, fsync: bool) -> None:
+        """Durable means something else from now on (R17)."""
+        self._fsync = fsync
+        self.durable = self._flushed if fsync or not self.fit else self.end
 
     def fits(self, position: Position, leader_end: int, now_ms: int) -> None:
         """Its log is the beginning of the leader's."""
         self.fit = self.parked = True
         self.end = position.end_offset
         self.start_offset = position.start_offset
-        self.durable = min(position.durable_offset, position.end_offset)
+        flushed = position.durable_offset if position.fsync else self._flushed
+        self._flushed = min(flushed, position.end_offset)
+        # What is in its log is written, whatever else it says of it.
+        self.durable = self._flushed if self._fsync else position.end_offset
         self._acknowledged(leader_end, now_ms)
 
-    def made_durable(self, durable: int, start_offset: int, leader_end: int, now_ms: int) -> None:
-        self.durable = max(self.durable, durable)
-        self.start_offset = max(self.start_offset, start_offset)
+    def made_durable(self, said: Durable, leader_end: int, now_ms: int) -> None:
+        if said.fsync:
+            self._flushed = max(self._flushed, said.durable_offset)
+        if said.fsync or not self._fsync:
+            self.durable = max(self.durable, said.durable_offset)
+        self.start_offset = max(self.start_offset, said.start_offset)
         self._acknowledged(leader_end, now_ms)
 
     def _acknowledged(self, leader_end: int, now_ms: int) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from tidelog_broker.core.replication.effects import Quarantine, Restart, Truncate
-from tidelog_broker.core.replication.log_view import LogView
+from tidelog_broker.core.replication.log_view import LogView, epoch_before_start
+from tidelog_broker.core.replication.log_view import last_epoch as last_epoch_of
 from tidelog_broker.core.replication.messages import Diverged, StartOver
 
 
@@ -27,20 +28,29 @@ Comparison: TypeAlias = Fits | Diverged | StartOver
 def compare(end_offset: int, last_epoch: int | None, log: LogView, leader_epoch: int) -> Comparison:
     """The leader's answer to a follower whose log ends at `end_offset` with a record of `last_epoch`."""
     start, end = log.start_offset, log.end_offset
-    unclean = any(marked for later, _, marked in log.epochs if later > (last_epoch or 0))
-    start_over = StartOver(leader_epoch, start, unclean)
     if end_offset < start:
-        return start_over
+        return start_over(log, leader_epoch, last_epoch)
     if last_epoch is None:
-        # Nothing is in it that could contradict; what lies below its end was committed.
-        return Fits() if end_offset <= end else start_over
+        # It says nothing of what lay below its end, so it can begin only where this log does: whatever else
+        # it holds true (its log start) may be of a history that an unclean election ended.
+        return Fits() if end_offset == start else start_over(log, leader_epoch, last_epoch)
     known = log.epochs.end_of(last_epoch, end)
     if known is None:
-        return start_over
+        return start_over(log, leader_epoch, last_epoch)
     epoch, epoch_end = known
     if epoch == last_epoch and end_offset <= epoch_end:
         return Fits()
-    return Diverged(leader_epoch, epoch, epoch_end, unclean)
+    return Diverged(leader_epoch, epoch, epoch_end, _unclean(log, last_epoch))
+
+
+def start_over(log: LogView, leader_epoch: int, last_epoch: int | None) -> StartOver:
+    """The leader's word to a follower whose log goes on nowhere in its own; `last_epoch`: that log's."""
+    return StartOver(leader_epoch, log.start_offset, _unclean(log, last_epoch), epoch_before_start(log))
+
+
+def _unclean(log: LogView, last_epoch: int | None) -> bool:
+    """Whether an election after that epoch was unclean: only then what was committed may be gone."""
+    return any(marked for later, _, marked in log.epochs if later > (last_epoch or 0))
 
 
 def way_back(
@@ -52,19 +62,23 @@ def way_back(
     everything below it, so a cut below is only right if some epoch began uncleanly.
     """
     if isinstance(answer, StartOver):
-        to, restart = answer.start_offset, True
+        to, restart, epoch_before = answer.start_offset, True, answer.epoch_before
+        if log.end_offset == log.start_offset and last_epoch_of(log) is None:
+            # It holds no record and knows of none: nothing is lost with it.
+            return Restart(to, epoch_before)
     else:
         to = min(answer.end_offset, _own_end_of(answer.epoch, log))
+        epoch_before = log.epochs.epoch_at(to - 1)
         if to >= log.end_offset:
             return None
-        # With nothing left, the history goes too: it would speak for records that are gone.
+        # With nothing left, the history goes too, but for what it says of the record below.
         restart = to <= log.start_offset
     if to < high_watermark and not answer.unclean:
         return Quarantine(
             f"the leader's log parts from this one at offset {to}, below the high watermark "
             f"{high_watermark}, and no epoch since then began with an unclean election ({answer})"
         )
-    return Restart(to) if restart else Truncate(to)
+    return Restart(to, epoch_before) if restart else Truncate(to)
 
 
 def _own_end_of(epoch: int, log: LogView) -> int:
