@@ -295,7 +295,8 @@ class Broker:
         self._follower.give_up(Stopping("the broker is stopping", retry_after_ms=500))
         if not self.failed.done():
             await self._close_clean()
-        self._threads.shutdown(wait=not self.failed.done())
+        # Not on the event loop: a slow read must not keep the others from their answers.
+        await asyncio.to_thread(self._threads.shutdown, wait=not self.failed.done())
 
     async def _stop_caring(self) -> None:
         for task in self._caring:
@@ -383,6 +384,7 @@ class Broker:
         return self._loop.time() + (self.limits.produce_timeout if timeout_ms is None else timeout_ms / 1000)
 
     def in_catch_up_thread(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Raises what `function` raises, and `Stopping` when the broker stops before it begins."""
         return self._loop.run_in_executor(self._threads.catch_up, function, *args)
 
     async def delete_records(self, partition: Partition, before: int) -> int:
@@ -390,7 +392,15 @@ class Broker:
 
         Raises `TimedOut` and `NotLeader`: it may be moved all the same.
         """
-        await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        try:
+            await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        except Stopping as error:
+            # The log begins there already, and the stop may have saved it.
+            raise TimedOut(
+                f"the broker stopped before saving where {partition.name}/{partition.partition} begins now; "
+                "the records may be deleted all the same",
+                retry_after_ms=error.retry_after_ms,
+            ) from error
         start, deadline = partition.log.start_offset, self.deadline(None)
         while partition.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:

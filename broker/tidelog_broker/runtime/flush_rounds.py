@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from time import perf_counter
 
+from tidelog.errors import Stopping
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.store import LogStore
@@ -54,7 +55,18 @@ class FlushRounds:
         self.rounds = 0
         self.whole_rounds = 0
         """Those of `rounds` that were one flush of the file system."""
-        self.failed = False
+        self._over: StorageFailure | Stopping | None = None
+        """Why no round begins any more."""
+
+    @property
+    def failed(self) -> bool:
+        """No round begins any more: a flush failed, or the threads stopped."""
+        return self._over is not None
+
+    @property
+    def running(self) -> bool:
+        """The disk is busy with a round."""
+        return self._running
 
     @property
     def waiting(self) -> int:
@@ -116,8 +128,12 @@ class FlushRounds:
     ) -> None:
         self._running = False
         error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
+        if isinstance(error, Stopping):
+            # The threads stopped before it: no flush failed, and none follows.
+            self._release(error)
+            return
         if error is not None:
-            self.failed = True
+            self._over = self._over or StorageFailure("an earlier flush failed")
             self._fail(error)
             self._release(StorageFailure(f"a flush failed ({error})"))
             return
@@ -138,10 +154,10 @@ class FlushRounds:
 
     def end(self, error: BaseException) -> None:
         """The broker fails: no round begins any more, for its threads are about to end."""
-        self.failed = True
         self._release(StorageFailure(f"the broker's storage failed ({error})"))
 
-    def _release(self, error: StorageFailure) -> None:
+    def _release(self, error: StorageFailure | Stopping) -> None:
+        self._over = self._over or error
         waiters, self._waiters = self._waiters, []
         for _, waiter in waiters:
             if not waiter.done():
@@ -152,22 +168,22 @@ class FlushRounds:
         """Has everything durable that was written to `partitions` before the call.
 
         Waits for one round, or for two if one runs, however much is written meanwhile.
-        Raises `StorageFailure`.
+        Raises `StorageFailure`, and `Stopping` once the threads stopped.
         """
         ticket = self._begun + 1
         self._flush([partition for partition in partitions if partition.log.unsynced])
         await self._round(ticket if self._dirty else self._begun)
 
     async def forget(self, partitions: Iterable[Partition]) -> None:
-        """Flushes these no more; when it returns no round has to do with them. Raises `StorageFailure`."""
+        """Flushes these no more; when it returns no round has to do with them. Raises what `flush` raises."""
         for partition in partitions:
             self._dirty.pop(partition, None)
             self.unsaved.pop(partition, None)
         await self._round(self._begun)
 
     async def _round(self, number: int) -> None:
-        if self.failed:
-            raise StorageFailure("an earlier flush failed")
+        if self._over is not None:
+            raise self._over
         if number < self._begun or (number == self._begun and not self._running):
             return
         waiter: asyncio.Future[None] = self._loop.create_future()

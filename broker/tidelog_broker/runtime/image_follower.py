@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tidelog.errors import TidelogError
+from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
@@ -189,6 +189,8 @@ class ImageFollower:
                     await self._quarantine(work.partition, work.reason)
                     continue
                 await self._apply(work.before, work.after)
+            except Stopping:
+                return
             except Exception as error:
                 self._fail(error)
                 return

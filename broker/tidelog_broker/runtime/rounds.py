@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
-from tidelog.errors import ResourceExhausted, StorageFailed, TidelogError
+from tidelog.errors import ResourceExhausted, Stopping, StorageFailed, TidelogError
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
@@ -155,10 +155,21 @@ class WriteRounds:
             self._broken(work, StorageFailure("the write thread ended"))
             return
         error = future.exception()
-        if error is not None:
+        if isinstance(error, Stopping):
+            self._not_begun(work, tasks, error)
+        elif error is not None:
             self._broken(work, error)
         else:
             self._end(tasks, future.result())
+
+    def _not_begun(self, work: Work, tasks: list[Task], error: Stopping) -> None:
+        """The threads stopped before it: nothing of the round was written."""
+        self._busy = False
+        for partition, appends in work:
+            partition.written([(append, error) for append in appends])
+        for task in tasks:
+            task.done(error)
+        self._wake()
 
     def _broken(self, work: Work, error: BaseException) -> None:
         """The lane stays busy for ever: nothing is written any more, and nobody waits for it."""
