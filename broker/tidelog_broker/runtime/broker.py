@@ -35,6 +35,7 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, Partition
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.producer_ids import ProducerIds
 from tidelog_broker.runtime.readiness import Readiness
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
@@ -101,6 +102,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self.controller = controller
+        self.producer_ids = ProducerIds(controller)
         self.clock = clock
         self.limits = limits
         self.metrics = Metrics(self._samples)
