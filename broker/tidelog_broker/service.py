@@ -180,6 +180,7 @@ class Service:
                 (admin_pb2.DESCRIPTOR.services_by_name["Admin"], admin),
             ],
             calls_max=settings.connections_max,
+            client_calls_max=settings.client_calls_max,
             observe=lambda rpc, code: broker.metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.
@@ -298,6 +299,8 @@ class Service:
                 self.broker.metrics,
                 ready=self.broker.readiness.reason,
                 state=self._state,
+                connections_max=self._settings.http_connections_max,
+                seconds_max=self._settings.http_timeout_ms / 1000,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from operator import methodcaller
 from typing import Any
 
@@ -35,6 +35,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tidelog.errors import TidelogError
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog_broker.api.admission import Admission, client_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
 
 log = structlog.get_logger(__name__)
@@ -44,6 +45,10 @@ MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
 
 OUTBOX_MAX = 10_000
 """Answers of one Produce call that its client has not taken yet; over it no more requests are read."""
+
+BESIDE_CALLS_MAX = 256
+"""Calls of health and reflection that always have room, and those that are being refused. What comes on top
+gRPC itself refuses, without details."""
 
 KEEPALIVE_MS = 20_000
 
@@ -69,10 +74,19 @@ class GrpcDoor:
     """A gRPC server with health, reflection and the given services."""
 
     def __init__(
-        self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe
+        self,
+        services: Sequence[tuple[ServiceDescriptor, object]],
+        *,
+        calls_max: int,
+        client_calls_max: int,
+        observe: Observe,
     ) -> None:
+        """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address."""
         self._observe = observe
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
+        self._admission = Admission(calls_max=calls_max, client_calls_max=client_calls_max)
+        self._server = grpc.aio.server(
+            options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX
+        )
         names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, service in services:
             handlers = {method.name: self._handler(method, service) for method in descriptor.methods}
@@ -129,7 +143,8 @@ class GrpcDoor:
     def _unary(self, name: str, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                response = await function(request)
+                with self._admitted(context):
+                    response = await function(request)
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -141,9 +156,10 @@ class GrpcDoor:
     def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Callable[[Any, Any], Any]:
         async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             try:
-                async with aclosing(function(request)) as responses:
-                    async for response in responses:
-                        await context.write(response)
+                with self._admitted(context):
+                    async with aclosing(function(request)) as responses:
+                        async for response in responses:
+                            await context.write(response)
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -154,7 +170,7 @@ class GrpcDoor:
     def _duplex(
         self, name: str, function: Callable[[Callable[[Any], None]], Any]
     ) -> Callable[[Any, Any], Any]:
-        async def answer(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        async def serve(context: grpc.aio.ServicerContext[Any, Any]) -> None:
             outbox = _Outbox(context)
             writer = asyncio.create_task(outbox.run())
             try:
@@ -168,15 +184,29 @@ class GrpcDoor:
                 await call.until(lambda: call.unanswered == 0)
                 outbox.close()
                 await writer
-            except Exception as error:
-                await self._abort(name, error, context)
-            else:
-                self._observe(name, "OK")
             finally:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
 
+        async def answer(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            try:
+                with self._admitted(context):
+                    await serve(context)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+
         return answer
+
+    @contextmanager
+    def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[None]:
+        client = client_of(context.peer())
+        self._admission.enter(client)
+        try:
+            yield
+        finally:
+            self._admission.leave(client)
 
     async def _abort(self, name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if isinstance(error, grpc.aio.AbortError):
