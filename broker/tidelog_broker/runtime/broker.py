@@ -126,11 +126,12 @@ class Broker:
             threads.flush_lead,
             threads.flush_files,
             self.fail,
+            self.isolate,
             self.metrics.flush_seconds.observe,
             syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
         )
         self._rounds = WriteRounds(
-            threads.write, self._flushes, clock, self.fail, AppendCounter(self.metrics).count
+            threads.write, self._flushes, clock, self.fail, self.isolate, AppendCounter(self.metrics).count
         )
         self._host = Host(
             broker_id,
@@ -335,6 +336,24 @@ class Broker:
         self._flushes.end(error)
         self.failed.set_result(error)
         log.error("storage failed; the broker stops", error=str(error), exc_info=error)
+
+    def isolate(self, partition: Partition, error: Exception) -> None:
+        """A bug showed in one partition: it is served no more in this run, and the others go on.
+
+        Its log is not written again before a start has recovered it. Another member of its ISR leads, if
+        there is one.
+        """
+        partition.log.abandon()
+        log.error(
+            "a partition failed unexpectedly and is served no more on this broker; a restart of the broker "
+            "recovers its log and opens it again; please report it",
+            stream=partition.name, partition=partition.partition, exc_info=error,
+        )  # fmt: skip
+        if not partition.removed:
+            self._follower.halt(
+                partition,
+                f"an unexpected error ({type(error).__name__}); restart the broker to open it again",
+            )
 
     # --- for doors
 

@@ -21,6 +21,9 @@ from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 Fail = Callable[[BaseException], None]
 """Ends the broker: what is on disk is unknown."""
 
+Isolate = Callable[[Partition, Exception], None]
+"""Ends the service of one partition in this run: an exception that nobody foresaw came out of it."""
+
 
 class FlushRounds:
     """Makes written logs durable, round after round."""
@@ -31,6 +34,7 @@ class FlushRounds:
         lead: Executor,
         threads: Executor,
         fail: Fail,
+        isolate: Isolate,
         observe: Callable[[float], None] = lambda seconds: None,
         *,
         syncfs_dirty_bytes_max: int = 4 << 20,
@@ -43,6 +47,7 @@ class FlushRounds:
         self._lead = lead
         self._threads = threads
         self._fail = fail
+        self._isolate = isolate
         self._observe = observe
         self._dirty: dict[Partition, None] = {}
         self._running = False
@@ -146,7 +151,11 @@ class FlushRounds:
         for partition in partitions:
             if not partition.removed:
                 self.unsaved[partition] = None
-            partition.flushed()
+            try:
+                partition.flushed()
+            except Exception as unforeseen:
+                # The others of the round are told all the same.
+                self._isolate(partition, unforeseen)
         while self._waiters and self._waiters[0][0] <= ended:
             waiter = self._waiters.pop(0)[1]
             if not waiter.done():

@@ -14,11 +14,18 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
-from tidelog.errors import ResourceExhausted, Stopping, StorageFailed, TidelogError
+from tidelog.errors import (
+    InternalError,
+    ResourceExhausted,
+    Stopping,
+    StorageFailed,
+    TidelogError,
+    Unavailable,
+)
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
 from tidelog_broker.runtime.clock import Clock
-from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds, Isolate
 from tidelog_broker.runtime.partition import Partition
 
 INLINE_WRITE_BYTES_MAX = 32 << 10
@@ -53,6 +60,8 @@ class Written(NamedTuple):
 
     appends: list[tuple[Partition, list[Outcome]]]
     tasks: list[Exception | None]
+    unforeseen: dict[Partition, Exception]
+    """What ended the writing of single partitions, whose logs are abandoned."""
 
 
 class WriteRounds:
@@ -64,6 +73,7 @@ class WriteRounds:
         flushes: FlushRounds,
         clock: Clock,
         fail: Fail,
+        isolate: Isolate,
         observe: Callable[[Partition, list[Outcome]], None] = lambda partition, outcomes: None,
     ) -> None:
         """`observe` sees what became of the appends of each partition and round."""
@@ -72,6 +82,7 @@ class WriteRounds:
         self._flushes = flushes
         self._clock = clock
         self._fail = fail
+        self._isolate = isolate
         self._observe = observe
         self._waiting: dict[Partition, None] = {}
         self._tasks: deque[Task] = deque()
@@ -186,14 +197,26 @@ class WriteRounds:
 
     def _end(self, tasks: list[Task], done: Written) -> None:
         self._busy = False
+        for partition, unforeseen in done.unforeseen.items():
+            self._isolate(partition, unforeseen)
         for partition, outcomes in done.appends:
-            partition.written(outcomes)
-            self._observe(partition, outcomes)
+            self._tell(partition, lambda p=partition, o=outcomes: self._answer(p, o))  # type: ignore[misc]
         # Of a task that failed, too: it may have written a part.
         self._flushes.wrote(*(partition for partition, _ in done.appends), *(one.partition for one in tasks))
         for task, error in zip(tasks, done.tasks, strict=True):
-            task.done(error)
+            self._tell(task.partition, lambda t=task, e=error: t.done(e))  # type: ignore[misc]
         self._wake()
+
+    def _answer(self, partition: Partition, outcomes: list[Outcome]) -> None:
+        partition.written(outcomes)
+        self._observe(partition, outcomes)
+
+    def _tell(self, partition: Partition, tell: Callable[[], None]) -> None:
+        """What one partition makes of a round must not keep the others of it from their answers."""
+        try:
+            tell()
+        except Exception as error:
+            self._isolate(partition, error)
 
     def _wake(self) -> None:
         """Lets the next piece of work have the lane: exclusive work goes before rounds."""
@@ -261,13 +284,45 @@ class WriteRounds:
 
 
 def _write(work: Work, tasks: list[Task], now_us: int) -> Written:
-    done = [(partition, partition.write_round(appends, now_us)) for partition, appends in work]
-    return Written(done, [_do(task) for task in tasks] if tasks else [])
+    """Raises `StorageFailure`; any other exception ends the writing of its own partition alone."""
+    unforeseen: dict[Partition, Exception] = {}
+    done = [(one, _append(one, appends, now_us, unforeseen)) for one, appends in work]
+    return Written(done, [_do(task, unforeseen) for task in tasks] if tasks else [], unforeseen)
 
 
-def _do(task: Task) -> Exception | None:
+def _append(
+    partition: Partition, appends: list[Append], now_us: int, unforeseen: dict[Partition, Exception]
+) -> list[Outcome]:
+    try:
+        return partition.write_round(appends, now_us)
+    except StorageFailure:
+        raise
+    except Exception as error:
+        partition.log.abandon()
+        unforeseen[partition] = error
+        answer = _may_be_written(partition, error)
+        return [(append, answer) for append in appends]
+
+
+def _do(task: Task, unforeseen: dict[Partition, Exception]) -> Exception | None:
+    partition = task.partition
+    if partition.log.abandoned:
+        return Unavailable(f"{partition.name}/{partition.partition} takes no writes any more in this run")
     try:
         task.work()
     except (TidelogError, OSError) as error:
         return error
+    except StorageFailure:
+        raise
+    except Exception as error:
+        partition.log.abandon()
+        unforeseen[partition] = error
+        return _may_be_written(partition, error)
     return None
+
+
+def _may_be_written(partition: Partition, error: Exception) -> InternalError:
+    return InternalError(
+        f"writing to {partition.name}/{partition.partition} failed unexpectedly ({type(error).__name__}); "
+        "the records may be in the log, and the broker's own log has the trace"
+    )

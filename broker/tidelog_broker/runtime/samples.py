@@ -25,6 +25,7 @@ def broker_samples(
 ) -> Iterator[Sample]:
     yield "tidelog_partitions", "Partitions on this broker.", (), len(hosted.served)
     yield "tidelog_lost_partitions", "Partitions without a usable log.", (), len(hosted.lost)
+    yield "tidelog_halted_partitions", "Of them, failed unexpectedly in this run.", (), len(hosted.halted)
     yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
     yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
     yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
