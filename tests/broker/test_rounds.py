@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from broker.faulty_files import FaultyFiles
-from support.waiting import until
+from support.waiting import until, until_true
 from tidelog.errors import (
     DiskFull,
     InternalError,
@@ -28,13 +28,18 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
+from tidelog_broker.runtime.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.runtime.rounds import Task, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.singles import Singles
+from tidelog_broker.runtime.writing import Task
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
 from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
+
+SLOW_SECONDS = 0.5
+"""So slow no write is, on a busy machine either, unless a test holds it up."""
 
 
 class Lanes:
@@ -47,7 +52,10 @@ class Lanes:
         self.failures: list[BaseException] = []
         self.isolated: dict[Partition, Exception] = {}
         self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail, self._isolate)
-        self.rounds = WriteRounds(self.threads[2], self.flushes, system_clock, self._fail, self._isolate)
+        self.rounds = WriteRounds(
+            self.threads[2], self.flushes, system_clock, self._fail, self._isolate,
+            inline=InlineWrites(SLOW_SECONDS),
+        )  # fmt: skip
         self.partitions: list[Partition] = []
 
     def _fail(self, error: BaseException) -> None:
@@ -481,3 +489,75 @@ async def test_a_bug_in_what_one_partition_makes_of_a_round_costs_the_others_not
     assert isinstance(answered, SinglesAppended)
     assert list(lanes.isolated) == [bad]
     assert lanes.failures == []
+
+
+async def test_small_rounds_are_written_on_the_event_loop_while_the_disk_is_idle(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 0, "the first write may have to read the log"
+    for _ in range(3):
+        await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 3
+
+
+async def test_a_write_that_hangs_beside_a_flush_does_not_hold_up_the_event_loop(lanes: Lanes) -> None:
+    """A file system has a write wait for the journal that a flush has begun to write."""
+    partition, faults = lanes.partition(), lanes.files.faults
+    await asyncio.wait_for(lanes.append(partition), 5)
+    faults.hold_syncs = threading.Event()
+    first = lanes.append(partition)
+    await until(lambda: lanes.flushes.running, "a flush runs")
+    faults.hold_writes = threading.Event()
+
+    second = lanes.append(partition)
+    for _ in range(100):
+        # Raft and heartbeats have their turns.
+        await asyncio.sleep(0)
+    assert partition.waiting == 2
+
+    faults.hold_writes.set()
+    faults.hold_syncs.set()
+    assert [list((await asyncio.wait_for(one, 5)).offsets) for one in (first, second)] == [[1], [2]]
+
+
+async def test_after_a_slow_write_threads_write_until_one_is_fast_again(lanes: Lanes) -> None:
+    partition, faults = lanes.partition(), lanes.files.faults
+    await asyncio.wait_for(lanes.append(partition), 5)
+    faults.hold_writes = threading.Event()
+    # Nobody on the event loop can end the first one: it stands in the write.
+    threading.Timer(2 * SLOW_SECONDS, faults.hold_writes.set).start()
+    await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 1
+
+    faults.hold_writes = threading.Event()
+    hanging = lanes.append(partition)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not hanging.done()
+    faults.hold_writes.set()
+    await asyncio.wait_for(hanging, 5)
+    assert lanes.rounds.inline_rounds == 1
+
+    async def is_inline() -> bool:
+        before = lanes.rounds.inline_rounds
+        await asyncio.wait_for(lanes.append(partition), 5)
+        return lanes.rounds.inline_rounds > before
+
+    await until_true(is_inline, "a fast write")
+
+
+@pytest.mark.parametrize(
+    ("size", "flushing", "took", "may"),
+    [
+        (INLINE_WRITE_BYTES_MAX, False, 0.01, True),
+        (INLINE_WRITE_BYTES_MAX + 1, False, 0.01, False),
+        (1, True, 0.01, False),
+        (1, False, 0.03, False),
+    ],
+)
+def test_a_round_is_written_inline_if_it_is_small_and_the_disk_is_idle_and_was_fast(
+    size: int, flushing: bool, took: float, may: bool
+) -> None:
+    inline = InlineWrites(slow_seconds=0.02)
+    inline.took(took)
+    assert inline.may(size, flushing=flushing) == may

@@ -1,9 +1,9 @@
 """Write rounds: when partitions write.
 
 Everything that is submitted while the event loop is busy with other things is written in
-one round; small rounds are written where they stand, because handing a few kilobytes
-to a thread costs more than writing them, larger ones in the write thread. What was
-written then waits for a flush round (`flush_rounds`).
+one round; small rounds are written where they stand while the disk is quick (`inline_writes`), because
+handing a few kilobytes to a thread costs more than writing them, larger ones in the write thread. `writing`
+is what a round does there. What was written then waits for a flush round (`flush_rounds`).
 """
 
 from __future__ import annotations
@@ -12,24 +12,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from tidelog.errors import (
-    InternalError,
-    ResourceExhausted,
-    Stopping,
-    StorageFailed,
-    TidelogError,
-    Unavailable,
-)
+import structlog
+
+from tidelog.errors import ResourceExhausted, Stopping, StorageFailed
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.appends import Append, Outcome
+from tidelog_broker.runtime.appends import Outcome
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds, Isolate
+from tidelog_broker.runtime.inline_writes import InlineWrites
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.writing import Task, Work, Written, write
 
-INLINE_WRITE_BYTES_MAX = 32 << 10
-"""A round of at most this many bytes is written on the event loop."""
+log = structlog.get_logger(__name__)
 
 ROUND_BYTES_MAX = 8 << 20
 """Of one partition in one round, about: a long queue must not hold up the others."""
@@ -41,27 +37,6 @@ TASK_BYTES_MAX = 32 << 20
 """Of followers' writes in one round, about."""
 
 T = TypeVar("T")
-
-Work = list[tuple[Partition, list[Append]]]
-
-
-class Task(NamedTuple):
-    """A write that is no append of a leader: a follower's, or a cut."""
-
-    partition: Partition
-    work: Callable[[], object]
-    """May raise `TidelogError` or OSError, after which the log goes on, or `StorageFailure`."""
-    done: Callable[[Exception | None], None]
-    bytes: int
-
-
-class Written(NamedTuple):
-    """What became of a round."""
-
-    appends: list[tuple[Partition, list[Outcome]]]
-    tasks: list[Exception | None]
-    unforeseen: dict[Partition, Exception]
-    """What ended the writing of single partitions, whose logs are abandoned."""
 
 
 class WriteRounds:
@@ -75,8 +50,11 @@ class WriteRounds:
         fail: Fail,
         isolate: Isolate,
         observe: Callable[[Partition, list[Outcome]], None] = lambda partition, outcomes: None,
+        *,
+        inline: InlineWrites | None = None,
     ) -> None:
-        """`observe` sees what became of the appends of each partition and round."""
+        """`observe` sees what became of the appends of each partition and round. `inline` says which rounds
+        are written on the event loop; None: the usual ones."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._flushes = flushes
@@ -89,9 +67,12 @@ class WriteRounds:
         self._queued_bytes = 0
         self._scheduled = False
         self._busy = False
+        self._inline = inline or InlineWrites()
         self._idle: list[asyncio.Future[None]] = []
         self._drained: list[asyncio.Future[None]] = []
         self.rounds = 0
+        self.inline_rounds = 0
+        """Those of `rounds` that were written on the event loop."""
         self.broken = False
         """A write could not be undone, or a round failed for no known reason: nothing is written any more."""
 
@@ -150,15 +131,19 @@ class WriteRounds:
         now_us = self._clock()
         self._busy = True
         self.rounds += 1
-        if inline and size <= INLINE_WRITE_BYTES_MAX:
+        if inline and self._inline.may(size, flushing=self._flushes.running):
             try:
-                done = _write(work, tasks, now_us)
+                done = write(work, tasks, now_us)
             except BaseException as error:
                 self._broken(work, error)
                 return
+            self.inline_rounds += 1
             self._end(tasks, done)
+            if self._inline.slow:
+                log.warning("a write held up the event loop; the thread writes until one is fast again",
+                            seconds=done.seconds, bytes=size)  # fmt: skip
             return
-        future = self._loop.run_in_executor(self._threads, _write, work, tasks, now_us)
+        future = self._loop.run_in_executor(self._threads, write, work, tasks, now_us)
         future.add_done_callback(lambda written: self._written(work, tasks, written))
 
     def _written(self, work: Work, tasks: list[Task], future: asyncio.Future[Written]) -> None:
@@ -197,6 +182,7 @@ class WriteRounds:
 
     def _end(self, tasks: list[Task], done: Written) -> None:
         self._busy = False
+        self._inline.took(done.seconds)
         for partition, unforeseen in done.unforeseen.items():
             self._isolate(partition, unforeseen)
         for partition, outcomes in done.appends:
@@ -281,48 +267,3 @@ class WriteRounds:
             done.exception()  # the caller meets it, unless it was cancelled
         self._busy = False
         self._wake()
-
-
-def _write(work: Work, tasks: list[Task], now_us: int) -> Written:
-    """Raises `StorageFailure`; any other exception ends the writing of its own partition alone."""
-    unforeseen: dict[Partition, Exception] = {}
-    done = [(one, _append(one, appends, now_us, unforeseen)) for one, appends in work]
-    return Written(done, [_do(task, unforeseen) for task in tasks] if tasks else [], unforeseen)
-
-
-def _append(
-    partition: Partition, appends: list[Append], now_us: int, unforeseen: dict[Partition, Exception]
-) -> list[Outcome]:
-    try:
-        return partition.write_round(appends, now_us)
-    except StorageFailure:
-        raise
-    except Exception as error:
-        partition.log.abandon()
-        unforeseen[partition] = error
-        answer = _may_be_written(partition, error)
-        return [(append, answer) for append in appends]
-
-
-def _do(task: Task, unforeseen: dict[Partition, Exception]) -> Exception | None:
-    partition = task.partition
-    if partition.log.abandoned:
-        return Unavailable(f"{partition.name}/{partition.partition} takes no writes any more in this run")
-    try:
-        task.work()
-    except (TidelogError, OSError) as error:
-        return error
-    except StorageFailure:
-        raise
-    except Exception as error:
-        partition.log.abandon()
-        unforeseen[partition] = error
-        return _may_be_written(partition, error)
-    return None
-
-
-def _may_be_written(partition: Partition, error: Exception) -> InternalError:
-    return InternalError(
-        f"writing to {partition.name}/{partition.partition} failed unexpectedly ({type(error).__name__}); "
-        "the records may be in the log, and the broker's own log has the trace"
-    )
