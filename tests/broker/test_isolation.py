@@ -85,6 +85,8 @@ async def test_a_bug_in_one_partition_leaves_the_broker_and_every_other_partitio
         assert solo.metric("tidelog_halted_partitions") == solo.metric("tidelog_lost_partitions") == 1
         assert "KeyError" in next(iter(solo.service.broker.state()["lost"].values()))
         assert solo.service.broker.readiness.reason() is None
+        described = await api.admin.DescribeReplicas(admin_pb2.DescribeReplicasRequest(name=bad.name))
+        assert [(one.state, one.role) for one in described.replicas] == [("halted", "lost")]
 
 
 async def test_a_restart_recovers_what_a_bug_halted(solo: Solo, monkeypatch: pytest.MonkeyPatch) -> None:

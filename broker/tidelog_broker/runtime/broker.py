@@ -116,6 +116,8 @@ class Broker:
         """Those without a usable log, and why."""
         self.uncreated = self._hosted.uncreated
         """Those of the lost whose folder could not be made yet."""
+        self.halted = self._hosted.halted
+        """Those of the lost that failed unexpectedly in this run."""
         self._store = store
         self._reserve = reserve
         self._threads = threads = Threads(
