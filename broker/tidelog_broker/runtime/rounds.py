@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 
@@ -36,6 +36,7 @@ QUEUED_BYTES_MAX = 256 << 20
 TASK_BYTES_MAX = 32 << 20
 """Of followers' writes in one round, about."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -186,21 +187,21 @@ class WriteRounds:
         for partition, unforeseen in done.unforeseen.items():
             self._isolate(partition, unforeseen)
         for partition, outcomes in done.appends:
-            self._tell(partition, lambda p=partition, o=outcomes: self._answer(p, o))  # type: ignore[misc]
+            self._tell(partition, self._answer, partition, outcomes)
         # Of a task that failed, too: it may have written a part.
         self._flushes.wrote(*(partition for partition, _ in done.appends), *(one.partition for one in tasks))
         for task, error in zip(tasks, done.tasks, strict=True):
-            self._tell(task.partition, lambda t=task, e=error: t.done(e))  # type: ignore[misc]
+            self._tell(task.partition, task.done, error)
         self._wake()
 
     def _answer(self, partition: Partition, outcomes: list[Outcome]) -> None:
         partition.written(outcomes)
         self._observe(partition, outcomes)
 
-    def _tell(self, partition: Partition, tell: Callable[[], None]) -> None:
+    def _tell(self, partition: Partition, tell: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """What one partition makes of a round must not keep the others of it from their answers."""
         try:
-            tell()
+            tell(*args, **kwargs)
         except Exception as error:
             self._isolate(partition, error)
 
