@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
 from simulator.framing import Frame, FrameProtocol
+from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method
+
+CALLS_MAX: Final = 1_000
 
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -30,7 +33,8 @@ class Door:
 
     def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], ear: Ear) -> None:
         self.ear = ear
-        calls = Calls(lambda rpc, code: None)
+        admission = Admission(calls_max=CALLS_MAX, client_calls_max=CALLS_MAX)
+        calls = Calls(admission, lambda rpc, code: None)
         self.methods = {
             f"/{descriptor.full_name}/{method.name}": method
             for descriptor, service in services
@@ -143,6 +147,9 @@ class _Call:
         await self._connection.protocol.room()
         self._ear.told(self, self._begun.what, message)
         self._say("message", data=message.SerializeToString())
+
+    def peer(self) -> str:
+        return self._connection.protocol.peer
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         self._trailing = trailing_metadata[0][1]

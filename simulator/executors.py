@@ -18,18 +18,14 @@ from simulator.world import World
 
 T = TypeVar("T")
 
-Done = Callable[[Callable[[], Any]], None]
-"""Is given what returns the result, or raises."""
-
 
 class _Job(NamedTuple):
     work: Callable[[], Any]
-    done: Done
-    dropped: Callable[[], object]
+    future: Future[Any]
 
 
 class SimExecutor(Executor):
-    """So many threads. `run` is for event loops; `submit`, for those who wait in a thread, works at once."""
+    """So many threads. What a thread hands over to another one, and waits for, is done at once."""
 
     def __init__(
         self,
@@ -58,15 +54,17 @@ class SimExecutor(Executor):
     def __repr__(self) -> str:
         return f"<SimExecutor {self._name} waiting={len(self._waiting)} running={len(self._running)}>"
 
-    def run(self, work: Callable[[], Any], done: Done, dropped: Callable[[], object]) -> None:
-        """Has `work` happen in a thread, and `done` told; `dropped` if it never begins.
-
-        Raises RuntimeError after `shutdown`, as every executor does.
-        """
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Raises RuntimeError after `shutdown`, as every executor does."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        self._waiting.append(_Job(work, done, dropped))
-        self._go_on()
+        job = _Job(lambda: fn(*args, **kwargs), Future())
+        if self._world.in_thread:
+            _settle(job.future, _outcome_of(self._world, job.work))
+        else:
+            self._waiting.append(job)
+            self._go_on()
+        return job.future
 
     def _go_on(self) -> None:
         while self._free and self._waiting and not self.dead:
@@ -84,7 +82,7 @@ class SimExecutor(Executor):
             if self._running.pop(number, None) is None or self.dead:
                 return
             try:
-                outcome.append(_outcome_of(job.work))
+                outcome.append(_outcome_of(self._world, job.work))
             except CrashPoint:
                 # The process ends here, in the middle of it; whoever looks after it sees that on the disk.
                 return
@@ -94,11 +92,10 @@ class SimExecutor(Executor):
             if self.dead:
                 return
             happen()
-            if not outcome:
-                return
-            self._free += 1
-            job.done(outcome[0])
-            self._go_on()
+            if outcome:
+                self._free += 1
+                _settle(job.future, outcome[0])
+                self._go_on()
 
         self._running[number] = happen
         if happens:
@@ -107,32 +104,25 @@ class SimExecutor(Executor):
             happen()
         self._world.after(takes, end)
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """For work of a thread that waits for other threads: it is done when this returns."""
-        if self._closed:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._closed = True
         if cancel_futures:
             waiting, self._waiting = self._waiting, deque()
             for job in waiting:
-                job.dropped()
+                job.future.cancel()
         if wait:
             for happen in list(self._running.values()):
                 happen()
+            while self._waiting:
+                job = self._waiting.popleft()
+                _settle(job.future, _outcome_of(self._world, job.work))
 
 
-def _outcome_of(work: Callable[[], Any]) -> Callable[[], Any]:
+def _outcome_of(world: World, work: Callable[[], Any]) -> Callable[[], Any]:
     """Does the work outside of every event loop, as a thread does."""
-    loop = asyncio._get_running_loop()
+    loop, before = asyncio._get_running_loop(), world.in_thread
     asyncio._set_running_loop(None)
+    world.in_thread = True
     try:
         result = work()
     except Exception as error:
@@ -143,5 +133,17 @@ def _outcome_of(work: Callable[[], Any]) -> Callable[[], Any]:
 
         return raise_it
     finally:
+        world.in_thread = before
         asyncio._set_running_loop(loop)
     return lambda: result
+
+
+def _settle(future: Future[Any], outcome: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = outcome()
+    except Exception as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

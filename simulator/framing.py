@@ -38,6 +38,8 @@ class FrameProtocol(asyncio.Protocol):
         self._lost = lost
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
+        self.peer = ""
+        """The machine at the other end."""
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
 
@@ -61,6 +63,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self.peer = str(transport.get_extra_info("peername", ("", 0))[0])
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -172,15 +172,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self, executor: Executor | None, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
         threads = self._threads if executor is None else executor
-        assert isinstance(threads, SimExecutor), f"{threads} is no executor of a simulated process"
-        future: asyncio.Future[T] = self.create_future()
-
-        def done(work: Callable[[], T]) -> None:
-            if not self.dead:
-                self.call_soon_threadsafe(_settle, future, work)
-
-        threads.run(lambda: func(*args), done, lambda: self.call_soon(future.cancel))
-        return future
+        return asyncio.wrap_future(threads.submit(func, *args), loop=self)
 
     # --- sockets
 
@@ -211,17 +203,6 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
-
-
-def _settle(future: asyncio.Future[T], work: Callable[[], T]) -> None:
-    if future.cancelled():
-        return
-    try:
-        result = work()
-    except Exception as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 def _close(task: asyncio.Task[Any]) -> None:

@@ -43,6 +43,8 @@ class World:
         self.now = 0
         self.events = 0
         """How many have happened."""
+        self.in_thread = False
+        """What happens now does so in a thread of some process, not on its event loop."""
         self.lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
         self._planned: list[tuple[int, int, Timer]] = []
         self._count = 0

@@ -267,7 +267,23 @@ class Settings(BaseSettings):
         default=60_000, ge=0, description="How long a deleted stream's files are kept. ms."
     )
     connections_max: int = Field(
-        default=10_000, ge=1, description="Calls served at a time; others are refused."
+        default=10_000, ge=1, description="gRPC calls served at a time; others are refused."
+    )
+    client_calls_max: int = Field(
+        default=2_500,
+        ge=1,
+        description="Of them, gRPC calls of one client's address; others of that client are refused.",
+    )
+    http_connections_max: int = Field(
+        default=32,
+        ge=8,
+        description="HTTP connections at a time. The longest open of those that wait for their client makes "
+        "room for a new one, so that slow clients keep no probe out.",
+    )
+    http_timeout_ms: int = Field(
+        default=10_000,
+        ge=100,
+        description="How long an HTTP connection may take, from its opening to the end of its answer. ms.",
     )
     log_json: bool = Field(default=False, description="Write log lines as JSON (for pods).")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -71,6 +71,7 @@ class Service:
         door = self._door = GrpcDoor(
             assembly.services,
             calls_max=settings.connections_max,
+            client_calls_max=settings.client_calls_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.
@@ -93,7 +94,13 @@ class Service:
         broker = self.assembly.broker
         try:
             self._http = HttpDoor(
-                host, port, broker.metrics, ready=broker.readiness.reason, state=self.assembly.state
+                host,
+                port,
+                broker.metrics,
+                ready=broker.readiness.reason,
+                state=self.assembly.state,
+                connections_max=self._settings.http_connections_max,
+                seconds_max=self._settings.http_timeout_ms / 1000,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error

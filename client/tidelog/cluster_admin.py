@@ -29,7 +29,7 @@ from tidelog.model import (
 )
 from tidelog_proto import admin_pb2
 
-LOST_STATES: Final = ("quarantined", "uncreated")
+LOST_STATES: Final = ("quarantined", "uncreated", "halted")
 """States of a replica without a usable log: it can be neither written nor read."""
 
 UNREACHABLE: Final = "unreachable"

@@ -157,7 +157,7 @@ class NotEnoughReplicas(TidelogError):
 
 
 class UnknownProducer(TidelogError):
-    """The log has forgotten this producer: it must start again with a new id."""
+    """The log has forgotten this producer, or nobody gave its id out: it must start again with a new one."""
 
     code = "UNKNOWN_PRODUCER"
 

@@ -283,6 +283,8 @@ def _broker_settings(spec: Manifest, settings: Manifest) -> dict[str, int | str]
         found["produce_timeout_ms"] = duration_ms(settings["produceTimeout"])
     if "connectionsMax" in settings:
         found["connections_max"] = settings["connectionsMax"]
+    if "clientCallsMax" in settings:
+        found["client_calls_max"] = settings["clientCallsMax"]
     if "logLevel" in settings:
         found["log_level"] = settings["logLevel"]
     return found

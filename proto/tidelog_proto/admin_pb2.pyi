@@ -579,8 +579,8 @@ class ReplicaDescription(_message.Message):
     broker_id: _builtins.int
     leader: _builtins.bool
     state: _builtins.str
-    """online, damaged, quarantined, uncreated (its folder could not be made yet); clients add
-    unreachable, of brokers that do not answer
+    """online, damaged, quarantined, uncreated (its folder could not be made yet), halted (it failed unexpectedly,
+    until its broker restarts); clients add unreachable, of brokers that do not answer
     """
     log_start_offset: _builtins.int
     high_watermark: _builtins.int

@@ -98,7 +98,8 @@ class LogServicer:
         raise NotImplementedError('Method not implemented!')
 
     def InitProducer(self, request, context):
-        """A producer id for idempotent produce (R8).
+        """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
+        with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,9 @@ class LogStub:
     Fetch: _grpc.UnaryStreamMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]
     Offsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.OffsetsRequest, _log_pb2.OffsetsResponse]
     InitProducer: _grpc.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]
-    """A producer id for idempotent produce (R8)."""
+    """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
+    with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
+    """
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]
     """Moves the log start offset forward: what lies below may be forgotten."""
 
@@ -58,7 +60,9 @@ class LogAsyncStub(LogStub):
     Fetch: _aio.UnaryStreamMultiCallable[_log_pb2.FetchRequest, _log_pb2.FetchResponse]  # type: ignore[assignment]
     Offsets: _aio.UnaryUnaryMultiCallable[_log_pb2.OffsetsRequest, _log_pb2.OffsetsResponse]  # type: ignore[assignment]
     InitProducer: _aio.UnaryUnaryMultiCallable[_log_pb2.InitProducerRequest, _log_pb2.InitProducerResponse]  # type: ignore[assignment]
-    """A producer id for idempotent produce (R8)."""
+    """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
+    with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
+    """
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.DeleteRecordsRequest, _log_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Moves the log start offset forward: what lies below may be forgotten."""
 
@@ -102,7 +106,9 @@ class LogServicer(metaclass=_abc_1.ABCMeta):
         request: _log_pb2.InitProducerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.InitProducerResponse, _abc.Awaitable[_log_pb2.InitProducerResponse]]:
-        """A producer id for idempotent produce (R8)."""
+        """A producer id for idempotent produce (R8). No other id may stand in a batch: one that was never given is refused
+        with UNKNOWN_PRODUCER, 0 and ids with the top bit set with INVALID_REQUEST.
+        """
 
     @_abc_1.abstractmethod
     def DeleteRecords(

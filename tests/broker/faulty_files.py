@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 
 from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
+
+HELD_SECONDS_MAX = 5.0
 
 
 class Faults:
@@ -18,6 +21,10 @@ class Faults:
         self.failing_sync: str | None = None
         """Flushes of files whose path ends in this fail, and so do all of the file system."""
         self.syncfs_calls = 0
+        self.hold_writes: threading.Event | None = None
+        """Writes below `streams` take until this is set, as on a disk that does not answer."""
+        self.hold_syncs: threading.Event | None = None
+        """The same for flushes of files."""
         self.failing_truncate = False
         """A write that finds no room leaves some bytes, which cannot be cut off."""
 
@@ -31,6 +38,8 @@ class FaultyFile(OsFile):
         self._faults = faults
 
     def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
+        if self._faults.hold_writes is not None and "/streams/" in self._path:
+            assert self._faults.hold_writes.wait(HELD_SECONDS_MAX), "whoever would end this is held up, too"
         if self._faults.full and "/streams/" in self._path:
             if self._faults.failing_truncate:
                 super().pwrite([bytes(buffers[0])[:10]], position)
@@ -43,6 +52,8 @@ class FaultyFile(OsFile):
         super().truncate(size)
 
     def datasync(self) -> None:
+        if self._faults.hold_syncs is not None:
+            assert self._faults.hold_syncs.wait(HELD_SECONDS_MAX), "whoever would end this is held up, too"
         if self._faults.failing_sync and self._path.endswith(self._faults.failing_sync):
             raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         super().datasync()

@@ -12,21 +12,34 @@ import pytest
 import pytest_asyncio
 
 from broker.faulty_files import FaultyFiles
-from support.waiting import until
-from tidelog.errors import DiskFull, StorageFailed, StreamNotFound, TidelogError, TimedOut
+from support.waiting import until, until_true
+from tidelog.errors import (
+    DiskFull,
+    InternalError,
+    StorageFailed,
+    StreamNotFound,
+    TidelogError,
+    TimedOut,
+    Unavailable,
+)
 from tidelog.model import Durability, StreamConfig
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
+from tidelog_broker.runtime.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.runtime.rounds import Task, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
 from tidelog_broker.runtime.singles import Singles
+from tidelog_broker.runtime.writing import Task
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
 from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
+
+SLOW_SECONDS = 0.5
+"""So slow no write is, on a busy machine either, unless a test holds it up."""
 
 
 class Lanes:
@@ -37,8 +50,12 @@ class Lanes:
         self.store = LogStore(self.files, str(folder))
         self.threads = [ThreadPoolExecutor(1) for _ in range(3)]
         self.failures: list[BaseException] = []
-        self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail)
-        self.rounds = WriteRounds(self.threads[2], self.flushes, system_clock, self._fail)
+        self.isolated: dict[Partition, Exception] = {}
+        self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail, self._isolate)
+        self.rounds = WriteRounds(
+            self.threads[2], self.flushes, system_clock, self._fail, self._isolate,
+            inline=InlineWrites(SLOW_SECONDS),
+        )  # fmt: skip
         self.partitions: list[Partition] = []
 
     def _fail(self, error: BaseException) -> None:
@@ -46,6 +63,11 @@ class Lanes:
         answer = StorageFailed(str(error))
         for partition in self.partitions:
             partition.give_up(answer, answer)
+
+    def _isolate(self, partition: Partition, error: Exception) -> None:
+        self.isolated[partition] = error
+        partition.removed = True
+        partition.give_up(Unavailable("it failed"), TimedOut("it failed"))
 
     def flush_whole(self) -> None:
         """Says that one flush of the file system may stand for many, whichever it is."""
@@ -379,3 +401,164 @@ async def test_a_failed_flush_of_the_file_system_ends_the_broker(lanes: Lanes) -
     assert all(isinstance(one, StorageFailed) for one in answers)
     assert "Input/output error" in str(lanes.failures[0])
     assert lanes.flushes.failed
+
+
+class _Bug(Exception):
+    """What nobody foresaw."""
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, partition: Partition, method: str) -> None:
+    """Has `method` of one partition fail, once it has done its work."""
+    original = getattr(Partition, method)
+
+    def broken(self: Partition, *given: Any) -> Any:
+        done = original(self, *given)
+        if self is partition:
+            raise _Bug("of one partition")
+        return done
+
+    monkeypatch.setattr(Partition, method, broken)
+
+
+async def test_a_bug_in_one_partitions_write_costs_the_others_of_the_round_nothing(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, bad, after = (lanes.partition(number) for number in range(3))
+    _break(monkeypatch, bad, "write_round")
+    answers = [lanes.append(one) for one in (before, bad, after)]
+    first, failed, last = await asyncio.wait_for(asyncio.gather(*answers), 5)
+
+    assert isinstance(first, SinglesAppended)
+    assert isinstance(last, SinglesAppended)
+    assert isinstance(failed, InternalError)
+    assert not failed.definite, "the record is in the file, as it happens"
+    assert list(lanes.isolated) == [bad]
+    assert lanes.failures == []
+    assert isinstance(await asyncio.wait_for(lanes.append(before), 5), SinglesAppended)
+
+
+async def test_a_log_out_of_which_a_bug_came_is_not_touched_any_more(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = lanes.partition(0), lanes.partition(1)
+    await asyncio.wait_for(lanes.append(bad), 5)
+    durable, size = bad.log.durable_offset, bad.log.active.size
+    _break(monkeypatch, bad, "write_round")
+    touched: list[str] = []
+    told: list[Exception | None] = []
+    failing = lanes.append(bad)
+    lanes.rounds.do(Task(bad, lambda: touched.append("the same round"), told.append, 10))
+    await asyncio.wait_for(failing, 5)
+    lanes.rounds.do(Task(bad, lambda: touched.append("a later round"), told.append, 1 << 40))
+    await asyncio.wait_for(lanes.append(good), 5)
+    await asyncio.wait_for(lanes.flushes.flush([good]), 5)
+    await asyncio.wait_for(lanes.rounds.drained(), 5)
+
+    assert touched == []
+    assert [type(one) for one in told] == [Unavailable, Unavailable]
+    assert bad.log.active.size > size, "what the bug left is there"
+    assert bad.log.durable_offset == durable, "and nobody vouches for it"
+    assert lanes.failures == []
+
+
+async def test_a_bug_in_a_followers_write_isolates_it(lanes: Lanes) -> None:
+    bad, good = lanes.partition(0), lanes.partition(1)
+    told: list[Exception | None] = []
+
+    def fail() -> None:
+        raise _Bug("of a follower")
+
+    lanes.rounds.do(Task(bad, fail, told.append, 10))
+    answered = lanes.append(good)
+    await asyncio.wait_for(lanes.rounds.drained(), 5)
+
+    assert isinstance(await asyncio.wait_for(answered, 5), SinglesAppended)
+    assert list(lanes.isolated) == [bad]
+    assert isinstance(told[0], InternalError)
+    assert lanes.failures == []
+
+
+@pytest.mark.parametrize("method", ["written", "flushed"])
+async def test_a_bug_in_what_one_partition_makes_of_a_round_costs_the_others_nothing(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    bad, good = lanes.partition(0), lanes.partition(1)
+    _break(monkeypatch, bad, method)
+    answers = [lanes.append(bad), lanes.append(good)]
+    _, answered = await asyncio.wait_for(asyncio.gather(*answers), 5)
+
+    assert isinstance(answered, SinglesAppended)
+    assert list(lanes.isolated) == [bad]
+    assert lanes.failures == []
+
+
+async def test_small_rounds_are_written_on_the_event_loop_while_the_disk_is_idle(lanes: Lanes) -> None:
+    partition = lanes.partition()
+    await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 0, "the first write may have to read the log"
+    for _ in range(3):
+        await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 3
+
+
+async def test_a_write_that_hangs_beside_a_flush_does_not_hold_up_the_event_loop(lanes: Lanes) -> None:
+    """A file system has a write wait for the journal that a flush has begun to write."""
+    partition, faults = lanes.partition(), lanes.files.faults
+    await asyncio.wait_for(lanes.append(partition), 5)
+    faults.hold_syncs = threading.Event()
+    first = lanes.append(partition)
+    await until(lambda: lanes.flushes.running, "a flush runs")
+    faults.hold_writes = threading.Event()
+
+    second = lanes.append(partition)
+    for _ in range(100):
+        # Raft and heartbeats have their turns.
+        await asyncio.sleep(0)
+    assert partition.waiting == 2
+
+    faults.hold_writes.set()
+    faults.hold_syncs.set()
+    assert [list((await asyncio.wait_for(one, 5)).offsets) for one in (first, second)] == [[1], [2]]
+
+
+async def test_after_a_slow_write_threads_write_until_one_is_fast_again(lanes: Lanes) -> None:
+    partition, faults = lanes.partition(), lanes.files.faults
+    await asyncio.wait_for(lanes.append(partition), 5)
+    faults.hold_writes = threading.Event()
+    # Nobody on the event loop can end the first one: it stands in the write.
+    threading.Timer(2 * SLOW_SECONDS, faults.hold_writes.set).start()
+    await asyncio.wait_for(lanes.append(partition), 5)
+    assert lanes.rounds.inline_rounds == 1
+
+    faults.hold_writes = threading.Event()
+    hanging = lanes.append(partition)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not hanging.done()
+    faults.hold_writes.set()
+    await asyncio.wait_for(hanging, 5)
+    assert lanes.rounds.inline_rounds == 1
+
+    async def is_inline() -> bool:
+        before = lanes.rounds.inline_rounds
+        await asyncio.wait_for(lanes.append(partition), 5)
+        return lanes.rounds.inline_rounds > before
+
+    await until_true(is_inline, "a fast write")
+
+
+@pytest.mark.parametrize(
+    ("size", "flushing", "took", "may"),
+    [
+        (INLINE_WRITE_BYTES_MAX, False, 0.01, True),
+        (INLINE_WRITE_BYTES_MAX + 1, False, 0.01, False),
+        (1, True, 0.01, False),
+        (1, False, 0.03, False),
+    ],
+)
+def test_a_round_is_written_inline_if_it_is_small_and_the_disk_is_idle_and_was_fast(
+    size: int, flushing: bool, took: float, may: bool
+) -> None:
+    inline = InlineWrites(slow_seconds=0.02)
+    inline.took(took)
+    assert inline.may(size, flushing=flushing) == may

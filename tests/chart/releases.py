@@ -57,6 +57,7 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
                 "scrubBytesPerSecond": 4000000,
                 "produceTimeout": "10s",
                 "connectionsMax": 1000000,
+                "clientCallsMax": 1000000,
                 "logLevel": "debug",
             },
             "replaceAfter": "1h30m",

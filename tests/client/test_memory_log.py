@@ -11,9 +11,11 @@ import pytest
 from support.api import batch
 from tidelog import errors
 from tidelog.model import Position
-from tidelog.records import BatchHeader
-from tidelog.testing._log import MemoryLog
+from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog.testing._log import MemoryLog, check_producer_id
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.replication.positions import check_position
+from tidelog_broker.runtime.producer_ids import ProducerIds
 from tidelog_broker.storage.append_guard import AppendGuard, GuardLimits
 
 STREAM_ID = bytes(16)
@@ -107,3 +109,24 @@ def test_a_truncated_log_is_as_if_the_rest_had_never_come() -> None:
 def positions(offsets: int, epochs: int) -> list[Position]:
     """All below these, and those without an epoch."""
     return [Position(offset, epoch) for offset in range(offsets) for epoch in (None, *range(epochs))]
+
+
+class _UpToDate:
+    """A controller whose image is the newest."""
+
+    def __init__(self, next_producer_id: int) -> None:
+        self.image = ClusterImage(next_producer_id=next_producer_id)
+
+    async def newest(self) -> ClusterImage:
+        return self.image
+
+
+@pytest.mark.parametrize("producer_id", [0, 1, 1000, 1001, (1 << 63) - 1, 1 << 63, NO_PRODUCER_ID])
+async def test_producer_ids_are_taken_and_refused_as_by_the_broker(producer_id: int) -> None:
+    by_broker: object = None
+    try:
+        await ProducerIds(_UpToDate(1001)).check(producer_id)  # type: ignore[arg-type]
+    except errors.TidelogError as error:
+        by_broker = type(error).__name__
+    by_log = outcome(check_producer_id, producer_id, 1001)
+    assert (None if by_log is None else by_log[0]) == by_broker  # type: ignore[index]

@@ -133,6 +133,11 @@ class AdminViews:
             in_sync=placed is not None and me in placed.isr,
         )
 
+    def _lost_state(self, key: tuple[bytes, int]) -> str:
+        if key in self._broker.uncreated:
+            return "uncreated"
+        return "halted" if key in self._broker.halted else "quarantined"
+
     def _lost_replica(self, stream: StreamImage, number: int) -> ReplicaDescription:
         return ReplicaDescription(
             name=stream.name,
@@ -140,7 +145,7 @@ class AdminViews:
             partition=number,
             broker_id=self._broker.broker_id,
             leader=False,
-            state="uncreated" if (stream.id, number) in self._broker.uncreated else "quarantined",
+            state=self._lost_state((stream.id, number)),
             log_start_offset=0,
             high_watermark=0,
             log_end_offset=0,

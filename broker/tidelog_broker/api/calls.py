@@ -22,7 +22,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +33,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import ServiceDescriptor
 
 from tidelog.errors import TidelogError
+from tidelog_broker.api.admission import Admission, client_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,8 @@ class Caller(Protocol):
     def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
 
     async def abort(self, code: grpc.StatusCode, details: str) -> Any: ...
+
+    def peer(self) -> str: ...
 
 
 Answer = Callable[[Any, Caller], Coroutine[Any, Any, Any]]
@@ -87,7 +90,9 @@ class Method(NamedTuple):
 class Calls:
     """Makes `Method`s of a service's methods."""
 
-    def __init__(self, observe: Observe) -> None:
+    def __init__(self, admission: Admission, observe: Observe) -> None:
+        """`admission` says how many run at a time."""
+        self._admission = admission
         self._observe = observe
 
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
@@ -107,7 +112,8 @@ class Calls:
     def _unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
         async def answer(request: Any, context: Caller) -> Any:
             try:
-                response = await function(request)
+                with self._admitted(context):
+                    response = await function(request)
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -119,9 +125,10 @@ class Calls:
     def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
         async def answer(request: Any, context: Caller) -> None:
             try:
-                async with aclosing(function(request)) as responses:
-                    async for response in responses:
-                        await context.write(response)
+                with self._admitted(context):
+                    async with aclosing(function(request)) as responses:
+                        async for response in responses:
+                            await context.write(response)
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -130,7 +137,7 @@ class Calls:
         return answer
 
     def _duplex(self, name: str, function: Callable[[Callable[[Any], None]], Any]) -> Answer:
-        async def answer(_requests: Any, context: Caller) -> None:
+        async def serve(context: Caller) -> None:
             outbox = _Outbox(context)
             writer = asyncio.create_task(outbox.run())
             try:
@@ -144,15 +151,29 @@ class Calls:
                 await call.until(lambda: call.unanswered == 0)
                 outbox.close()
                 await writer
-            except Exception as error:
-                await self._abort(name, error, context)
-            else:
-                self._observe(name, "OK")
             finally:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
 
+        async def answer(_requests: Any, context: Caller) -> None:
+            try:
+                with self._admitted(context):
+                    await serve(context)
+            except Exception as error:
+                await self._abort(name, error, context)
+            else:
+                self._observe(name, "OK")
+
         return answer
+
+    @contextmanager
+    def _admitted(self, context: Caller) -> Iterator[None]:
+        client = client_of(context.peer())
+        self._admission.enter(client)
+        try:
+            yield
+        finally:
+            self._admission.leave(client)
 
     async def _abort(self, name: str, error: Exception, context: Caller) -> None:
         if isinstance(error, grpc.aio.AbortError):

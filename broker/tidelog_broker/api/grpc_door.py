@@ -15,10 +15,15 @@ from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined
 from grpc_reflection.v1alpha import reflection
 
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method, Observe
 
 MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
 """The largest batch and what stands around it (F3)."""
+
+BESIDE_CALLS_MAX = 256
+"""Calls of health and reflection that always have room, and those that are being refused. What comes on top
+gRPC itself refuses, without details."""
 
 KEEPALIVE_MS = 20_000
 
@@ -37,10 +42,18 @@ class GrpcDoor:
     """A gRPC server with health, reflection and the given services."""
 
     def __init__(
-        self, services: Sequence[tuple[ServiceDescriptor, object]], *, calls_max: int, observe: Observe
+        self,
+        services: Sequence[tuple[ServiceDescriptor, object]],
+        *,
+        calls_max: int,
+        client_calls_max: int,
+        observe: Observe,
     ) -> None:
-        calls = Calls(observe)
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max)
+        """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address."""
+        calls = Calls(Admission(calls_max=calls_max, client_calls_max=client_calls_max), observe)
+        self._server = grpc.aio.server(
+            options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX
+        )
         names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, service in services:
             handlers = {one.name: self._handler(one) for one in calls.methods(descriptor, service)}

@@ -1,57 +1,121 @@
 """HTTP beside gRPC: /metrics, /healthz, /readyz and /debug/state.
 
 A few requests a minute from a scraper, a kubelet and people: the standard library's
-WSGI server in a thread of its own is plenty. Health, readiness and state are asked for on
+WSGI server in threads of its own is plenty. Health, readiness and state are asked for on
 the event loop, where they live; metrics are read from here, number by number.
+
+A probe that gets no answer has a healthy broker killed, so no client may keep others out, however slow it
+is: each connection has a time in which it must be over, and when all room is taken, the longest open of those
+that wait for their client is closed for the new one. A probe sends its request at once and reads
+its answer at once; it waits for nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
+from time import monotonic
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
 from tidelog_broker.metrics import Metrics
 
-CONNECTIONS_MAX = 32
-"""At a time; others are closed at once."""
+PAGES_MAX = 4
+"""Answers of /metrics and /debug/state that are made at a time; they take a while, and probes need room."""
 
 LOOP_TIMEOUT_SECONDS = 5
 """A loop that does not answer for this long is not healthy."""
 
+POLL_SECONDS = 0.1
+"""How often connections are looked at that took too long."""
+
+CONNECTION = "tidelog.connection"
+"""The key under which a request finds its connection."""
+
+
+class _Connection:
+    """One client's; HTTP/1.0, so it has one request."""
+
+    __slots__ = ("deadline", "socket", "waits")
+
+    def __init__(self, accepted: socket.socket, deadline: float) -> None:
+        self.socket = accepted
+        self.deadline = deadline
+        """On the monotonic clock. Seconds."""
+        self.waits = True
+        """For its client, to send or to read; else the broker makes the answer."""
+
+    def cut(self) -> None:
+        """Whoever reads or writes it finds that it ended."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    request_queue_size = 64
+    request_queue_size = 512
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__(*args, **kwargs)
+    def __init__(self, address: tuple[str, int], connections_max: int, seconds_max: float) -> None:
+        self._connections_max = connections_max
+        self._seconds_max = seconds_max
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, _Connection] = {}
+        """The longest open first."""
+        super().__init__(address, _QuietHandler)
+
+    def connection(self, request: socket.socket) -> _Connection:
+        """Of a request that is being served; if it was cut meanwhile, one that nobody counts."""
+        with self._lock:
+            return self._open.get(request) or _Connection(request, 0.0)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
+        if self._take_room(request):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def _take_room(self, request: socket.socket) -> bool:
+        """False: every connection's answer is being made, and this one has to come again."""
+        with self._lock:
+            if len(self._open) >= self._connections_max:
+                slowest = next((one for one in self._open.values() if one.waits), None)
+                if slowest is None:
+                    return False
+                del self._open[slowest.socket]
+                slowest.cut()
+            self._open[request] = _Connection(request, monotonic() + self._seconds_max)
+            return True
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Now and then, in the thread that accepts."""
+        now = monotonic()
+        with self._lock:
+            for one in self._open.values():
+                if one.deadline > now:
+                    break
+                one.cut()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, or sent no HTTP, is no news."""
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = 10
+    server: _Server
+
+    def get_environ(self) -> dict[str, Any]:
+        return {**super().get_environ(), CONNECTION: self.server.connection(self.request)}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Scrapes are no news."""
@@ -68,19 +132,27 @@ class HttpDoor:
         *,
         ready: Callable[[], str | None],
         state: Callable[[], Any],
+        connections_max: int = 32,
+        seconds_max: float = 10.0,
     ) -> None:
         """Binds the address; raises OSError if that cannot be.
 
         `ready` gives None or the reason why not; `state` what the broker believes, for JSON.
+        `seconds_max`: from the opening of a connection to the end of its answer.
         """
         self._loop = asyncio.get_running_loop()
         self._metrics = make_wsgi_app(metrics.registry)
         self._ready = ready
         self._state = state
-        self._server = make_server(host, port, self._app, server_class=_Server, handler_class=_QuietHandler)
+        self._pages = threading.BoundedSemaphore(PAGES_MAX)
+        self._server = _Server((host, port), connections_max, seconds_max)
+        self._server.set_app(self._app)
         self.port: int = self._server.server_port
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="tidelog-http", daemon=True
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": POLL_SECONDS},
+            name="tidelog-http",
+            daemon=True,
         )
 
     def start(self) -> None:
@@ -92,11 +164,17 @@ class HttpDoor:
         self._server.server_close()
 
     def _app(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        connection: _Connection = environ[CONNECTION]
+        connection.waits = False
+        try:
+            return self._answer(environ, start_response)
+        finally:
+            # What is left is for the client to read.
+            connection.waits = True
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         try:
-            if path == "/metrics":
-                # Here, not on the loop: thousands of partitions take a while to write down.
-                return list(self._metrics(environ, start_response))
             if path == "/healthz":
                 self._on_loop(lambda: None)
                 return _plain(start_response, "200 OK", "ok\n")
@@ -105,12 +183,27 @@ class HttpDoor:
                 return _plain(
                     start_response, "503 Not Ready" if reason else "200 OK", f"{reason or 'ready'}\n"
                 )
-            if path == "/debug/state":
-                body = json.dumps(self._on_loop(self._state), indent=2)
-                return _plain(start_response, "200 OK", body + "\n", "application/json")
+            if path in ("/metrics", "/debug/state"):
+                return self._page(path, environ, start_response)
         except TimeoutError:
             return _plain(start_response, "503 Busy", "the broker's event loop does not answer\n")
         return _plain(start_response, "404 Not Found", "/metrics /healthz /readyz /debug/state\n")
+
+    def _page(
+        self, path: str, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        if not self._pages.acquire(blocking=False):
+            return _plain(
+                start_response, "503 Busy", f"{PAGES_MAX} pages are being made (http_pages_max); ask again\n"
+            )
+        try:
+            if path == "/metrics":
+                # Here, not on the loop: thousands of partitions take a while to write down.
+                return list(self._metrics(environ, start_response))
+            body = json.dumps(self._on_loop(self._state), indent=2)
+            return _plain(start_response, "200 OK", body + "\n", "application/json")
+        finally:
+            self._pages.release()
 
     def _on_loop(self, function: Callable[[], Any]) -> Any:
         async def call() -> Any:

@@ -18,6 +18,7 @@ from tidelog.wire import error_to_proto
 from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.runtime.appends import Acks, BatchAppend
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Appended, AppendItem, Sender
 from tidelog_proto import log_pb2
 
@@ -65,6 +66,8 @@ class ProduceCall:
         self._bytes = 0
         self._requests = 0
         self._room: asyncio.Future[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        """Finds out whether the producer of the last batch may write; the call is not read meanwhile."""
 
     @property
     def unanswered(self) -> int:
@@ -72,7 +75,9 @@ class ProduceCall:
 
     @property
     def full(self) -> bool:
-        return self._bytes > CALL_BYTES_MAX or self._requests > CALL_REQUESTS_MAX
+        return (
+            self._bytes > CALL_BYTES_MAX or self._requests > CALL_REQUESTS_MAX or self._checking is not None
+        )
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits for answers until `condition` holds."""
@@ -133,7 +138,24 @@ class ProduceCall:
             Acks(acks),
             broker.deadline(timeout_ms),
         )
-        broker.append(partition, append)
+        if broker.producer_ids.is_known(header.producer_id):
+            broker.append(partition, append)
+        else:
+            self._checking = self._loop.create_task(self._append_checked(partition, append, lane, slot))
+
+    async def _append_checked(
+        self, partition: Partition, append: BatchAppend, lane: _Lane, slot: _Slot
+    ) -> None:
+        """Appends a batch of a producer of whom this broker has not heard, if there is one."""
+        try:
+            await self._broker.producer_ids.check(append.item.header.producer_id)
+            self._broker.append(partition, append)
+        except TidelogError as error:
+            lane.refused = True
+            self._answer(lane, slot, error)
+        finally:
+            self._checking = None
+            self._wake()
 
     def _answer(self, lane: _Lane, slot: _Slot, outcome: Appended | TidelogError) -> None:
         response = log_pb2.ProduceResponse(request_id=slot.request_id)
@@ -154,5 +176,8 @@ class ProduceCall:
             self._bytes -= ready.bytes
             self._requests -= 1
             self._send(ready.response)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)

@@ -36,6 +36,7 @@ from tidelog_broker.runtime.hosted_partitions import HostedPartitions, Partition
 from tidelog_broker.runtime.image_follower import ImageFollower
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.producer_ids import ProducerIds
 from tidelog_broker.runtime.readiness import Readiness
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
@@ -104,6 +105,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self.controller = controller
+        self.producer_ids = ProducerIds(controller)
         self.clock = clock
         self.limits = limits
         self.metrics = Metrics(self._samples)
@@ -117,6 +119,8 @@ class Broker:
         """Those without a usable log, and why."""
         self.uncreated = self._hosted.uncreated
         """Those of the lost whose folder could not be made yet."""
+        self.halted = self._hosted.halted
+        """Those of the lost that failed unexpectedly in this run."""
         self._store = store
         self._reserve = reserve
         self._threads = threads = Threads(
@@ -129,11 +133,12 @@ class Broker:
             threads.flush_lead,
             threads.flush_files,
             self.fail,
+            self.isolate,
             self.metrics.flush_seconds.observe,
             syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
         )
         self._rounds = WriteRounds(
-            threads.write, self._flushes, clock, self.fail, AppendCounter(self.metrics).count
+            threads.write, self._flushes, clock, self.fail, self.isolate, AppendCounter(self.metrics).count
         )
         self._host = Host(
             broker_id,
@@ -300,7 +305,8 @@ class Broker:
         self._follower.give_up(Stopping("the broker is stopping", retry_after_ms=500))
         if not self.failed.done():
             await self._close_clean()
-        self._threads.shutdown(wait=not self.failed.done())
+        # Not on the event loop: a slow read must not keep the others from their answers.
+        await asyncio.to_thread(self._threads.shutdown, wait=not self.failed.done())
 
     async def _stop_caring(self) -> None:
         for task in self._caring:
@@ -337,6 +343,24 @@ class Broker:
         self._flushes.end(error)
         self.failed.set_result(error)
         log.error("storage failed; the broker stops", error=str(error), exc_info=error)
+
+    def isolate(self, partition: Partition, error: Exception) -> None:
+        """A bug showed in one partition: it is served no more in this run, and the others go on.
+
+        Its log is not written again before a start has recovered it. Another member of its ISR leads, if
+        there is one.
+        """
+        partition.log.abandon()
+        log.error(
+            "a partition failed unexpectedly and is served no more on this broker; a restart of the broker "
+            "recovers its log and opens it again; please report it",
+            stream=partition.name, partition=partition.partition, exc_info=error,
+        )  # fmt: skip
+        if not partition.removed:
+            self._follower.halt(
+                partition,
+                f"an unexpected error ({type(error).__name__}); restart the broker to open it again",
+            )
 
     # --- for doors
 
@@ -388,6 +412,7 @@ class Broker:
         return self._loop.time() + (self.limits.produce_timeout if timeout_ms is None else timeout_ms / 1000)
 
     def in_catch_up_thread(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Raises what `function` raises, and `Stopping` when the broker stops before it begins."""
         return self._loop.run_in_executor(self._threads.catch_up, function, *args)
 
     async def delete_records(self, partition: Partition, before: int) -> int:
@@ -400,6 +425,13 @@ class Broker:
             await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
         except OSError as error:
             raise refusal_of(error) from error
+        except Stopping as error:
+            # The log begins there already, and the stop may have saved it.
+            raise TimedOut(
+                f"the broker stopped before saving where {partition.name}/{partition.partition} begins now; "
+                "the records may be deleted all the same",
+                retry_after_ms=error.retry_after_ms,
+            ) from error
         start, deadline = partition.log.start_offset, self.deadline(None)
         while partition.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
+from tidelog.errors import Stopping
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.store import LogStore
@@ -18,6 +19,9 @@ from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
 
 Fail = Callable[[BaseException], None]
 """Ends the broker: what is on disk is unknown."""
+
+Isolate = Callable[[Partition, Exception], None]
+"""Ends the service of one partition in this run: an exception that nobody foresaw came out of it."""
 
 
 class FlushRounds:
@@ -29,6 +33,7 @@ class FlushRounds:
         lead: Executor,
         threads: Executor,
         fail: Fail,
+        isolate: Isolate,
         observe: Callable[[float], None] = lambda seconds: None,
         *,
         syncfs_dirty_bytes_max: int = 4 << 20,
@@ -41,6 +46,7 @@ class FlushRounds:
         self._lead = lead
         self._threads = threads
         self._fail = fail
+        self._isolate = isolate
         self._observe = observe
         self._dirty: dict[Partition, None] = {}
         self._running = False
@@ -53,7 +59,18 @@ class FlushRounds:
         self.rounds = 0
         self.whole_rounds = 0
         """Those of `rounds` that were one flush of the file system."""
-        self.failed = False
+        self._over: StorageFailure | Stopping | None = None
+        """Why no round begins any more."""
+
+    @property
+    def failed(self) -> bool:
+        """No round begins any more: a flush failed, or the threads stopped."""
+        return self._over is not None
+
+    @property
+    def running(self) -> bool:
+        """The disk is busy with a round."""
+        return self._running
 
     @property
     def waiting(self) -> int:
@@ -115,8 +132,12 @@ class FlushRounds:
     ) -> None:
         self._running = False
         error = StorageFailure("the flush thread ended") if done.cancelled() else done.exception()
+        if isinstance(error, Stopping):
+            # The threads stopped before it: no flush failed, and none follows.
+            self._release(error)
+            return
         if error is not None:
-            self.failed = True
+            self._over = self._over or StorageFailure("an earlier flush failed")
             self._fail(error)
             self._release(StorageFailure(f"a flush failed ({error})"))
             return
@@ -129,7 +150,11 @@ class FlushRounds:
         for partition in partitions:
             if not partition.removed:
                 self.unsaved[partition] = None
-            partition.flushed()
+            try:
+                partition.flushed()
+            except Exception as unforeseen:
+                # The others of the round are told all the same.
+                self._isolate(partition, unforeseen)
         while self._waiters and self._waiters[0][0] <= ended:
             waiter = self._waiters.pop(0)[1]
             if not waiter.done():
@@ -137,10 +162,10 @@ class FlushRounds:
 
     def end(self, error: BaseException) -> None:
         """The broker fails: no round begins any more, for its threads are about to end."""
-        self.failed = True
         self._release(StorageFailure(f"the broker's storage failed ({error})"))
 
-    def _release(self, error: StorageFailure) -> None:
+    def _release(self, error: StorageFailure | Stopping) -> None:
+        self._over = self._over or error
         waiters, self._waiters = self._waiters, []
         for _, waiter in waiters:
             if not waiter.done():
@@ -151,22 +176,22 @@ class FlushRounds:
         """Has everything durable that was written to `partitions` before the call.
 
         Waits for one round, or for two if one runs, however much is written meanwhile.
-        Raises `StorageFailure`.
+        Raises `StorageFailure`, and `Stopping` once the threads stopped.
         """
         ticket = self._begun + 1
         self._flush([partition for partition in partitions if partition.log.unsynced])
         await self._round(ticket if self._dirty else self._begun)
 
     async def forget(self, partitions: Iterable[Partition]) -> None:
-        """Flushes these no more; when it returns no round has to do with them. Raises `StorageFailure`."""
+        """Flushes these no more; when it returns no round has to do with them. Raises what `flush` raises."""
         for partition in partitions:
             self._dirty.pop(partition, None)
             self.unsaved.pop(partition, None)
         await self._round(self._begun)
 
     async def _round(self, number: int) -> None:
-        if self.failed:
-            raise StorageFailure("an earlier flush failed")
+        if self._over is not None:
+            raise self._over
         if number < self._begun or (number == self._begun and not self._running):
             return
         waiter: asyncio.Future[None] = self._loop.create_future()

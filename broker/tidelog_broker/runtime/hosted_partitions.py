@@ -31,6 +31,10 @@ from tidelog_broker.storage.store import Wanted
 log = structlog.get_logger(__name__)
 
 
+HALTED_RETRY_MS = 1_000
+"""Another broker may lead it by then."""
+
+
 class PartitionListener(Protocol):
     """Somebody who follows which partitions this broker leads (the NATS recorder, N5)."""
 
@@ -62,6 +66,9 @@ class HostedPartitions:
         self.kept: set[tuple[bytes, int]] = set()
         """Those of the lost that are never made anew by themselves: their folder is another
         partition's (2d), or their log contradicted its leader's (2c)."""
+        self.halted: set[tuple[bytes, int]] = set()
+        """Those of the lost that failed unexpectedly in this run. Their files are where they were, and the
+        next start opens them again."""
         self.strays: list[str] = []
         """Folders that belong to no partition of this broker; kept (2d)."""
         self._listeners: list[PartitionListener] = []
@@ -140,9 +147,7 @@ class HostedPartitions:
         for partition in gone:
             self._take_out(partition, answer)
         for key in [key for key in self.lost if key[0] == stream.id]:
-            del self.lost[key], self._lost_of[key]
-            self.uncreated.discard(key)
-            self.kept.discard(key)
+            self._forget_lost(key)
         return gone
 
     def lose(self, key: tuple[bytes, int], assignment: int, reason: str, *, kept: bool = False) -> None:
@@ -174,9 +179,26 @@ class HostedPartitions:
                 self._broker_id not in placed.replicas
                 or placed.assignment_of(self._broker_id) != self._lost_of[key]
             ):
-                del self.lost[key], self._lost_of[key]
-                self.uncreated.discard(key)
-                self.kept.discard(key)
+                self._forget_lost(key)
+
+    def _forget_lost(self, key: tuple[bytes, int]) -> None:
+        del self.lost[key], self._lost_of[key]
+        for some in (self.uncreated, self.kept, self.halted):
+            some.discard(key)
+
+    def halt(self, partition: Partition, reason: str) -> None:
+        """Serves a partition no more in this run: an exception that nobody foresaw came out of it."""
+        key, name = partition.key, f"{partition.name}/{partition.partition}"
+        # What failed here would write another log in its place, too; and nothing says that this one is bad.
+        self.lose(key, partition.log.assignment, reason, kept=True)
+        self.halted.add(key)
+        self._take_out(
+            partition,
+            Unavailable(f"{name} failed on this broker: {reason}", retry_after_ms=HALTED_RETRY_MS),
+            TimedOut(
+                f"{name} failed on this broker before it knew of the commit; the records may be in the log"
+            ),
+        )
 
     def set_aside(self, partition: Partition, reason: str) -> None:
         """Serves a replica no more whose log contradicts its leader's (R1, 2c)."""
@@ -231,14 +253,19 @@ class HostedPartitions:
             return PartitionNotFound(
                 f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
             )
-        reason = self.lost.get((stream_id, partition))
-        if reason is not None:
-            if (stream_id, partition) in self.uncreated:
+        key, leader = (stream_id, partition), stream.partitions[partition].leader
+        if key in self.halted and leader in (None, self._broker_id):
+            return Unavailable(
+                f"{stream.name}/{partition} failed on this broker: {self.lost[key]}",
+                retry_after_ms=HALTED_RETRY_MS,
+            )
+        reason = self.lost.get(key)
+        if reason is not None and key not in self.halted:
+            if key in self.uncreated:
                 return Unavailable(
                     f"{stream.name}/{partition} is not there yet: {reason}", retry_after_ms=1000
                 )
             return DataCorrupt(f"{stream.name}/{partition} cannot be served: {reason}")
-        leader = stream.partitions[partition].leader
         facts: dict[str, Any] = {} if leader is None else {"leader": leader}
         return NotLeader(f"this broker does not lead {stream.name}/{partition}", retry_after_ms=50, **facts)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tidelog.errors import TidelogError
+from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
@@ -40,6 +40,13 @@ class _Change(NamedTuple):
 
 class _Contradiction(NamedTuple):
     """A log that is to be set aside (R1)."""
+
+    partition: Partition
+    reason: str
+
+
+class _Halted(NamedTuple):
+    """A partition that failed in this run, and is let go of where it lies."""
 
     partition: Partition
     reason: str
@@ -81,7 +88,7 @@ class ImageFollower:
         self._opened_by = ClusterImage()
         """The image that said which."""
         self._suspects = Suspects()
-        self._work: asyncio.Queue[_Change | _Contradiction] = asyncio.Queue()
+        self._work: asyncio.Queue[_Change | _Contradiction | _Halted] = asyncio.Queue()
         """What is not applied yet."""
         self._task: asyncio.Task[None] | None = None
         self._applied = 0
@@ -188,6 +195,11 @@ class ImageFollower:
         self._hosted.set_aside(partition, reason)
         self._work.put_nowait(_Contradiction(partition, reason))
 
+    def halt(self, partition: Partition, reason: str) -> None:
+        """Has a partition served no more in this run that failed in a way that nobody foresaw."""
+        self._hosted.halt(partition, reason)
+        self._work.put_nowait(_Halted(partition, reason))
+
     async def _follow(self) -> None:
         while True:
             work = await self._work.get()
@@ -195,7 +207,12 @@ class ImageFollower:
                 if isinstance(work, _Contradiction):
                     await self._quarantine(work.partition, work.reason)
                     continue
+                if isinstance(work, _Halted):
+                    await self._let_go(work.partition, work.reason)
+                    continue
                 await self._apply(work.before, work.after)
+            except Stopping:
+                return
             except Exception as error:
                 self._fail(error)
                 return
@@ -312,6 +329,15 @@ class ImageFollower:
         except OSError as error:
             log.error("a log could not be set aside", partition=repr(partition), error=str(error))
         self._lost(partition, reason)
+
+    async def _let_go(self, partition: Partition, reason: str) -> None:
+        await self._leave_alone([partition])
+        await self._rounds.exclusively(partition.log.close)
+        placed = self._controller.image.partition(*partition.key)
+        if placed is not None and any(member != self._broker_id for member in placed.isr):
+            # Another one can lead. The only member of the ISR stays one: its records are on this disk, and
+            # nobody else is known to have them.
+            self._lost(partition, reason)
 
     async def _leave_alone(self, gone: list[Partition]) -> None:
         """When it returns nobody touches the files any more."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from tidelog.errors import TidelogError
+from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.core.replication.effects import SendBatches
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import (
@@ -214,7 +214,7 @@ class ReplicaFeed:
             chunk = None if error is not None else done.result()
             if chunk is not None:
                 self._send(turn, chunk)
-            else:
+            elif not isinstance(error, Stopping):
                 if not isinstance(error, TidelogError | OSError | None):
                     log.error("a read for a follower failed", partition=repr(turn.replica), exc_info=error)
                 log.warning("a follower cannot be fed", partition=repr(turn.replica), error=str(error))

@@ -20,7 +20,8 @@ from tidelog_broker.runtime.replica import Replica
 from tidelog_broker.runtime.replica_links import ReplicaLinks
 from tidelog_broker.runtime.replica_needs import Done
 from tidelog_broker.runtime.replica_peers import Peers
-from tidelog_broker.runtime.rounds import Task, WriteRounds
+from tidelog_broker.runtime.rounds import WriteRounds
+from tidelog_broker.runtime.writing import Task
 from tidelog_broker.storage.reserve import Reserve
 from tidelog_broker.storage.store import LogStore
 

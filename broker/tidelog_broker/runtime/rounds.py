@@ -1,9 +1,9 @@
 """Write rounds: when partitions write.
 
 Everything that is submitted while the event loop is busy with other things is written in
-one round; small rounds are written where they stand, because handing a few kilobytes
-to a thread costs more than writing them, larger ones in the write thread. What was
-written then waits for a flush round (`flush_rounds`).
+one round; small rounds are written where they stand while the disk is quick (`inline_writes`), because
+handing a few kilobytes to a thread costs more than writing them, larger ones in the write thread. `writing`
+is what a round does there. What was written then waits for a flush round (`flush_rounds`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import NamedTuple, TypeVar
+from typing import ParamSpec, TypeVar
 
-from tidelog.errors import ResourceExhausted, StorageFailed, TidelogError
+import structlog
+
+from tidelog.errors import ResourceExhausted, Stopping, StorageFailed
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.appends import Append, Outcome
+from tidelog_broker.runtime.appends import Outcome
 from tidelog_broker.runtime.clock import Clock
-from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
+from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds, Isolate
+from tidelog_broker.runtime.inline_writes import InlineWrites
 from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.writing import Task, Work, Written, write
 
-INLINE_WRITE_BYTES_MAX = 32 << 10
-"""A round of at most this many bytes is written on the event loop."""
+log = structlog.get_logger(__name__)
 
 ROUND_BYTES_MAX = 8 << 20
 """Of one partition in one round, about: a long queue must not hold up the others."""
@@ -33,26 +36,8 @@ QUEUED_BYTES_MAX = 256 << 20
 TASK_BYTES_MAX = 32 << 20
 """Of followers' writes in one round, about."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
-
-Work = list[tuple[Partition, list[Append]]]
-
-
-class Task(NamedTuple):
-    """A write that is no append of a leader: a follower's, or a cut."""
-
-    partition: Partition
-    work: Callable[[], object]
-    """May raise `TidelogError` or OSError, after which the log goes on, or `StorageFailure`."""
-    done: Callable[[Exception | None], None]
-    bytes: int
-
-
-class Written(NamedTuple):
-    """What became of a round."""
-
-    appends: list[tuple[Partition, list[Outcome]]]
-    tasks: list[Exception | None]
 
 
 class WriteRounds:
@@ -64,23 +49,31 @@ class WriteRounds:
         flushes: FlushRounds,
         clock: Clock,
         fail: Fail,
+        isolate: Isolate,
         observe: Callable[[Partition, list[Outcome]], None] = lambda partition, outcomes: None,
+        *,
+        inline: InlineWrites | None = None,
     ) -> None:
-        """`observe` sees what became of the appends of each partition and round."""
+        """`observe` sees what became of the appends of each partition and round. `inline` says which rounds
+        are written on the event loop; None: the usual ones."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._flushes = flushes
         self._clock = clock
         self._fail = fail
+        self._isolate = isolate
         self._observe = observe
         self._waiting: dict[Partition, None] = {}
         self._tasks: deque[Task] = deque()
         self._queued_bytes = 0
         self._scheduled = False
         self._busy = False
+        self._inline = inline or InlineWrites()
         self._idle: list[asyncio.Future[None]] = []
         self._drained: list[asyncio.Future[None]] = []
         self.rounds = 0
+        self.inline_rounds = 0
+        """Those of `rounds` that were written on the event loop."""
         self.broken = False
         """A write could not be undone, or a round failed for no known reason: nothing is written any more."""
 
@@ -139,15 +132,19 @@ class WriteRounds:
         now_us = self._clock()
         self._busy = True
         self.rounds += 1
-        if inline and size <= INLINE_WRITE_BYTES_MAX:
+        if inline and self._inline.may(size, flushing=self._flushes.running):
             try:
-                done = _write(work, tasks, now_us)
+                done = write(work, tasks, now_us)
             except BaseException as error:
                 self._broken(work, error)
                 return
+            self.inline_rounds += 1
             self._end(tasks, done)
+            if self._inline.slow:
+                log.warning("a write held up the event loop; the thread writes until one is fast again",
+                            seconds=done.seconds, bytes=size)  # fmt: skip
             return
-        future = self._loop.run_in_executor(self._threads, _write, work, tasks, now_us)
+        future = self._loop.run_in_executor(self._threads, write, work, tasks, now_us)
         future.add_done_callback(lambda written: self._written(work, tasks, written))
 
     def _written(self, work: Work, tasks: list[Task], future: asyncio.Future[Written]) -> None:
@@ -155,10 +152,21 @@ class WriteRounds:
             self._broken(work, StorageFailure("the write thread ended"))
             return
         error = future.exception()
-        if error is not None:
+        if isinstance(error, Stopping):
+            self._not_begun(work, tasks, error)
+        elif error is not None:
             self._broken(work, error)
         else:
             self._end(tasks, future.result())
+
+    def _not_begun(self, work: Work, tasks: list[Task], error: Stopping) -> None:
+        """The threads stopped before it: nothing of the round was written."""
+        self._busy = False
+        for partition, appends in work:
+            partition.written([(append, error) for append in appends])
+        for task in tasks:
+            task.done(error)
+        self._wake()
 
     def _broken(self, work: Work, error: BaseException) -> None:
         """The lane stays busy for ever: nothing is written any more, and nobody waits for it."""
@@ -175,14 +183,27 @@ class WriteRounds:
 
     def _end(self, tasks: list[Task], done: Written) -> None:
         self._busy = False
+        self._inline.took(done.seconds)
+        for partition, unforeseen in done.unforeseen.items():
+            self._isolate(partition, unforeseen)
         for partition, outcomes in done.appends:
-            partition.written(outcomes)
-            self._observe(partition, outcomes)
+            self._tell(partition, self._answer, partition, outcomes)
         # Of a task that failed, too: it may have written a part.
         self._flushes.wrote(*(partition for partition, _ in done.appends), *(one.partition for one in tasks))
         for task, error in zip(tasks, done.tasks, strict=True):
-            task.done(error)
+            self._tell(task.partition, task.done, error)
         self._wake()
+
+    def _answer(self, partition: Partition, outcomes: list[Outcome]) -> None:
+        partition.written(outcomes)
+        self._observe(partition, outcomes)
+
+    def _tell(self, partition: Partition, tell: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """What one partition makes of a round must not keep the others of it from their answers."""
+        try:
+            tell(*args, **kwargs)
+        except Exception as error:
+            self._isolate(partition, error)
 
     def _wake(self) -> None:
         """Lets the next piece of work have the lane: exclusive work goes before rounds."""
@@ -247,16 +268,3 @@ class WriteRounds:
             done.exception()  # the caller meets it, unless it was cancelled
         self._busy = False
         self._wake()
-
-
-def _write(work: Work, tasks: list[Task], now_us: int) -> Written:
-    done = [(partition, partition.write_round(appends, now_us)) for partition, appends in work]
-    return Written(done, [_do(task) for task in tasks] if tasks else [])
-
-
-def _do(task: Task) -> Exception | None:
-    try:
-        task.work()
-    except (TidelogError, OSError) as error:
-        return error
-    return None

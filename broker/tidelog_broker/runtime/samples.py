@@ -25,8 +25,10 @@ def broker_samples(
 ) -> Iterator[Sample]:
     yield "tidelog_partitions", "Partitions on this broker.", (), len(hosted.served)
     yield "tidelog_lost_partitions", "Partitions without a usable log.", (), len(hosted.lost)
+    yield "tidelog_halted_partitions", "Of them, failed unexpectedly in this run.", (), len(hosted.halted)
     yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
     yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
+    yield "tidelog_inline_write_rounds", "Of them, on the event loop.", (), rounds.inline_rounds
     yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
     yield "tidelog_syncfs_rounds", "Of them, by one syncfs.", (), flushes.whole_rounds
     yield "tidelog_flush_waiting", "Partitions that wait for a flush round.", (), flushes.waiting

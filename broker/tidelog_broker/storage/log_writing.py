@@ -46,6 +46,7 @@ class WritableLog(ReadableLog):
         "_syncing",
         "_unsynced",
         "_writing",
+        "abandoned",
         "assignment",
         "config",
         "cut_bytes",
@@ -100,6 +101,8 @@ class WritableLog(ReadableLog):
         self._failed: BaseException | None = None
         """A flush failed, or a write that could not be undone: what is on disk is unknown."""
         self._closed = False
+        self.abandoned = False
+        """An exception that nobody foresaw came out of a write: what is believed here may be wrong."""
         active = segments[-1]
         self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
         """Everything below is on disk."""
@@ -350,6 +353,14 @@ class WritableLog(ReadableLog):
         refusal = refusal_of(error)
         staged.write_failed(refusal)
         return refusal
+
+    def abandon(self) -> None:
+        """Takes nothing more, and its recovery point stays, until a start opens it again.
+
+        After an exception that nobody foresaw: batches may be in the file of which nothing is known here, or
+        the other way round. Recovery knows what the file holds, and nothing may be written before it.
+        """
+        self.abandoned = self._closed = True
 
     def _refuse_failed(self) -> None:
         if self._failed is not None:

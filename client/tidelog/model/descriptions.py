@@ -199,8 +199,8 @@ class ReplicaDescription:
     broker_id: int
     leader: bool
     state: str
-    """online, damaged, quarantined, uncreated (its folder could not be made yet), or unreachable (its
-    broker did not answer)."""
+    """online, damaged, quarantined, uncreated (its folder could not be made yet), halted (it failed
+    unexpectedly, until its broker restarts), or unreachable (its broker did not answer)."""
     log_start_offset: int
     high_watermark: int
     log_end_offset: int

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tidelog.errors import (
     DuplicateSequence,
     FencedProducer,
+    InvalidRequest,
     LogTruncated,
     OffsetOutOfRange,
     OutOfOrderSequence,
@@ -28,6 +29,22 @@ from tidelog.records.layout import SEQUENCE_MODULUS
 
 WINDOW_BATCHES: Final = 5
 """Batches remembered per producer (R8); also how many may be in flight."""
+
+
+PRODUCER_IDS_END: Final = 1 << 63
+"""Ids from here on are reserved."""
+
+
+def check_producer_id(producer_id: int, next_producer_id: int) -> None:
+    """Raises `InvalidRequest` for an id that is never given, `UnknownProducer` for one that was not (R8)."""
+    if producer_id == NO_PRODUCER_ID:
+        return
+    if not 0 < producer_id < PRODUCER_IDS_END:
+        raise InvalidRequest(f"producer id {producer_id} is none that InitProducer gives; ask it for one")
+    if producer_id >= next_producer_id:
+        raise UnknownProducer(
+            f"producer id {producer_id} was never given out in this cluster; ask InitProducer for one"
+        )
 
 
 class Stored(NamedTuple):

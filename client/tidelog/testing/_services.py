@@ -29,7 +29,7 @@ from tidelog.model import (
 from tidelog.records import validate_batch
 from tidelog.records.limits import BatchLimits
 from tidelog.testing._administration import Administration
-from tidelog.testing._log import WINDOW_BATCHES, MemoryLog
+from tidelog.testing._log import WINDOW_BATCHES, MemoryLog, check_producer_id
 from tidelog.testing._state import State
 from tidelog_proto import common_pb2, log_pb2, metadata_pb2
 
@@ -101,6 +101,7 @@ class Services:
             now_us=now_us,
             timestamp_ahead_us_max=config.timestamp_ahead_ms_max * 1000,
         )
+        check_producer_id(header.producer_id, self._state.next_producer_id)
         expected = request.expected_offset if request.HasField("expected_offset") else None
         repeat = log.check(header, expected)
         if repeat is not None:
