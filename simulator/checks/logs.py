@@ -171,8 +171,10 @@ class LogChecks(StrayChecks):
     def _restarted(self, replica: Replica) -> None:
         self.mark("R1 started over")
         copy, end = self.copy(replica), replica.log.end_offset
+        # It held no record, so it lost none.
+        empty = not copy.mirror.links
         require(
-            end >= copy.high_watermark or not copy.mirror.links or self.truth(replica.key).unclean,
+            end >= copy.high_watermark or empty or self.truth(replica.key).unclean,
             "I14",
             f"{replica.name} on {replica.node.id} starts over at {end}, below its high watermark "
             f"{copy.high_watermark}",
