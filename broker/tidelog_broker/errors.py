@@ -16,6 +16,10 @@ class DataDirectoryError(BrokerError):
     """The data directory is missing, foreign, locked, of another version or marked FAILED."""
 
 
+class RunOver(BrokerError):
+    """This run of the broker must end, although its disk works; the message says what to do."""
+
+
 class StorageFailure(BrokerError):
     """A write could not be undone or a flush failed: what is on disk is unknown (DESIGN 4.3)."""
 

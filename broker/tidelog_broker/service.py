@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,8 +23,8 @@ from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
-from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.errors import BrokerError
+from tidelog_broker.core.metadata.registration import Registration, put_back
+from tidelog_broker.errors import BrokerError, DataDirectoryError, RunOver
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
@@ -31,11 +32,12 @@ from tidelog_broker.runtime.broker import Broker, BrokerLimits
 from tidelog_broker.runtime.clock import Clock, system_clock
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formation import beginning, until_formatted
-from tidelog_broker.runtime.formatting import format_joiner, format_solo
+from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
+from tidelog_broker.storage import superseding
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import Files, OsFiles, Volume
 from tidelog_broker.storage.store import LogStore
@@ -73,6 +75,8 @@ class Service:
         """Everything is up."""
         self._stopping = False
         self.http_port: int | None = None
+        self.over: asyncio.Future[RunOver]
+        """Done when this run must not go on, although its disk works; there from `start` on."""
         self._http: HttpDoor | None = None
         self._door: GrpcDoor | None = None
         self._connection: Connection | None = None
@@ -89,6 +93,7 @@ class Service:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
         settings = self._settings
         loop = asyncio.get_running_loop()
+        self.over = loop.create_future()
         self._metadata_thread = ThreadPoolExecutor(1, "tidelog-metadata")
         await self._join()
         self._directory = await loop.run_in_executor(
@@ -98,6 +103,7 @@ class Service:
                 reserve_bytes=settings.disk_reserve_bytes,
             ),
         )  # fmt: skip
+        await loop.run_in_executor(self._metadata_thread, self._start_over)
         try:
             await self._serve()
         except BaseException:
@@ -132,6 +138,13 @@ class Service:
         what = "forming a cluster" if forms else "joining a cluster"
         log.info(what, cluster=id_text(cluster_id), broker=broker_id)
 
+    def _start_over(self) -> None:
+        """Sets aside a metadata log whose history was given up by a forced recovery (M2). Blocking."""
+        path = self._directory.path
+        if superseding.is_marked(self._files, path):
+            aside = superseding.set_aside(self._files, path, partial(make_empty_log, self._files))
+            log.warning("the metadata log was set aside; it is learnt from the other brokers", kept=aside)
+
     async def _serve(self) -> None:
         settings, directory = self._settings, self._directory
         self._open_volume()
@@ -139,6 +152,7 @@ class Service:
             directory,
             self._metadata_thread,
             fail=self._fail,
+            ended=self._end,
             options=QuorumOptions(
                 voters_wanted=settings.voters, seeds=_seeds(settings), formed=not settings.formation
             ),
@@ -237,9 +251,18 @@ class Service:
         self.listeners.append(Listener(PEER_LISTENER, *controller.neighbours.address))
 
     async def _register(self, controller: QuorumController) -> None:
-        """Tells the metadata log of this run: it leads in new epochs from here on (R10)."""
+        """Tells the metadata log of this run: it leads in new epochs from here on (R10).
+
+        Raises `DataDirectoryError` for a directory that was put back from a copy, before it counts this
+        start: repeated starts must not bring its count up to what is known (R19).
+        """
         directory = self._directory
         loop = asyncio.get_running_loop()
+        known = controller.image.brokers.get(directory.broker_id)
+        if known is not None:
+            reason = put_back(known, directory.directory_id, directory.meta.start_count + 1)
+            if reason:
+                raise DataDirectoryError(reason)
         starts = await loop.run_in_executor(self._metadata_thread, directory.record_start)
         await controller.register(
             Registration(
@@ -257,6 +280,10 @@ class Service:
 
     def _fail(self, error: BaseException) -> None:
         self.broker.fail(error)
+
+    def _end(self, error: RunOver) -> None:
+        if not self.over.done():
+            self.over.set_result(error)
 
     async def _start_nats(self) -> None:
         urls = tuple(url.strip() for url in self._settings.nats.split(",") if url.strip())
@@ -367,6 +394,8 @@ async def run_until(
 ) -> int:
     """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
 
+    Raises `RunOver` if its run had to end although its disk works.
+
     `on_failed` is called at once when it fails: what follows may hang on the broken disk.
     """
     starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
@@ -381,6 +410,7 @@ async def run_until(
     starting.result()
     failed = service.broker.failed
     failed.add_done_callback(lambda done: stop.set())
+    service.over.add_done_callback(lambda done: stop.set())
     await stop.wait()
     marked = failed.done()
     if marked:
@@ -389,6 +419,8 @@ async def run_until(
     await service.stop()
     if failed.done() and not marked:
         service.mark_failed()
+    if service.over.done() and not failed.done():
+        raise service.over.result()
     return 1 if failed.done() else 0
 
 

@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -32,8 +33,9 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
-from tidelog_broker.errors import NotController, StorageFailure
-from tidelog_broker.model import Entry, Snapshot, Voter
+from tidelog_broker.core.raft.history import knows_more
+from tidelog_broker.errors import NotController, RunOver, StorageFailure
+from tidelog_broker.model import Entry, Recovery, Snapshot, Voter
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
 from tidelog_broker.runtime.control_changes import refused_by_disk
@@ -47,6 +49,7 @@ from tidelog_broker.runtime.control_wire import (
     Block,
     Confirm,
     Done,
+    Known,
     Request,
 )
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
@@ -54,6 +57,7 @@ from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.raft_driver import SNAPSHOT_ENTRIES, RaftDriver
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
+from tidelog_broker.storage.superseding import mark
 
 log = structlog.get_logger(__name__)
 
@@ -101,13 +105,19 @@ class QuorumController:
         threads: Executor,
         *,
         fail: Callable[[BaseException], None],
+        ended: Callable[[RunOver], None],
         options: QuorumOptions,
         incarnation: bytes,
     ) -> None:
+        """`fail` is told once that nothing is known of the disk, `ended` that this run must not go on."""
         self._loop = asyncio.get_running_loop()
         self._directory = directory
         self._options = options
         self._fail_broker = fail
+        self._end_run = ended
+        self._threads = threads
+        self._over: RunOver | None = None
+        self._superseding: asyncio.Task[None] | None = None
         rng = random.Random()
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
@@ -124,6 +134,7 @@ class QuorumController:
             image=lambda: self.image,
             raft=lambda: self._driver,
             answer=answers.answer,
+            superseded=self._superseded,
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
@@ -251,13 +262,17 @@ class QuorumController:
 
         So what it places here holds every replica that an earlier run had, and what is placed here later is
         new. An entry of this term is not enough: a leader says first how far it knows that this log goes.
-        An empty log returns at once: its broker registers first, and is sent entries then (M1).
-        Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `Stopping`.
+        An empty log returns at once: its broker registers first, and is sent entries then (M1). But that of
+        a broker which has started before is waited for if the cluster knows the broker (M2): it may hold
+        replicas. Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `RunOver`,
+        `Stopping`.
         """
         await self.neighbours.asking.start()
         self._driver.start()
-        await self.until(lambda: self._empty or self._current or self._failure is not None)
+        await self.until(lambda: self._empty or self._current or self._ends)
         self._alive()
+        if self._empty and self._directory.meta.start_count > 0:
+            await self._relearn()
         while not self._empty:
             try:
                 await self.newest()
@@ -269,18 +284,44 @@ class QuorumController:
                 log.debug("what is committed is not known yet", reason=str(error))
                 await asyncio.sleep(START_PAUSE_SECONDS)
 
+    async def _relearn(self) -> None:
+        """Waits until this broker's log, which was set aside or never filled, has what the cluster has."""
+        while self._empty:
+            try:
+                known = await self.ask(Known(self.me.broker_id, self.me.directory_id), CHANGE_SECONDS_MAX)
+            except TidelogError as error:
+                self._alive()
+                log.debug("it is not known yet whether this broker is known", reason=str(error))
+                await asyncio.sleep(START_PAUSE_SECONDS)
+                continue
+            assert isinstance(known, Done), known
+            if known.version == 0:
+                # Then no replica is here that anybody counts on.
+                return
+            with suppress(TimeoutError):
+                await self.until(
+                    lambda: (not self._empty and self._current) or self._ends, CHANGE_SECONDS_MAX
+                )
+            self._alive()
+
     async def register(self, registration: Registration) -> None:
         """Returns when the image here shows this run (R10). Raises `RegistrationRefused`."""
         membership = self.membership
         await membership.register(registration)
-        await self.until(lambda: membership.registered or bool(membership.over) or self._failure is not None)
+        await self.until(lambda: membership.registered or bool(membership.over) or self._ends)
         self._alive()
         if membership.over:
             raise RegistrationRefused(f"this run of the broker is over: {membership.over}")
 
+    @property
+    def _ends(self) -> bool:
+        return self._failure is not None or self._over is not None
+
     def _alive(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._over is not None:
+            raise self._over
 
     async def step_aside(self) -> None:
         """Has leaderships that others can take go to them, and waits until they have, or not too long."""
@@ -311,6 +352,8 @@ class QuorumController:
         self._closed = True
         await self._waiting.drained(CLOSE_SECONDS_MAX)
         await self.neighbours.asking.stop()
+        if self._superseding is not None:
+            await asyncio.gather(self._superseding, return_exceptions=True)
         await self.membership.stop()
         await self._hand_over()
         await self._driver.close()
@@ -353,6 +396,8 @@ class QuorumController:
         """None: this broker may become the controller yet. Raises what refuses every change now."""
         if self._failure is not None:
             raise StorageFailed(f"the broker is ending: {self._failure}")
+        if self._over is not None:
+            raise Stopping(f"the broker is ending: {self._over}")
         if self._closed:
             raise Stopping("the broker is stopping; ask again when it is back")
         if len(self._waiting) >= self._options.pending_max:
@@ -460,6 +505,57 @@ class QuorumController:
         self._waiting.refuse_behind(0, StorageFailed(f"the metadata log failed: {error}"))
         self._committed.look()
         self._fail_broker(error)
+
+    def forgotten(self, reason: str) -> None:
+        self._over_now(
+            RunOver(
+                f"{reason}: its data directory was put back from a copy, or its disk lost what it had "
+                "flushed. Empty the directory and start the broker again; the other brokers refill it"
+            )
+        )
+
+    def _over_now(self, error: RunOver) -> None:
+        """This run ends; what waits is told, and nothing is proposed any more."""
+        if self._over is None:
+            self._over = error
+            self._duties = None
+            self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))
+            self._committed.look()
+            log.error("this run of the broker is over", reason=str(error))
+            self._end_run(error)
+
+    def _superseded(self, theirs: tuple[Recovery, ...]) -> None:
+        """M2: the cluster went on by force from what this log shares with it."""
+        if self._superseding is None and not self._closed:
+            self._superseding = asyncio.create_task(self._supersede(theirs), name="superseded metadata")
+
+    async def _supersede(self, theirs: tuple[Recovery, ...]) -> None:
+        raft_log, directory = self._driver.node.log, self._directory
+        begun = theirs[len(raft_log.configuration.recoveries)]
+        last = (raft_log.last_term, raft_log.last_index)
+        what = (
+            f"the metadata of the cluster was recovered by force after its entry {begun.index} (term "
+            f"{begun.term}); that of this broker goes on from there to entry {last[1]} (term {last[0]})"
+        )
+        if knows_more(self.me, raft_log.configuration, last, theirs):
+            self._over_now(
+                RunOver(
+                    f"{what}, and this broker voted: it may know of changes that the recovery lost. To give "
+                    f"those up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
+                )
+            )
+            return
+        try:
+            await self._loop.run_in_executor(self._threads, mark, directory.files, directory.path)
+        except OSError as error:
+            self._over_now(RunOver(f"{what}, and its data directory could not be marked so: {error}"))
+            return
+        self._over_now(
+            RunOver(
+                f"{what}. Start it again: it then sets its metadata log aside and learns what the cluster "
+                "knows; its records stay"
+            )
+        )
 
     # --- the others
 

@@ -20,6 +20,7 @@ import structlog
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
 from tidelog_broker.storage.files import Files, read_file, write_all
+from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_format import (
     UNKNOWN_DIRECTORY,
     Frame,
@@ -42,8 +43,6 @@ from tidelog_broker.storage.raft_segment import (
 from tidelog_broker.storage.reserve import Reserve
 
 log = structlog.get_logger(__name__)
-
-_MEND = "restore the data directory from a backup"
 
 
 class _Snapshots(NamedTuple):
@@ -255,4 +254,4 @@ def _check_whole(
 
 
 def _damaged(what: str) -> DataDirectoryError:
-    return DataDirectoryError(f"{what}; {_MEND}")
+    return DataDirectoryError(f"{what}; {MEND}")
