@@ -124,9 +124,7 @@ def test_r10_a_late_registration_of_a_run_that_is_over_is_told_by_the_count_of_s
     assert newer is not None
     image = applied(image, [newer])
 
-    with pytest.raises(
-        VersionConflict, match="registered start number 3 on its data directory, and this would"
-    ):
+    with pytest.raises(VersionConflict, match="registered start number 3"):
         registration.register(image, of(0, run=2, starts=2), Sessions(), 0)
     assert registration.register(image, of(0, run=4, starts=4), Sessions(), 0) is not None
 
@@ -137,7 +135,7 @@ def test_r19_another_run_with_the_count_of_the_registered_one_is_a_directory_put
     assert known is not None
     image = applied(image, [known])
 
-    with pytest.raises(VersionConflict, match="put back from a copy.* Empty the directory"):
+    with pytest.raises(VersionConflict, match="the directory was put back from a copy"):
         registration.register(image, of(0, run=4, starts=3), Sessions(), 0)
     assert registration.register(image, of(0, run=3, starts=3), Sessions(), 0) is None, "the same run again"
     emptied = registration.register(image, of(0, run=5, disk=99, starts=1), Sessions(), 0)

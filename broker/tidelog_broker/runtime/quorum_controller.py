@@ -33,9 +33,8 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
-from tidelog_broker.core.raft.history import knows_more
 from tidelog_broker.errors import NotController, RunOver, StorageFailure
-from tidelog_broker.model import Entry, Recovery, Snapshot, Voter
+from tidelog_broker.model import Entry, Snapshot, Voter
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
 from tidelog_broker.runtime.control_changes import refused_by_disk
@@ -55,9 +54,9 @@ from tidelog_broker.runtime.control_wire import (
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
 from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.raft_driver import SNAPSHOT_ENTRIES, RaftDriver
+from tidelog_broker.runtime.run_end import RunEnd
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
-from tidelog_broker.storage.superseding import mark
 
 log = structlog.get_logger(__name__)
 
@@ -114,10 +113,7 @@ class QuorumController:
         self._directory = directory
         self._options = options
         self._fail_broker = fail
-        self._end_run = ended
-        self._threads = threads
-        self._over: RunOver | None = None
-        self._superseding: asyncio.Task[None] | None = None
+        self._tell_end = ended
         rng = random.Random()
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
@@ -125,6 +121,7 @@ class QuorumController:
         self._waiting = self._committed.waiting
         self._duties: Duties | None = None
         answers = self._answers = Answers(self)
+        self._run_end = RunEnd(self.me, directory, threads, raft=lambda: self._driver, ended=self._run_ended)
         self.neighbours = Neighbours(
             self.me,
             directory.cluster_id,
@@ -134,7 +131,7 @@ class QuorumController:
             image=lambda: self.image,
             raft=lambda: self._driver,
             answer=answers.answer,
-            superseded=self._superseded,
+            superseded=self._run_end.superseded,
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
@@ -315,13 +312,13 @@ class QuorumController:
 
     @property
     def _ends(self) -> bool:
-        return self._failure is not None or self._over is not None
+        return self._failure is not None or self._run_end.reason is not None
 
     def _alive(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._over is not None:
-            raise self._over
+        if self._run_end.reason is not None:
+            raise self._run_end.reason
 
     async def step_aside(self) -> None:
         """Has leaderships that others can take go to them, and waits until they have, or not too long."""
@@ -352,8 +349,7 @@ class QuorumController:
         self._closed = True
         await self._waiting.drained(CLOSE_SECONDS_MAX)
         await self.neighbours.asking.stop()
-        if self._superseding is not None:
-            await asyncio.gather(self._superseding, return_exceptions=True)
+        await self._run_end.stop()
         await self.membership.stop()
         await self._hand_over()
         await self._driver.close()
@@ -396,8 +392,8 @@ class QuorumController:
         """None: this broker may become the controller yet. Raises what refuses every change now."""
         if self._failure is not None:
             raise StorageFailed(f"the broker is ending: {self._failure}")
-        if self._over is not None:
-            raise Stopping(f"the broker is ending: {self._over}")
+        if self._run_end.reason is not None:
+            raise Stopping(f"the broker is ending: {self._run_end.reason}")
         if self._closed:
             raise Stopping("the broker is stopping; ask again when it is back")
         if len(self._waiting) >= self._options.pending_max:
@@ -507,55 +503,14 @@ class QuorumController:
         self._fail_broker(error)
 
     def forgotten(self, reason: str) -> None:
-        self._over_now(
-            RunOver(
-                f"{reason}: its data directory was put back from a copy, or its disk lost what it had "
-                "flushed. Empty the directory and start the broker again; the other brokers refill it"
-            )
-        )
+        self._run_end.forgotten(reason)
 
-    def _over_now(self, error: RunOver) -> None:
-        """This run ends; what waits is told, and nothing is proposed any more."""
-        if self._over is None:
-            self._over = error
-            self._duties = None
-            self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))
-            self._committed.look()
-            log.error("this run of the broker is over", reason=str(error))
-            self._end_run(error)
-
-    def _superseded(self, theirs: tuple[Recovery, ...]) -> None:
-        """M2: the cluster went on by force from what this log shares with it."""
-        if self._superseding is None and not self._closed:
-            self._superseding = asyncio.create_task(self._supersede(theirs), name="superseded metadata")
-
-    async def _supersede(self, theirs: tuple[Recovery, ...]) -> None:
-        raft_log, directory = self._driver.node.log, self._directory
-        begun = theirs[len(raft_log.configuration.recoveries)]
-        last = (raft_log.last_term, raft_log.last_index)
-        what = (
-            f"the metadata of the cluster was recovered by force after its entry {begun.index} (term "
-            f"{begun.term}); that of this broker goes on from there to entry {last[1]} (term {last[0]})"
-        )
-        if knows_more(self.me, raft_log.configuration, last, theirs):
-            self._over_now(
-                RunOver(
-                    f"{what}, and this broker voted: it may know of changes that the recovery lost. To give "
-                    f"those up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
-                )
-            )
-            return
-        try:
-            await self._loop.run_in_executor(self._threads, mark, directory.files, directory.path)
-        except OSError as error:
-            self._over_now(RunOver(f"{what}, and its data directory could not be marked so: {error}"))
-            return
-        self._over_now(
-            RunOver(
-                f"{what}. Start it again: it then sets its metadata log aside and learns what the cluster "
-                "knows; its records stay"
-            )
-        )
+    def _run_ended(self, error: RunOver) -> None:
+        """What waits is told, and nothing is proposed any more."""
+        self._duties = None
+        self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))
+        self._committed.look()
+        self._tell_end(error)
 
     # --- the others
 

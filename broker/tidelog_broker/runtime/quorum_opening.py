@@ -33,8 +33,8 @@ def open_quorum_controller(
 
     `fail` is called on the event loop when the log's files fail: what is on disk is
     unknown, and the broker must end. `ended` is called when this run must not go on although
-    the disk works; `start` and `register` raise it, too. Raises `DataDirectoryError` if the log is damaged, of
-    a later version, or of another cluster than ``meta.json``.
+    the disk works; `start` and `register` raise it, too. Raises `DataDirectoryError` if the
+    log is damaged, of a later version, or of another cluster than ``meta.json``.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve

@@ -14,17 +14,14 @@ Once the broker runs again, others that are registered learn from it, and become
 fenced and wait to be unregistered. They must never come back with their old directories: two of them would
 be a majority by what they know, and the cluster would have two controllers.
 
-Blocking. Neighbours: `quorum_opening` opens a log to go on with it, `formatting` makes new ones,
+Blocking. Neighbours: `quorum_losses` says what is lost, `quorum_opening` opens a log to go on with it,
 `storage.superseding` sets aside the log of a broker that starts over.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 
 from tidelog_broker.core.metadata.apply import apply
@@ -34,56 +31,21 @@ from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Recovery, Voter
 from tidelog_broker.runtime.formatting import make_empty_log
+from tidelog_broker.runtime.quorum_losses import QuorumReport, beyond, last_written, strays
 from tidelog_broker.storage import superseding
 from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.epochs import EpochsLost, load_epochs
 from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_log import RaftLog
 from tidelog_broker.storage.raft_recovery import open_raft_log
-from tidelog_broker.storage.raft_segment import SEGMENT_NAME
-from tidelog_broker.storage.store import stream_folder
 
 TERM_STRIDE: Final = 1 << 32
-"""An election takes half a second, so nobody has come so far: messages from before the recovery are old ones."""
+"""Elections take half a second, so nobody has come so far: what is from before the recovery is old."""
 
 EPOCH_STRIDE: Final = 1 << 20
-"""More elections of one partition than the lost entries can hold; 4,000 recoveries fit into an epoch's 32 bits."""
+"""More elections of one partition than the lost entries can hold; an epoch has 32 bits."""
 
 PRODUCER_ID_STRIDE: Final = 1 << 32
 """More producer ids than the lost entries can have given out."""
-
-
-class QuorumReport(NamedTuple):
-    """What a voter's metadata log holds, and whether it was made the only voter's."""
-
-    cluster_id: bytes
-    broker_id: int
-    voters: tuple[int, ...]
-    """Before."""
-    last_term: int
-    last_index: int
-    """Of its last entry. Of the voters that are left, the one with the greatest (term, index) knows most."""
-    committed: int
-    """Known here to be committed, at least; what follows may never have been."""
-    brokers: tuple[int, ...]
-    """Registered, when all of the log counts."""
-    streams: int
-    forced: bool
-    """The log was changed."""
-    written_s: float | None = None
-    """When the metadata log was last written to, in seconds since 1970; changes from later are lost.
-    None: the file system does not say."""
-    strays: tuple[str, ...] = ()
-    """Folders here of partitions that the image does not place on this broker: kept, and not served."""
-    beyond: tuple[str, ...] = ()
-    """Partitions here whose log has later leader epochs than the image knows: leaders were forgotten."""
-    set_aside: str = ""
-    """Where the metadata log is kept of a broker that starts over."""
-
-    @property
-    def alone(self) -> bool:
-        """It is the only voter already: there is nothing to force."""
-        return self.voters == (self.broker_id,)
 
 
 def recover_quorum(directory: DataDirectory, *, force: bool) -> QuorumReport:
@@ -127,9 +89,9 @@ def _recover(directory: DataDirectory, raft_log: RaftLog, force: bool) -> Quorum
         brokers=tuple(sorted(image.brokers)),
         streams=len(image.streams),
         forced=False,
-        written_s=_written(directory),
-        strays=tuple(_strays(directory, image)),
-        beyond=tuple(_beyond(directory, image)),
+        written_s=last_written(directory),
+        strays=tuple(strays(directory, image)),
+        beyond=tuple(beyond(directory, image)),
     )
     if report.alone or not force:
         return report
@@ -165,51 +127,6 @@ def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:
     )
     raft_log.sync()
     raft_log.save_hard_state(HardState(term, None, index + 1))
-
-
-def _written(directory: DataDirectory) -> float | None:
-    times = []
-    for name in directory.files.list(directory.raft_folder):
-        if SEGMENT_NAME.fullmatch(name):
-            with suppress(OSError):
-                times.append(os.stat(f"{directory.raft_folder}/{name}").st_mtime)
-    return max(times, default=None)
-
-
-def _strays(directory: DataDirectory, image: ClusterImage) -> Iterator[str]:
-    files, streams = directory.files, f"{directory.path}/streams"
-    placed = {f"{streams}/{folder}" for folder, *_ in _placed(directory, image)}
-    for stream in sorted(files.list(streams)) if files.exists(streams) else []:
-        if stream.startswith("."):
-            continue
-        try:
-            partitions = files.list(f"{streams}/{stream}")
-        except NotADirectoryError:
-            continue
-        for partition in sorted(partitions):
-            path = f"{streams}/{stream}/{partition}"
-            if not partition.startswith(".") and path not in placed:
-                yield path
-
-
-def _beyond(directory: DataDirectory, image: ClusterImage) -> Iterator[str]:
-    for folder, name, stream_id, number, leader_epoch in _placed(directory, image):
-        try:
-            epochs = load_epochs(directory.files, f"{directory.path}/streams/{folder}", stream_id, number)
-        except EpochsLost:
-            # Its start quarantines it.
-            continue
-        if (epochs.latest or 0) > leader_epoch:
-            yield f"{name}/{number}"
-
-
-def _placed(directory: DataDirectory, image: ClusterImage) -> Iterator[tuple[str, str, bytes, int, int]]:
-    """Of each partition that the image places here: folder, stream's name and id, number, leader epoch."""
-    for stream in sorted(image.streams.values(), key=lambda one: one.name):
-        for number, partition in enumerate(stream.partitions):
-            if directory.broker_id in partition.replicas:
-                folder = f"{stream_folder(stream.name, stream.id)}/{number}"
-                yield folder, stream.name, stream.id, number, partition.leader_epoch
 
 
 def _whole_image(raft_log: RaftLog) -> ClusterImage:

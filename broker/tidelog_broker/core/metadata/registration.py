@@ -6,9 +6,9 @@ elections that become possible or necessary by it.
 Which of two runs of a broker is the newer one cannot be told from their incarnations, and
 the network may deliver a registration late. On the same disk the broker's own count of its
 starts tells, and a late one is refused. So is a directory that was put back from a copy (R19): it
-counts fewer starts than are known, or as many for another run. Without that (another disk) the late one wins until
-the run that is alive hears of it, at its next heartbeat, and registers again: that costs
-leaderships, and never a record, because whatever runs last is what the image ends with.
+counts fewer starts than are known, or as many for another run. Without that (another disk) the late
+one wins until the run that is alive hears of it, at its next heartbeat, and registers again: that
+costs leaderships, and never a record, because whatever runs last is what the image ends with.
 """
 
 from __future__ import annotations
