@@ -1,4 +1,4 @@
-"""M2: a forced recovery begins a new history; what is of the one before is refused, and starts over."""
+"""M2a: a forced recovery begins a new history; what is of the one before is refused, and starts over."""
 
 from __future__ import annotations
 
@@ -51,23 +51,31 @@ async def most_are_lost(brokers: Brokers, *, other_votes: bool) -> Lost:
         await brokers.eventually(lambda: len(brokers[0].quorum.voters) == 5)
     voters = brokers[0].quorum.voters
     async with brokers.client() as client:
+        followers = [n for n in brokers.nodes if n.quorum.duties is None]
+        behind = next(n for n in followers if n.id in voters)
+        other = next(n for n in followers if (n.id in voters) == other_votes and n is not behind)
         await client.create_stream("old", replication_factor=len(brokers.nodes))
-        async with client.producer("old") as producer:
-            await producer.send(b"before")
-    behind = next(n for n in brokers.nodes if n.id in voters and n.quorum.duties is None)
+        await client.create_stream("lonely", replication_factor=1, replicas=[[other.id]])
+        for name in ("old", "lonely"):
+            async with client.producer(name) as producer:
+                await producer.send(b"before")
     await behind.stop()
     rest = [n for n in brokers.nodes if n is not behind]
+    for _ in range(2):
+        # Elections of which the one that is away hears nothing.
+        await other.restart()
     async with brokers.client(*(n.id for n in rest)) as client:
         for number in range(3):
             await client.create_stream(f"s{number}", replication_factor=2)
             async with client.producer(f"s{number}") as producer:
                 await producer.send(b"new")
+        async with client.producer("lonely") as producer:
+            await producer.send(b"new")
     newest = max(n.quorum.image.version for n in rest)
     await brokers.eventually(lambda: all(n.quorum.image.version >= newest for n in rest))
     controls = next(n for n in rest if n.quorum.duties is not None)
-    other = next(n for n in rest if (n.id in voters) == other_votes and n is not controls)
     # First what is to stay as it is: the others know of no change that it lacks.
-    for node in (other, *(n for n in rest if n not in (other, controls)), controls):
+    for node in dict.fromkeys((other, *(n for n in rest if n is not controls), controls)):
         await node.stop()
     for node in rest:
         if node is not other:
@@ -79,7 +87,7 @@ def stream_folders(node: Node) -> set[str]:
     return {path.name.partition("~")[0] for path in (node.data / "streams").iterdir()}
 
 
-async def test_m2_a_learner_that_knows_more_than_the_recovered_voter_starts_over(brokers: Brokers) -> None:
+async def test_m2a_a_learner_that_knows_more_than_the_recovered_voter_starts_over(brokers: Brokers) -> None:
     lost = await most_are_lost(brokers, other_votes=False)
     behind, learner = lost.behind, lost.other
     known = recovered(learner.data)
@@ -94,14 +102,14 @@ async def test_m2_a_learner_that_knows_more_than_the_recovered_voter_starts_over
     assert "was recovered by force" in reason
     assert "Start it again" in reason
     image = learner.quorum.image
-    assert sorted(stream.name for stream in image.streams.values()) == ["old"]
+    assert sorted(stream.name for stream in image.streams.values()) == ["lonely", "old"]
     await brokers.eventually(lambda: learner.quorum.image.version >= behind.quorum.image.version)
     assert stream_folders(learner) >= folders, "no records are removed"
     assert (learner.data / "raft.superseded-1").is_dir(), "nor what it knew"
     assert learner.service is not None
-    (one,) = learner.service.broker.partitions.values()
-    assert one.name == "old", "its replica goes on in its own log, and the rest is kept as strays"
-    assert not list((learner.data / "streams").glob("old~*/.stray-*"))
+    served = {one.name for one in learner.service.broker.partitions.values()}
+    assert served == {"lonely", "old"}, "its replicas go on in their own logs, and the rest is kept as strays"
+    assert not list((learner.data / "streams").glob("*/.stray-*"))
     async with brokers.client() as client:
 
         async def led() -> bool:
@@ -112,9 +120,32 @@ async def test_m2_a_learner_that_knows_more_than_the_recovered_voter_starts_over
         async with client.producer("old") as producer:
             await producer.send(b"after")
         assert await values(client, "old") == [b"before", b"after"]
+    await learner.stop()
+    strays = {path.split("/")[-2].partition("~")[0] for path in recovered(learner.data).strays}
+    assert strays == folders - {"lonely", "old"}, "the command names them"
 
 
-async def test_m2_epochs_terms_and_producer_ids_from_before_a_recovery_are_never_given_again(
+async def test_m2a_a_log_with_later_epochs_than_the_recovered_metadata_goes_on(brokers: Brokers) -> None:
+    lost = await most_are_lost(brokers, other_votes=False)
+    recovered(lost.behind.data, force=True)
+    await lost.behind.start()
+    await over(lost.other)
+
+    await lost.other.start()
+
+    async with brokers.client() as client:
+        assert await values(client, "lonely") == [b"before", b"new"]
+        async with client.producer("lonely") as producer:
+            await producer.send(b"after")
+        assert await values(client, "lonely") == [b"before", b"new", b"after"]
+    assert lost.other.service is not None
+    (log,) = (one.log for one in lost.other.service.broker.partitions.values() if one.name == "lonely")
+    *forgotten, raised = (start.epoch for start in log.epochs)
+    assert len(forgotten) > 1
+    assert raised > max(forgotten) + EPOCH_STRIDE // 2
+
+
+async def test_m2a_epochs_terms_and_producer_ids_from_before_a_recovery_are_never_given_again(
     brokers: Brokers,
 ) -> None:
     lost = await most_are_lost(brokers, other_votes=False)
@@ -123,7 +154,8 @@ async def test_m2_epochs_terms_and_producer_ids_from_before_a_recovery_are_never
     await lost.behind.start()
 
     quorum = lost.behind.quorum
-    (stream,) = quorum.image.streams.values()
+    stream = quorum.image.stream_named("old")
+    assert stream is not None
     (partition,) = stream.partitions
     assert partition.leader_epoch > EPOCH_STRIDE
     assert partition.partition_epoch > EPOCH_STRIDE
@@ -133,7 +165,7 @@ async def test_m2_epochs_terms_and_producer_ids_from_before_a_recovery_are_never
     assert (recovery.index, recovery.term) == (report.last_index, report.last_term)
 
 
-async def test_m2_a_voter_that_knows_more_is_refused_until_somebody_gives_that_up(brokers: Brokers) -> None:
+async def test_m2a_a_voter_that_knows_more_is_refused_until_somebody_gives_that_up(brokers: Brokers) -> None:
     brokers.voters = 5
     lost = await most_are_lost(brokers, other_votes=True)
     behind, voter = lost.behind, lost.other
@@ -152,10 +184,10 @@ async def test_m2_a_voter_that_knows_more_is_refused_until_somebody_gives_that_u
     assert done.set_aside == str(voter.data / "raft.superseded-1")
     await voter.start()
     await brokers.eventually(lambda: voter.quorum.image.version >= behind.quorum.image.version)
-    assert len(behind.quorum.image.streams) == 1
+    assert len(behind.quorum.image.streams) == 2
 
 
-async def test_m2_two_recoveries_on_two_voters_are_two_clusters_that_refuse_each_other(
+async def test_m2a_two_recoveries_on_two_voters_are_two_clusters_that_refuse_each_other(
     brokers: Brokers,
 ) -> None:
     brokers.voters = 5
@@ -168,4 +200,4 @@ async def test_m2_two_recoveries_on_two_voters_are_two_clusters_that_refuse_each
         await lost.other.start()
 
     lost.other.service = None
-    assert len(lost.behind.quorum.image.streams) == 1
+    assert len(lost.behind.quorum.image.streams) == 2

@@ -12,9 +12,9 @@ import pytest
 from raft.scenario import run
 from raft.storm import Storm
 from raft.test_scenarios import FOLDER
-from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft import leading, stepping
 from tidelog_broker.core.raft.campaigning import Campaign
+from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft.following import Follower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.log import Log
