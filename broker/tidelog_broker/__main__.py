@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
-from tidelog_broker.errors import BrokerError
+from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
 """Larger blocks are given back to the system when they are freed."""
@@ -36,12 +36,15 @@ GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_DAMAGED = 3
+"""Nothing in the data directory may be believed: it has to be emptied. The operator acts on it."""
 EXIT_INTERRUPTED = 130
 """As shells say it: 128 and the number of SIGINT."""
 
 EXIT_CODES = (
     "Exit codes: 0 done, or stopped by SIGTERM or Ctrl-C while running; 1 failed; "
-    "2 wrong usage or settings; 130 interrupted by Ctrl-C before it was done."
+    "2 wrong usage or settings; 3 the data directory is damaged or was put back from a copy; "
+    "130 interrupted by Ctrl-C before it was done."
 )
 
 
@@ -64,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_USAGE
     except (BrokerError, OSError) as error:
         print(f"tidelog-broker: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_FAILED
+        return EXIT_DAMAGED if isinstance(error, DirectoryDamaged) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

@@ -24,7 +24,7 @@ from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.core.metadata.registration import Registration, put_back
-from tidelog_broker.errors import BrokerError, DataDirectoryError, RunOver
+from tidelog_broker.errors import BrokerError, DirectoryDamaged
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
@@ -75,7 +75,7 @@ class Service:
         """Everything is up."""
         self._stopping = False
         self.http_port: int | None = None
-        self.over: asyncio.Future[RunOver]
+        self.over: asyncio.Future[BrokerError]
         """Done when this run must not go on, although its disk works; there from `start` on."""
         self._http: HttpDoor | None = None
         self._door: GrpcDoor | None = None
@@ -253,7 +253,7 @@ class Service:
     async def _register(self, controller: QuorumController) -> None:
         """Tells the metadata log of this run: it leads in new epochs from here on (R10).
 
-        Raises `DataDirectoryError` for a directory that was put back from a copy, before it counts this
+        Raises `DirectoryDamaged` for a directory that was put back from a copy, before it counts this
         start: repeated starts must not bring its count up to what is known (R19).
         """
         directory = self._directory
@@ -262,7 +262,7 @@ class Service:
         if known is not None:
             reason = put_back(known, directory.directory_id, directory.meta.start_count + 1)
             if reason:
-                raise DataDirectoryError(reason)
+                raise DirectoryDamaged(reason)
         starts = await loop.run_in_executor(self._metadata_thread, directory.record_start)
         await controller.register(
             Registration(
@@ -281,7 +281,7 @@ class Service:
     def _fail(self, error: BaseException) -> None:
         self.broker.fail(error)
 
-    def _end(self, error: RunOver) -> None:
+    def _end(self, error: BrokerError) -> None:
         if not self.over.done():
             self.over.set_result(error)
 
@@ -394,7 +394,7 @@ async def run_until(
 ) -> int:
     """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
 
-    Raises `RunOver` if its run had to end although its disk works.
+    Raises `RunOver` or `DirectoryDamaged` if its run had to end although its disk works.
 
     `on_failed` is called at once when it fails: what follows may hang on the broken disk.
     """

@@ -33,7 +33,7 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
-from tidelog_broker.errors import NotController, RunOver, StorageFailure
+from tidelog_broker.errors import BrokerError, NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
@@ -104,7 +104,7 @@ class QuorumController:
         threads: Executor,
         *,
         fail: Callable[[BaseException], None],
-        ended: Callable[[RunOver], None],
+        ended: Callable[[BrokerError], None],
         options: QuorumOptions,
         incarnation: bytes,
     ) -> None:
@@ -505,7 +505,7 @@ class QuorumController:
     def forgotten(self, reason: str) -> None:
         self._run_end.forgotten(reason)
 
-    def _run_ended(self, error: RunOver) -> None:
+    def _run_ended(self, error: BrokerError) -> None:
         """What waits is told, and nothing is proposed any more."""
         self._duties = None
         self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))

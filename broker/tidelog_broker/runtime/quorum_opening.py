@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
-from tidelog_broker.errors import DataDirectoryError, RunOver
+from tidelog_broker.errors import BrokerError, DataDirectoryError
 from tidelog_broker.model import EntryType
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -25,7 +25,7 @@ def open_quorum_controller(
     threads: Executor,
     *,
     fail: Callable[[BaseException], None],
-    ended: Callable[[RunOver], None] = lambda error: None,
+    ended: Callable[[BrokerError], None] = lambda error: None,
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
 ) -> QuorumController:

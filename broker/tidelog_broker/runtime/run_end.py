@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 import structlog
 
 from tidelog_broker.core.raft.history import knows_more
-from tidelog_broker.errors import RunOver
+from tidelog_broker.errors import BrokerError, DirectoryDamaged, RunOver
 from tidelog_broker.model import Recovery, Voter
 from tidelog_broker.runtime.raft_driver import RaftDriver
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -33,7 +33,7 @@ class RunEnd:
         threads: Executor,
         *,
         raft: Callable[[], RaftDriver],
-        ended: Callable[[RunOver], None],
+        ended: Callable[[BrokerError], None],
     ) -> None:
         """`ended` is told once."""
         self._me = me
@@ -42,7 +42,7 @@ class RunEnd:
         self._raft = raft
         self._ended = ended
         self._marking: asyncio.Task[None] | None = None
-        self.reason: RunOver | None = None
+        self.reason: BrokerError | None = None
         """None: the run goes on."""
 
     def __repr__(self) -> str:
@@ -56,8 +56,10 @@ class RunEnd:
     def forgotten(self, what: str) -> None:
         """The log lacks what it acknowledged."""
         self._end(
-            f"{what}: its data directory was put back from a copy, or its disk lost what it had flushed. "
-            "Empty the directory and start the broker again; the other brokers refill it"
+            DirectoryDamaged(
+                f"{what}: its data directory was put back from a copy, or its disk lost what it had flushed. "
+                "Empty the directory and start the broker again; the other brokers refill it"
+            )
         )
 
     def superseded(self, theirs: tuple[Recovery, ...]) -> None:
@@ -75,23 +77,27 @@ class RunEnd:
         )
         if knows_more(self._me, raft_log.configuration, last, theirs):
             self._end(
-                f"{what}, and this broker voted: it may know of changes that the recovery lost. To give "
-                f"those up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
+                RunOver(
+                    f"{what}, and this broker voted: it may know of changes that the recovery lost. To give "
+                    f"those up, run `tidelog-broker cluster-recover --data-dir {directory.path} --start-over`"
+                )
             )
             return
         try:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._threads, mark, directory.files, directory.path)
         except OSError as error:
-            self._end(f"{what}, and its data directory could not be marked so: {error}")
+            self._end(RunOver(f"{what}, and its data directory could not be marked so: {error}"))
             return
         self._end(
-            f"{what}. Start it again: it then sets its metadata log aside and learns what the cluster knows; "
-            "its records stay"
+            RunOver(
+                f"{what}. Start it again: it then sets its metadata log aside and learns what the cluster "
+                "knows; its records stay"
+            )
         )
 
-    def _end(self, what: str) -> None:
+    def _end(self, reason: BrokerError) -> None:
         if self.reason is None:
-            self.reason = RunOver(what)
-            log.error("this run of the broker is over", reason=what)
-            self._ended(self.reason)
+            self.reason = reason
+            log.error("this run of the broker is over", reason=str(reason))
+            self._ended(reason)

@@ -21,7 +21,7 @@ import structlog
 from tidelog.errors import InvalidRequest
 from tidelog.model import id_bytes, id_text
 from tidelog.records.checksum import crc32c
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
 from tidelog_broker.storage.files import Files, read_file, replace_file, write_all
 from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.reserve import FULL, RESERVE_BYTES, Reserve
@@ -307,7 +307,7 @@ def _crc(fields: dict[str, object]) -> str:
 
 def _read_meta(files: Files, path: str) -> Meta:
     data = read_file(files, _meta_path(path))
-    damaged = DataDirectoryError(f"{_meta_path(path)} is damaged; {MEND}")
+    damaged = DirectoryDamaged(f"{_meta_path(path)} is damaged; {MEND}")
     try:
         found = msgspec.json.decode(data, type=dict[str, object])
         version = found.get("format_version")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import DirectoryDamaged
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
 from tidelog_broker.storage.files import Files, read_file, write_all
 from tidelog_broker.storage.mending import MEND
@@ -56,7 +56,7 @@ def open_raft_log(
 ) -> RaftLog:
     """The log below `folder`, repaired as far as the rule allows.
 
-    Everything it holds is on disk when it returns. Raises `DataDirectoryError` if the log
+    Everything it holds is on disk when it returns. Raises `DirectoryDamaged` if the log
     is damaged or was never made.
     """
     hard_state = _hard_state(files, folder)
@@ -253,5 +253,5 @@ def _check_whole(
         )
 
 
-def _damaged(what: str) -> DataDirectoryError:
-    return DataDirectoryError(f"{what}; {MEND}")
+def _damaged(what: str) -> DirectoryDamaged:
+    return DirectoryDamaged(f"{what}; {MEND}")
