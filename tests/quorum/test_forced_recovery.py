@@ -44,8 +44,8 @@ class Lost:
         """A broker that has them."""
 
 
-async def most_are_lost(brokers: Brokers, *, other_votes: bool) -> Lost:
-    """`behind` was away while the streams s0 to s2 were made and written to; then two disks are lost."""
+async def most_are_lost(brokers: Brokers, *, other_votes: bool, other_runs: bool = False) -> Lost:
+    """`behind` was away while the streams s0 to s2 were made; then all disks but two are lost."""
     await brokers.start(5 if other_votes else 4)
     if other_votes:
         await brokers.eventually(lambda: len(brokers[0].quorum.voters) == 5)
@@ -76,7 +76,8 @@ async def most_are_lost(brokers: Brokers, *, other_votes: bool) -> Lost:
     controls = next(n for n in rest if n.quorum.duties is not None)
     # First what is to stay as it is: the others know of no change that it lacks.
     for node in dict.fromkeys((other, *(n for n in rest if n is not controls), controls)):
-        await node.stop()
+        if node is not other or not other_runs:
+            await node.stop()
     for node in rest:
         if node is not other:
             shutil.rmtree(node.data)
@@ -143,6 +144,22 @@ async def test_m2a_a_log_with_later_epochs_than_the_recovered_metadata_goes_on(b
     *forgotten, raised = (start.epoch for start in log.epochs)
     assert len(forgotten) > 1
     assert raised > max(forgotten) + EPOCH_STRIDE // 2
+
+
+async def test_m2a_a_broker_that_ran_on_meanwhile_ends(brokers: Brokers) -> None:
+    lost = await most_are_lost(brokers, other_votes=False, other_runs=True)
+    service = lost.other.service
+    assert service is not None
+    recovered(lost.behind.data, force=True)
+
+    await lost.behind.start()
+
+    await brokers.eventually(service.over.done)
+    assert "was recovered by force" in str(service.over.result())
+    assert not service.broker.failed.done(), "its disk is well"
+    await lost.other.restart()
+    await brokers.eventually(lambda: lost.other.quorum.image.version >= lost.behind.quorum.image.version)
+    assert lost.other.quorum.image.stream_named("s0") is None
 
 
 async def test_m2a_epochs_terms_and_producer_ids_from_before_a_recovery_are_never_given_again(

@@ -164,7 +164,8 @@ class Asking:
         try:
             found = await who_is_there(address, self._me)
         except OtherHistory as error:
-            if self._other_history(error.recoveries) is not Relation.EARLIER:
+            # A seed of an earlier history starts over, and this broker does if its own is the earlier one.
+            if self._other_history(error.recoveries) is Relation.OTHER:
                 refused(error)
             return None
         except WrongPeer as error:

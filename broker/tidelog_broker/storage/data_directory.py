@@ -136,9 +136,8 @@ class DataDirectory:
                 )
             _make_folder(files, path)
             if files.exists(f"{path}/streams"):
-                raise DataDirectoryError(
-                    f"{path} holds streams but no meta.json; it is not formatted over them: "
-                    "empty the folder if other brokers hold what it held, or choose another data directory"
+                raise DirectoryDamaged(
+                    f"{path} holds streams but no meta.json; it is not formatted over them: {MEND}"
                 )
             if files.exists(raft_folder(path)):
                 files.remove_tree(raft_folder(path))
