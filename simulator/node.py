@@ -7,6 +7,7 @@ disk and the clocks.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.errors import BrokerError
 from tidelog_broker.platform import Platform
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.formatting import format_solo
@@ -60,6 +62,10 @@ class Service:
     @property
     def broker(self) -> Broker:
         return self.assembly.broker
+
+    @property
+    def over(self) -> asyncio.Future[BrokerError]:
+        return self.assembly.over
 
     async def start(self) -> None:
         self.assembly = await open_assembly(self._settings, self._platform)

@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
-from tidelog_broker.errors import BrokerError
+from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
 """Larger blocks are given back to the system when they are freed."""
@@ -36,12 +36,15 @@ GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_DAMAGED = 3
+"""Nothing in the data directory may be believed: it has to be emptied. The operator acts on it."""
 EXIT_INTERRUPTED = 130
 """As shells say it: 128 and the number of SIGINT."""
 
 EXIT_CODES = (
     "Exit codes: 0 done, or stopped by SIGTERM or Ctrl-C while running; 1 failed; "
-    "2 wrong usage or settings; 130 interrupted by Ctrl-C before it was done."
+    "2 wrong usage or settings; 3 the data directory is damaged or was put back from a copy; "
+    "130 interrupted by Ctrl-C before it was done."
 )
 
 
@@ -64,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_USAGE
     except (BrokerError, OSError) as error:
         print(f"tidelog-broker: {error}", file=sys.stderr)  # noqa: T201
-        return EXIT_FAILED
+        return EXIT_DAMAGED if isinstance(error, DirectoryDamaged) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -143,11 +146,19 @@ def _parser() -> argparse.ArgumentParser:
         "which votes, the only voter. Without --force it only says what its metadata log holds: of the "
         "voters that are left, choose the one with the greatest last entry (term, then index). Changes that "
         "only the lost ones had are lost, and those must never come back with their data directories: empty "
-        "them first. Run it while the broker is stopped.",
+        "them first. Brokers whose metadata log goes on beyond the recovered one set theirs aside when they "
+        "start; one that voted does so only by --start-over. Run it while the broker is stopped.",
         epilog="Example: tidelog-broker cluster-recover --data-dir ./data --force",
     )
     quorum.add_argument("--data-dir", type=Path, required=True, help="the broker's data directory")
-    quorum.add_argument("--force", action="store_true", help="do it; without, nothing is changed")
+    what = quorum.add_mutually_exclusive_group()
+    what.add_argument("--force", action="store_true", help="do it; without, nothing is changed")
+    what.add_argument(
+        "--start-over",
+        action="store_true",
+        help="instead: set the metadata log of this broker aside, so that it learns from a cluster that was "
+        "recovered on another voter; changes that only this log has are given up, records stay",
+    )
     quorum.add_argument("--json", action="store_true", help="say it as JSON")
     quorum.set_defaults(command=_recover_quorum)
     return parser
@@ -252,35 +263,34 @@ def _recover_quorum(options: argparse.Namespace) -> int:
     import json
 
     from tidelog.model import id_text
-    from tidelog_broker.runtime.quorum_recovery import recover_quorum
+    from tidelog_broker.runtime.quorum_losses import sentences
+    from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
     from tidelog_broker.storage.data_directory import DataDirectory
     from tidelog_broker.storage.files import OsFiles
 
     configure_logging(None)
     directory = DataDirectory.open(OsFiles(), str(options.data_dir.resolve()))
     try:
-        report = recover_quorum(directory, force=options.force)
+        report = (
+            start_over(directory) if options.start_over else recover_quorum(directory, force=options.force)
+        )
     finally:
         directory.close()
     if options.json:
-        facts = report._asdict() | {"cluster_id": id_text(report.cluster_id), "alone": report.alone}
+        facts = report._asdict() | {
+            "cluster_id": id_text(report.cluster_id),
+            "alone": report.alone,
+            "sentences": sentences(report),
+        }
         print(json.dumps(facts))  # noqa: T201
         return 0
-    lost = [voter for voter in report.voters if voter != report.broker_id]
     print(  # noqa: T201
         f"broker {report.broker_id} of cluster {id_text(report.cluster_id)}: last entry "
         f"({report.last_term}, {report.last_index}), committed at least up to {report.committed}; "
         f"brokers {list(report.brokers)}, {report.streams} streams; voters {list(report.voters)}"
     )
-    if report.forced:
-        print(  # noqa: T201
-            f"it is the only voter now: what only {lost} had of the metadata is lost. Never start those "
-            "with their old data directories again"
-        )
-    elif report.alone:
-        print("it is the only voter already: there is nothing to recover")  # noqa: T201
-    else:
-        print("nothing was changed; --force makes it the only voter")  # noqa: T201
+    for sentence in sentences(report):
+        print(sentence)  # noqa: T201
     return 0
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ from tidelog_broker.api.admin_service import AdminService
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
-from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.errors import BrokerError
+from tidelog_broker.core.metadata.registration import Registration, put_back
+from tidelog_broker.errors import BrokerError, DirectoryDamaged
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
@@ -32,11 +33,12 @@ from tidelog_broker.platform import Platform
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formation import beginning, until_formatted
-from tidelog_broker.runtime.formatting import format_joiner, format_solo
+from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.quorum_controller import QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
+from tidelog_broker.storage import superseding
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import Volume
 from tidelog_broker.storage.store import LogStore
@@ -67,6 +69,7 @@ async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
         ),
     )  # fmt: skip
     try:
+        await asyncio.get_running_loop().run_in_executor(metadata_thread, _start_over, platform, directory)
         return Assembly(settings, platform, directory, metadata_thread)
     except BaseException:
         directory.close()
@@ -95,6 +98,14 @@ async def _join(settings: Settings, platform: Platform) -> None:
     log.info(what, cluster=id_text(cluster_id), broker=settings.broker_id)
 
 
+def _start_over(platform: Platform, directory: DataDirectory) -> None:
+    """Sets aside a metadata log whose history was given up by a forced recovery (M2). Blocking."""
+    if superseding.is_marked(platform.files, directory.path):
+        make = partial(make_empty_log, platform.files)
+        aside = superseding.set_aside(platform.files, directory.path, make)
+        log.warning("the metadata log was set aside; it is learnt from the other brokers", kept=aside)
+
+
 class Assembly:
     """See the module. A list of parts, started in order and stopped in reverse (DESIGN section 7)."""
 
@@ -111,12 +122,15 @@ class Assembly:
         self._recorder: Recorder | None = None
         self._stopping = False
         self._rng = platform.rng
+        self.over: asyncio.Future[BrokerError] = asyncio.get_running_loop().create_future()
+        """Done when this run must not go on, although its disk works."""
         # Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3).
         self._volume = _open_volume(settings, platform, directory)
         self.controller = controller = open_quorum_controller(
             directory,
             metadata_thread,
             fail=self.fail,
+            ended=self._end,
             options=QuorumOptions(
                 voters_wanted=settings.voters, seeds=seeds_of(settings), formed=not settings.formation
             ),
@@ -198,9 +212,18 @@ class Assembly:
         return [Listener(PEER_LISTENER, *address)]
 
     async def _register(self, listeners: Sequence[Listener]) -> None:
-        """Tells the metadata log of this run: it leads in new epochs from here on (R10)."""
+        """Tells the metadata log of this run: it leads in new epochs from here on (R10).
+
+        Raises `DirectoryDamaged` for a directory that was put back from a copy, before it counts this
+        start: repeated starts must not bring its count up to what is known (R19).
+        """
         directory = self.directory
         loop = asyncio.get_running_loop()
+        known = self.controller.image.brokers.get(directory.broker_id)
+        if known is not None:
+            reason = put_back(known, directory.directory_id, directory.meta.start_count + 1)
+            if reason:
+                raise DirectoryDamaged(reason)
         starts = await loop.run_in_executor(self._metadata_thread, directory.record_start)
         await self.controller.register(
             Registration(
@@ -254,6 +277,10 @@ class Assembly:
     def fail(self, error: BaseException) -> None:
         """Its files cannot be trusted any more: nothing is acknowledged from here on (DESIGN 4.3)."""
         self.broker.fail(error)
+
+    def _end(self, error: BrokerError) -> None:
+        if not self.over.done():
+            self.over.set_result(error)
 
     def mark_failed(self) -> None:
         """Leaves the mark that keeps a broker from starting on what a failed flush left."""

@@ -16,6 +16,14 @@ class DataDirectoryError(BrokerError):
     """The data directory is missing, foreign, locked, of another version or marked FAILED."""
 
 
+class DirectoryDamaged(DataDirectoryError):
+    """Nothing in the data directory may be believed any more; emptied, other brokers refill it (R19)."""
+
+
+class RunOver(BrokerError):
+    """This run of the broker must end, although its disk works; the message says what to do."""
+
+
 class StorageFailure(BrokerError):
     """A write could not be undone or a flush failed: what is on disk is unknown (DESIGN 4.3)."""
 

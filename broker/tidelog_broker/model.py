@@ -59,11 +59,24 @@ class HardState(NamedTuple):
     """Everything up to this index is committed; may lag behind the truth."""
 
 
+class Recovery(msgspec.Struct, frozen=True):
+    """One forced recovery (M2): from here on the log is that of one voter, whatever others hold."""
+
+    id: bytes
+    """A UUID: two recoveries from the same point are two histories."""
+    index: int
+    """The last entry from before."""
+    term: int
+    """Of that entry."""
+
+
 class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who votes, and who only follows until it may."""
 
     voters: tuple[Voter, ...]
     learners: tuple[Voter, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    """The history of the log, oldest first; each configuration has those of the one before it."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)

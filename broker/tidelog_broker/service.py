@@ -52,6 +52,11 @@ class Service:
     def broker(self) -> Broker:
         return self.assembly.broker
 
+    @property
+    def over(self) -> asyncio.Future[BrokerError]:
+        """Done when this run must not go on, although its disk works."""
+        return self.assembly.over
+
     async def start(self) -> None:
         """Opens the data directory and serves; raises `BrokerError` or OSError with a sentence."""
         self.assembly = await open_assembly(self._settings, self._platform)
@@ -141,6 +146,8 @@ async def run_until(
 ) -> int:
     """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
 
+    Raises `RunOver` or `DirectoryDamaged` if its run had to end although its disk works.
+
     `on_failed` is called at once when it fails: what follows may hang on the broken disk.
     """
     starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
@@ -155,6 +162,7 @@ async def run_until(
     starting.result()
     failed = service.broker.failed
     failed.add_done_callback(lambda done: stop.set())
+    service.over.add_done_callback(lambda done: stop.set())
     await stop.wait()
     marked = failed.done()
     if marked:
@@ -163,6 +171,8 @@ async def run_until(
     await service.stop()
     if failed.done() and not marked:
         service.mark_failed()
+    if service.over.done() and not failed.done():
+        raise service.over.result()
     return 1 if failed.done() else 0
 
 

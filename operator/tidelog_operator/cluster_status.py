@@ -126,7 +126,7 @@ def _ready(found: _Situation, error: str, error_apart: str, unreachable: str) ->
     if found.decision.lost:
         since = ", ".join(f"{broker} (since {time})" for broker, time in sorted(found.decision.lost.items()))
         after = f"{found.cluster.spec.replace_after_ms // 1000} s"
-        gone = f"the volume is gone of broker {since}; it gets a new one after {after}"
+        gone = f"the volume is gone or damaged of broker {since}; it gets a new one after {after}"
         return condition("Ready", False, "VolumeLost", found.decision.problem or gone)
     if found.decision.problem:
         return condition("Ready", False, "CannotChange", found.decision.problem)

@@ -174,6 +174,8 @@ class BrokerPod:
     deleting: bool
     waits: str = ""
     """Why it does not run, as Kubernetes says it. Empty: it runs, or is about to."""
+    damaged: bool = False
+    """Its broker does not start, because nothing on its volume may be believed any more."""
 
 
 @dataclass(frozen=True, slots=True)

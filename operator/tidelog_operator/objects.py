@@ -24,7 +24,7 @@ from tidelog_operator.model import (
     read_stream,
 )
 from tidelog_operator.resources.counts import COUNTS_NAME
-from tidelog_operator.resources.naming import CLUSTER_LABEL, VOLUME
+from tidelog_operator.resources.naming import BROKER_CONTAINER, CLUSTER_LABEL, EXIT_DAMAGED, VOLUME
 
 log = structlog.get_logger(__name__)
 
@@ -291,6 +291,7 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
         ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
         deleting="deletionTimestamp" in meta,
         waits=_waits(status, conditions),
+        damaged=_damaged(status),
     )
 
 
@@ -304,6 +305,15 @@ def _waits(status: Manifest, conditions: Sequence[Manifest]) -> str:
         if waiting and waiting.get("reason") not in STARTING:
             return _said(waiting)
     return ""
+
+
+def _damaged(status: Manifest) -> bool:
+    """The broker ended so when it ran last, and has not become ready since: it is started again and again."""
+    for container in status.get("containerStatuses") or ():
+        if container["name"] == BROKER_CONTAINER and not container.get("ready", False):
+            ends = [(container.get(name) or {}).get("terminated") for name in ("state", "lastState")]
+            return next((end.get("exitCode") for end in ends if end), None) == EXIT_DAMAGED
+    return False
 
 
 def _said(one: Manifest) -> str:

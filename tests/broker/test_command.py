@@ -213,8 +213,29 @@ def test_the_help_lists_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
 
     said = " ".join(capsys.readouterr().out.split())
     assert command.EXIT_CODES in said
-    for code in (command.EXIT_FAILED, command.EXIT_USAGE, command.EXIT_INTERRUPTED):
+    for code in (
+        command.EXIT_FAILED,
+        command.EXIT_USAGE,
+        command.EXIT_DAMAGED,
+        command.EXIT_INTERRUPTED,
+    ):
         assert f"; {code} " in said
+
+
+def test_a_data_directory_that_may_not_be_believed_has_an_exit_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would keep what is captured here.
+    monkeypatch.setattr(command, "configure_logging", lambda settings: None)
+    data = tmp_path / "data"
+    assert command.run(["format", "--data-dir", str(data)]) == 0
+    rotten = data / "meta.json"
+    rotten.write_bytes(rotten.read_bytes().replace(b'"broker_id"', b'"broker-id"'))
+
+    code = command.run(["cluster-recover", "--data-dir", str(data)])
+
+    assert code == command.EXIT_DAMAGED
+    assert "empty the data directory and start the broker again" in capsys.readouterr().err
 
 
 def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

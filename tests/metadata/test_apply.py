@@ -30,11 +30,13 @@ from tidelog_broker.core.metadata.commands import (
     FormatCluster,
     NewPartition,
     PartitionChange,
+    RecoverCluster,
     ReplicaName,
     ReplicasLost,
     Suspect,
     UnregisterBroker,
 )
+from tidelog_broker.core.metadata.elections import elect
 from tidelog_broker.core.metadata.image import (
     BrokerState,
     ClusterImage,
@@ -416,3 +418,26 @@ def test_whatever_happens_the_image_agrees_with_itself(history: list[Command]) -
                 assert new == old or new.partition_epoch == old.partition_epoch + 1
                 assert new.leader_epoch >= epochs[stream.id]
                 epochs[stream.id] = new.leader_epoch
+
+
+def test_m2a_a_forced_recovery_takes_what_was_given_out_further_and_nobody_leads() -> None:
+    image = applied(
+        quorum_cluster(),
+        [created(1, replicas=(0, 1, 2)), created(2, replicas=(1,)), AllocateProducerIds(0, 1000)],
+    )
+
+    after = applied(image, [RecoverCluster(identifier(9), epoch_stride=1000, producer_id_stride=5000)])
+
+    assert after.next_producer_id == image.next_producer_id + 5000
+    for stream in image.streams.values():
+        (before,), (now,) = stream.partitions, after.streams[stream.id].partitions
+        assert (now.leader_epoch, now.partition_epoch) == (
+            before.leader_epoch + 1000,
+            before.partition_epoch + 1000,
+        )
+        assert now == replace(
+            before, leader=None, leader_epoch=now.leader_epoch, partition_epoch=now.partition_epoch
+        ), "replicas and the ISR stay"
+    assert {broker: share.leaders for broker, share in after.shares.items()} == {0: 0, 1: 0, 2: 0}
+    elected = applied(after, [ChangePartitions(elect(after))])
+    assert {one.partitions[0].leader_epoch for one in elected.streams.values()} == {1002}

@@ -20,6 +20,7 @@ from tidelog_broker.core.metadata.commands import (
     NewPartition,
     PartitionChange,
     RaiseFeatureLevel,
+    RecoverCluster,
     ReplicaName,
     ReplicasLost,
     Suspect,
@@ -59,6 +60,7 @@ EVERY_COMMAND: list[Command] = [
     ChangeBroker(1, stopping=False, cordoned=True),
     UnregisterBroker(1, (PartitionChange(identifier(1), 0, leader=2),)),
     ReplicasLost(1, identifier(5), (ReplicaName(identifier(1), 0),)),
+    RecoverCluster(identifier(9), 1 << 20, 1 << 32),
 ]
 
 

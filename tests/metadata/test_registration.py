@@ -124,9 +124,22 @@ def test_r10_a_late_registration_of_a_run_that_is_over_is_told_by_the_count_of_s
     assert newer is not None
     image = applied(image, [newer])
 
-    with pytest.raises(VersionConflict, match="has started 3 times on this disk; this is its start number 2"):
+    with pytest.raises(VersionConflict, match="registered start number 3"):
         registration.register(image, of(0, run=2, starts=2), Sessions(), 0)
     assert registration.register(image, of(0, run=4, starts=4), Sessions(), 0) is not None
+
+
+def test_r19_another_run_with_the_count_of_the_registered_one_is_a_directory_put_back() -> None:
+    image = cluster()
+    known = registration.register(image, of(0, run=3, starts=3), Sessions(), 0)
+    assert known is not None
+    image = applied(image, [known])
+
+    with pytest.raises(VersionConflict, match="the directory was put back from a copy"):
+        registration.register(image, of(0, run=4, starts=3), Sessions(), 0)
+    assert registration.register(image, of(0, run=3, starts=3), Sessions(), 0) is None, "the same run again"
+    emptied = registration.register(image, of(0, run=5, disk=99, starts=1), Sessions(), 0)
+    assert emptied is not None, "an emptied directory counts from the beginning"
 
 
 def test_a_live_broker_with_replicas_is_not_unregistered() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from support.kube.imagined import NOW, Kubernetes
 from support.kube.situations import CLUSTER, NAMESPACE, Brokers
+from tidelog_broker import __main__ as command
 from tidelog_operator.cluster_status import ABSENT_SHOWN_MAX, cluster_status
 from tidelog_operator.model import BrokerPod, ObjectKey
 from tidelog_operator.objects import WAITS_CHARS_MAX, Objects
+from tidelog_operator.resources.naming import EXIT_DAMAGED
 
 NO_ROOM = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
 
@@ -156,3 +158,31 @@ def waiting(**state: str) -> dict[str, Any]:
 )
 def test_why_a_pod_waits_is_in_its_conditions_or_its_container(status: dict[str, Any], waits: str) -> None:
     assert pod(**status).waits == waits
+
+
+def ended(
+    code: int, *, ready: bool = False, name: str = "broker", where: str = "lastState"
+) -> dict[str, Any]:
+    state = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {}}
+    container = {"name": name, "ready": ready, **state, where: {"terminated": {"exitCode": code}}}
+    return {"containerStatuses": [container]}
+
+
+@pytest.mark.parametrize(
+    ("status", "damaged"),
+    [
+        (ended(EXIT_DAMAGED), True),
+        (ended(EXIT_DAMAGED, where="state"), True),
+        (ended(EXIT_DAMAGED, ready=True), False),
+        (ended(EXIT_DAMAGED, name="mesh"), False),
+        (ended(1), False),
+        (ended(137, where="state"), False),
+        ({}, False),
+    ],
+)
+def test_a_volume_is_damaged_where_the_broker_ends_so(status: dict[str, Any], damaged: bool) -> None:
+    assert pod(**status).damaged == damaged
+
+
+def test_broker_and_operator_mean_the_same_exit_code() -> None:
+    assert command.EXIT_DAMAGED == EXIT_DAMAGED

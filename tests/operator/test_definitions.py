@@ -97,7 +97,7 @@ async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, accou
 
 
 REVISIONS = {
-    "cluster": ("3", "07833ad5652a"),
+    "cluster": ("4", "460a0fac70dd"),
     "stream": ("1", "2daa7cfc3f1f"),
 }
 """The revision of each definition, and what it is of."""

@@ -411,6 +411,52 @@ def test_a_volume_that_came_back_in_time_is_forgotten() -> None:
     assert kube.plan(brokers.view()).lost == {}
 
 
+def damaged(kube: Kubernetes, number: int) -> None:
+    """Its broker ends again and again, because nothing on its volume may be believed."""
+    kube.pods_there = [
+        replace(one, ready=False, damaged=True) if one.broker_id == number else one for one in kube.pods_there
+    ]
+
+
+def test_a_volume_that_is_damaged_is_replaced_as_one_that_is_gone() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
+    kube.settle(brokers)
+    damaged(kube, 1)
+    brokers.states[1] = "fenced"
+
+    first = kube.plan(brokers.view())
+    assert (deleted(first), first.lost) == ([], {1: NOW})
+
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": NOW}]}
+    assert deleted(kube.plan(brokers.view(), "2026-01-01T00:15:00Z")) == ["data-main-1", "main-1"]
+
+
+def test_a_damaged_volume_with_the_only_copy_is_not_given_up() -> None:
+    kube = Kubernetes()
+    alone = stream("orders", [(1,)])
+    brokers = Brokers(3, replace(alone, partitions=(replace(alone.partitions[0], leader=None),)))
+    kube.settle(brokers)
+    damaged(kube, 1)
+    brokers.states[1] = "fenced"
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": "2026-01-01T00:00:00Z"}]}
+
+    decision = kube.plan(brokers.view())
+
+    assert deleted(decision) == []
+    assert "the volume of broker 1 is damaged, and nobody else has all of orders/0" in decision.problem
+
+
+def test_a_volume_is_not_damaged_while_its_broker_is_up() -> None:
+    kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
+    kube.settle(brokers)
+    damaged(kube, 1)
+    kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": "2026-01-01T00:00:00Z"}]}
+
+    decision = kube.plan(brokers.view())
+
+    assert (deleted(decision), decision.lost) == ([], {})
+
+
 def test_the_only_copy_is_not_given_up() -> None:
     kube = Kubernetes()
     alone = stream("orders", [(1,)])

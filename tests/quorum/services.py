@@ -51,6 +51,10 @@ class Node:
         internal, peer = self.service.listeners
         self._ports = (internal.port, peer.port)
 
+    def forget_ports(self) -> None:
+        """A start that failed may hold its ports for a while yet; the next one takes others."""
+        self._ports = (0, 0)
+
     async def restart(self) -> None:
         await self.stop()
         await self.start()

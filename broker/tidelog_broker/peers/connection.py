@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
                 receiver = self._accept(hello)
         except WrongPeer as error:
             if self._accept is not None:
-                self.send(encode(Refusal(str(error))))
+                self.send(encode(Refusal.of(error)))
             if not self.greeted.done():
                 self.greeted.set_exception(error)
                 self.greeted.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.model import Recovery
 
 
 class PeerError(BrokerError):
@@ -23,3 +24,12 @@ class PeerRefused(PeerError):
 
 class WrongPeer(PeerError):
     """A broker, but not one that may be talked to: another cluster, another id, another version."""
+
+
+class OtherHistory(WrongPeer):
+    """A broker of this cluster whose metadata log is of another history: a recovery was forced (M2)."""
+
+    def __init__(self, reason: str, recoveries: tuple[Recovery, ...]) -> None:
+        super().__init__(reason)
+        self.recoveries = recoveries
+        """Of the end that refuses."""

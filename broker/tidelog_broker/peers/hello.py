@@ -11,7 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from tidelog.model import id_text
-from tidelog_broker.peers.errors import ProtocolBroken, WrongPeer
+from tidelog_broker.model import Recovery
+from tidelog_broker.peers.errors import OtherHistory, ProtocolBroken, WrongPeer
 
 VERSION = 1
 """Of the frames and messages between brokers."""
@@ -39,6 +40,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     host: str = ""
     """Where its peer listener is reached; empty: nowhere."""
     port: int = 0
+    recoveries: tuple[Recovery, ...] | None = None
+    """The history of its metadata log (M2); None: its log is empty, or its version does not say."""
 
     def __repr__(self) -> str:
         run = self.incarnation.hex()[:8]
@@ -59,6 +62,12 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True, tag="refused"):
     """Instead of a hello: why not."""
 
     reason: str
+    recoveries: tuple[Recovery, ...] | None = None
+    """Why, if not None: the metadata log at this end is of this other history (M2)."""
+
+    @classmethod
+    def of(cls, error: WrongPeer) -> Refusal:
+        return cls(str(error), error.recoveries if isinstance(error, OtherHistory) else None)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -76,6 +85,8 @@ def decode(data: bytes) -> Hello:
     except (msgspec.DecodeError, ValueError) as error:
         raise ProtocolBroken(f"the first frame is no greeting of a broker ({error})") from error
     if isinstance(words, Refusal):
+        if words.recoveries is not None:
+            raise OtherHistory(words.reason, words.recoveries)
         raise WrongPeer(words.reason)
     return words
 

@@ -26,6 +26,7 @@ from tidelog_broker.runtime.control_wire import (
     Confirm,
     Done,
     Heartbeat,
+    Known,
     LoseReplicas,
     Register,
     Report,
@@ -97,6 +98,11 @@ class Answers:
             case Confirm():
                 await self._controller.confirm()
                 return Done(self._controller.image.version)
+            case Known(broker, directory_id):
+                await self._controller.confirm()
+                image = self._controller.image
+                shown = image.brokers.get(broker)
+                return Done(image.version if shown is not None and shown.directory_id == directory_id else 0)
             case Call(rpc, body):
                 if self.serve_call is None:
                     raise Unavailable("the controller does not serve clients yet", retry_after_ms=500)

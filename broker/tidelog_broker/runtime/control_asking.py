@@ -14,8 +14,10 @@ from typing import Final
 import structlog
 
 from tidelog.errors import IndefiniteError, TidelogError, TimedOut, Unavailable
+from tidelog_broker.core.raft.history import Relation
 from tidelog_broker.errors import NotController
-from tidelog_broker.peers.errors import PeerError, WrongPeer
+from tidelog_broker.model import Recovery
+from tidelog_broker.peers.errors import OtherHistory, PeerError, WrongPeer
 from tidelog_broker.peers.hello import Identity
 from tidelog_broker.runtime.control_links import Address, ControlLinks, who_is_there
 from tidelog_broker.runtime.control_membership import RegistrationRefused
@@ -45,8 +47,10 @@ class Asking:
         leader: Callable[[], int | None],
         answer_here: Callable[[Request], Awaitable[Answer]],
         hinted: Callable[[], None],
+        other_history: Callable[[tuple[Recovery, ...]], Relation],
     ) -> None:
-        """`hinted`: there is somebody new to be connected to."""
+        """`hinted`: there is somebody new to be connected to. `other_history` is told that of a seed which
+        refuses this broker for it, and says what the history here is to it."""
         self._loop = asyncio.get_running_loop()
         self._me = me
         self._links = links
@@ -54,6 +58,7 @@ class Asking:
         self._leader = leader
         self._answer_here = answer_here
         self._hinted = hinted
+        self._other_history = other_history
         self._seeding: asyncio.Task[None] | None = None
         self.hint: int | None = None
         """Who was said to be the controller, or to know, while no leader is heard."""
@@ -158,6 +163,11 @@ class Asking:
         """The broker that answers at an address; None: nobody, or this one itself."""
         try:
             found = await who_is_there(address, self._me)
+        except OtherHistory as error:
+            # A seed of an earlier history starts over, and this broker does if its own is the earlier one.
+            if self._other_history(error.recoveries) is Relation.OTHER:
+                refused(error)
+            return None
         except WrongPeer as error:
             refused(error)
             return None

@@ -40,10 +40,13 @@ Address = tuple[str, int]
 
 
 class Host(Protocol):
-    """Who is at this end. Nothing here may raise or block."""
+    """Who is at this end. Nothing here may block, nor raise if it does not say so."""
 
-    def said(self, message: Message) -> None:
-        """Of Raft, from whom its connection belongs to."""
+    def check(self, identity: Identity) -> None:
+        """Raises `WrongPeer` if that broker's metadata log is not of this one's history (M2)."""
+
+    def said(self, message: Message, peer: Identity) -> None:
+        """Of Raft, from `peer`, whose connection it came on."""
 
     async def answer(self, request: Request) -> Answer: ...
 
@@ -135,6 +138,7 @@ class ControlLinks:
         return await peer.ask(peer.link.connection, request, seconds)
 
     def _accept(self, hello: Hello) -> Receiver:
+        self._host.check(hello.sender)
         if hello.sender.host and self._host.believes(hello.sender):
             self.learn(hello.sender.broker_id, (hello.sender.host, hello.sender.port))
         if hello.lane is Lane.CONTROL:
@@ -275,7 +279,13 @@ def _said(host: Host, connection: Connection, word: Message | Reply) -> None:
     elif (word.source.broker_id, word.source.directory_id) != (peer.broker_id, peer.directory_id):
         connection.abort(f"broker {peer.broker_id} speaks as {word.source}")
     else:
-        host.said(word)
+        try:
+            # This end may have learnt of a history since they greeted.
+            host.check(peer)
+        except WrongPeer as error:
+            connection.abort(str(error))
+            return
+        host.said(word, peer)
 
 
 async def who_is_there(address: Address, me: Callable[[], Identity]) -> Identity:

@@ -12,9 +12,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import structlog
+
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.raft.messages import Message
-from tidelog_broker.model import Voter
+from tidelog_broker.core.raft.history import History, Relation, relation
+from tidelog_broker.core.raft.messages import AppendRequest, Message, SnapshotRequest
+from tidelog_broker.model import Recovery, Voter
+from tidelog_broker.peers.errors import OtherHistory
 from tidelog_broker.peers.hello import Identity, Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.control_asking import Asking
@@ -23,8 +27,22 @@ from tidelog_broker.runtime.control_membership import Membership
 from tidelog_broker.runtime.control_wire import Answer, Request
 from tidelog_broker.runtime.raft_driver import RaftDriver
 
+log = structlog.get_logger(__name__)
+
 PEER_LISTENER: Final = "peer"
 """The name of the listener in the image that other brokers connect to."""
+
+STRANGERS_MAX: Final = 1000
+"""Runs of brokers of other histories that are warned of."""
+
+_WHY: Final = {
+    Relation.EARLIER: "a recovery was forced elsewhere, and the former does not know it yet",
+    Relation.LATER: "a recovery was forced, which the latter does not know",
+    Relation.OTHER: (
+        "two recoveries were forced, each on another voter. Decide which cluster goes on, and empty the data "
+        "directories of the brokers that followed the other one"
+    ),
+}
 
 
 class Neighbours:
@@ -41,14 +59,24 @@ class Neighbours:
         image: Callable[[], ClusterImage],
         raft: Callable[[], RaftDriver],
         answer: Callable[[Request], Awaitable[Answer]],
+        superseded: Callable[[tuple[Recovery, ...]], None],
     ) -> None:
-        """`answer`: what this broker says to a request, as the controller or not. It never raises."""
+        """`answer`: what this broker says to a request, as the controller or not. It never raises.
+
+        `superseded` is told the history of a broker that went on by force from what the log here shares
+        with it (M2), again and again.
+        """
         self._me = me
         self._cluster_id = cluster_id
         self._incarnation = incarnation
         self._image = image
         self._raft = raft
         self._answer = answer
+        self._superseded = superseded
+        self._adopted: History = None
+        """Of the leader that first sent entries to this log, which was empty: it is of that history."""
+        self._strangers: set[bytes] = set()
+        """Runs of brokers of other histories that were warned of."""
         self.address: Address | None = None
         """Where this broker's peer listener is reached; None: nowhere."""
         self.links = ControlLinks(self.identity, self, rng)
@@ -59,6 +87,7 @@ class Neighbours:
             leader=lambda: self.leader,
             answer_here=answer,
             hinted=self.link,
+            other_history=self.meet,
         )
         self.membership = Membership(incarnation, self.asking.ask, image)
         self.on_refused: Callable[[int], None] = lambda broker: None
@@ -80,8 +109,43 @@ class Neighbours:
         """This run of this broker, as others are told."""
         host, port = self.address or ("", 0)
         return Identity(
-            self._me.broker_id, self._cluster_id, self._me.directory_id, self._incarnation, host, port
+            self._me.broker_id,
+            self._cluster_id,
+            self._me.directory_id,
+            self._incarnation,
+            host,
+            port,
+            self.recoveries,
         )
+
+    @property
+    def recoveries(self) -> History:
+        """The history of the metadata log here (M2)."""
+        raft_log = self._raft().node.log
+        if raft_log.last_index == 0:
+            return self._adopted
+        # Before the entry of the recovery has come, what is here is of the leader's history all the same.
+        return max(raft_log.configuration.recoveries, self._adopted or (), key=len)
+
+    def meet(self, theirs: History) -> Relation:
+        """What this log's history is to that of a broker that was met."""
+        mine = relation(self.recoveries, theirs)
+        if mine is Relation.EARLIER and theirs is not None:
+            self._superseded(theirs)
+        return mine
+
+    def check(self, identity: Identity) -> None:
+        mine = self.meet(identity.recoveries)
+        if mine is Relation.SAME:
+            return
+        reason = (
+            f"the metadata log of broker {self._me.broker_id} and that of broker {identity.broker_id} are of "
+            f"two histories: {_WHY[mine]}"
+        )
+        if identity.incarnation not in self._strangers and len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(identity.incarnation)
+            log.warning("a broker of another history is refused", broker=identity.broker_id, reason=reason)
+        raise OtherHistory(reason, self.recoveries or ())
 
     def refuses(self, broker: int) -> bool:
         """The machine of a broker refuses connections: its process is gone."""
@@ -116,7 +180,10 @@ class Neighbours:
 
     # --- of `control_links.Host`
 
-    def said(self, message: Message) -> None:
+    def said(self, message: Message, peer: Identity) -> None:
+        entries = isinstance(message, AppendRequest | SnapshotRequest)
+        if entries and self._adopted is None and self._raft().node.log.last_index == 0:
+            self._adopted = peer.recoveries
         self._raft().step(message)
 
     async def answer(self, request: Request) -> Answer:

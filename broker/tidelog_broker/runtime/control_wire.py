@@ -111,6 +111,15 @@ class Confirm(_Said, frozen=True, omit_defaults=True, tag="confirm?"):
     """Which version has everything that is committed now (ReadIndex, M5)."""
 
 
+class Known(_Said, frozen=True, omit_defaults=True, tag="known?"):
+    """Whether the image shows a broker on a disk, as a broker asks whose metadata log is empty.
+
+    Answered with a version of 0 if not."""
+
+    broker_id: int
+    directory_id: bytes
+
+
 class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
     """A client's request that came to a broker that is not the controller, verbatim."""
 
@@ -119,7 +128,16 @@ class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
 
 
 Request: TypeAlias = (
-    Register | Heartbeat | Report | ChangeIsr | LoseReplicas | Settled | AllocateBlock | Confirm | Call
+    Register
+    | Heartbeat
+    | Report
+    | ChangeIsr
+    | LoseReplicas
+    | Settled
+    | AllocateBlock
+    | Confirm
+    | Known
+    | Call
 )
 
 

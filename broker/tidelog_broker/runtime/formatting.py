@@ -46,5 +46,10 @@ def format_joiner(files: Files, path: str, *, cluster_id: bytes, broker_id: int,
         cluster_id=cluster_id,
         broker_id=broker_id,
         directory_id=directory_id,
-        make_log=lambda folder: create_raft_log(files, folder, HardState(), []),
+        make_log=lambda folder: make_empty_log(files, folder),
     )
+
+
+def make_empty_log(files: Files, folder: str) -> None:
+    """The metadata log of a broker that has yet to learn what its cluster knows. Raises OSError."""
+    create_raft_log(files, folder, HardState(), [])

@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -32,7 +33,7 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
-from tidelog_broker.errors import NotController, StorageFailure
+from tidelog_broker.errors import BrokerError, NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.committed_image import CommittedImage
@@ -48,11 +49,13 @@ from tidelog_broker.runtime.control_wire import (
     Block,
     Confirm,
     Done,
+    Known,
     Request,
 )
 from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
 from tidelog_broker.runtime.log_limit import LogLimit
 from tidelog_broker.runtime.raft_driver import SNAPSHOT_ENTRIES, RaftDriver
+from tidelog_broker.runtime.run_end import RunEnd
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
 
@@ -102,15 +105,18 @@ class QuorumController:
         threads: Executor,
         *,
         fail: Callable[[BaseException], None],
+        ended: Callable[[BrokerError], None],
         options: QuorumOptions,
         incarnation: bytes,
         rng: random.Random,
         clock: Clock,
     ) -> None:
+        """`fail` is told once that nothing is known of the disk, `ended` that this run must not go on."""
         self._loop = asyncio.get_running_loop()
         self._directory = directory
         self._options = options
         self._fail_broker = fail
+        self._tell_end = ended
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
         self.clock = clock
@@ -118,6 +124,7 @@ class QuorumController:
         self._waiting = self._committed.waiting
         self._duties: Duties | None = None
         answers = self._answers = Answers(self)
+        self._run_end = RunEnd(self.me, directory, threads, raft=lambda: self._driver, ended=self._run_ended)
         self.neighbours = Neighbours(
             self.me,
             directory.cluster_id,
@@ -127,6 +134,7 @@ class QuorumController:
             image=lambda: self.image,
             raft=lambda: self._driver,
             answer=answers.answer,
+            superseded=self._run_end.superseded,
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
@@ -255,13 +263,17 @@ class QuorumController:
 
         So what it places here holds every replica that an earlier run had, and what is placed here later is
         new. An entry of this term is not enough: a leader says first how far it knows that this log goes.
-        An empty log returns at once: its broker registers first, and is sent entries then (M1).
-        Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `Stopping`.
+        An empty log returns at once: its broker registers first, and is sent entries then (M1). But that of
+        a broker which has started before is waited for if the cluster knows the broker (M2): it may hold
+        replicas. Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `RunOver`,
+        `Stopping`.
         """
         await self.neighbours.asking.start()
         self._driver.start()
-        await self.until(lambda: self._empty or self._current or self._failure is not None)
+        await self.until(lambda: self._empty or self._current or self._ends)
         self._alive()
+        if self._empty and self._directory.meta.start_count > 0:
+            await self._relearn()
         while not self._empty:
             try:
                 await self.newest()
@@ -273,18 +285,44 @@ class QuorumController:
                 log.debug("what is committed is not known yet", reason=str(error))
                 await asyncio.sleep(START_PAUSE_SECONDS)
 
+    async def _relearn(self) -> None:
+        """Waits until this broker's log, which was set aside or never filled, has what the cluster has."""
+        while self._empty:
+            try:
+                known = await self.ask(Known(self.me.broker_id, self.me.directory_id), CHANGE_SECONDS_MAX)
+            except TidelogError as error:
+                self._alive()
+                log.debug("it is not known yet whether this broker is known", reason=str(error))
+                await asyncio.sleep(START_PAUSE_SECONDS)
+                continue
+            assert isinstance(known, Done), known
+            if known.version == 0:
+                # Then no replica is here that anybody counts on.
+                return
+            with suppress(TimeoutError):
+                await self.until(
+                    lambda: (not self._empty and self._current) or self._ends, CHANGE_SECONDS_MAX
+                )
+            self._alive()
+
     async def register(self, registration: Registration) -> None:
         """Returns when the image here shows this run (R10). Raises `RegistrationRefused`."""
         membership = self.membership
         await membership.register(registration)
-        await self.until(lambda: membership.registered or bool(membership.over) or self._failure is not None)
+        await self.until(lambda: membership.registered or bool(membership.over) or self._ends)
         self._alive()
         if membership.over:
             raise RegistrationRefused(f"this run of the broker is over: {membership.over}")
 
+    @property
+    def _ends(self) -> bool:
+        return self._failure is not None or self._run_end.reason is not None
+
     def _alive(self) -> None:
         if self._failure is not None:
             raise self._failure
+        if self._run_end.reason is not None:
+            raise self._run_end.reason
 
     async def step_aside(self) -> None:
         """Has leaderships that others can take go to them, and waits until they have, or not too long."""
@@ -315,6 +353,7 @@ class QuorumController:
         self._closed = True
         await self._waiting.drained(CLOSE_SECONDS_MAX)
         await self.neighbours.asking.stop()
+        await self._run_end.stop()
         await self.membership.stop()
         await self._hand_over()
         await self._driver.close()
@@ -357,6 +396,8 @@ class QuorumController:
         """None: this broker may become the controller yet. Raises what refuses every change now."""
         if self._failure is not None:
             raise StorageFailed(f"the broker is ending: {self._failure}")
+        if self._run_end.reason is not None:
+            raise Stopping(f"the broker is ending: {self._run_end.reason}")
         if self._closed:
             raise Stopping("the broker is stopping; ask again when it is back")
         if len(self._waiting) >= self._options.pending_max:
@@ -464,6 +505,16 @@ class QuorumController:
         self._waiting.refuse_behind(0, StorageFailed(f"the metadata log failed: {error}"))
         self._committed.look()
         self._fail_broker(error)
+
+    def forgotten(self, reason: str) -> None:
+        self._run_end.forgotten(reason)
+
+    def _run_ended(self, error: BrokerError) -> None:
+        """What waits is told, and nothing is proposed any more."""
+        self._duties = None
+        self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))
+        self._committed.look()
+        self._tell_end(error)
 
     # --- the others
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import BrokerError, DataDirectoryError
 from tidelog_broker.model import EntryType
 from tidelog_broker.runtime.clock import Clock, system_clock
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
@@ -27,6 +27,7 @@ def open_quorum_controller(
     threads: Executor,
     *,
     fail: Callable[[BaseException], None],
+    ended: Callable[[BrokerError], None] = lambda error: None,
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
     rng: random.Random | None = None,
@@ -35,8 +36,9 @@ def open_quorum_controller(
     """The controller of a broker, which takes part once it is started. Blocking.
 
     `fail` is called on the event loop when the log's files fail: what is on disk is
-    unknown, and the broker must end. Raises `DataDirectoryError` if the log is damaged, of
-    a later version, or of another cluster than ``meta.json``.
+    unknown, and the broker must end. `ended` is called when this run must not go on although
+    the disk works; `start` and `register` raise it, too. Raises `DataDirectoryError` if the
+    log is damaged, of a later version, or of another cluster than ``meta.json``.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
@@ -48,6 +50,7 @@ def open_quorum_controller(
             raft_log,
             threads,
             fail=fail,
+            ended=ended,
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
             rng=rng or random.Random(),

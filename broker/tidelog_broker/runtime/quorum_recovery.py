@@ -1,61 +1,58 @@
 """The metadata of a cluster that lost the majority of its voters, by force (M2): one voter that is left
 goes on alone.
 
-Offline, on the data directory of that voter. Its log gets one more entry, in a new term: it is the
-only voter from here on. Everything in its log counts as committed then, and what only the lost
-voters had is lost: changes that were answered may be undone, leaders forgotten. Records are not
-touched. Once the broker runs again, others that are registered learn from it, and become
-voters; the lost ones are fenced and wait to be unregistered.
+Offline, on the data directory of that voter. Everything in its log counts as committed then, and what only
+the lost voters had is lost: changes that were answered may be undone, leaders forgotten. Records are not
+touched. The log gets two entries, in a term far above any that others can have reached:
 
-The lost voters must never come back with their old directories: two of them would be a
-majority by what they know, and the cluster would have two controllers.
+1. A command by which every leader epoch and partition epoch, and the next producer id, grows beyond what
+   the lost changes may have given out (`RecoverCluster`). So no two histories share an epoch.
+2. A configuration with this broker as the only voter, and with the recovery in its history. Brokers whose
+   log is of the history before are refused until they have started over (`core.raft.history`).
 
-Blocking. Neighbours: `quorum_opening` opens a log to go on with it, `formatting` makes new ones.
+Once the broker runs again, others that are registered learn from it, and become voters; the lost ones are
+fenced and wait to be unregistered. They must never come back with their old directories: two of them would
+be a majority by what they know, and the cluster would have two controllers.
+
+Blocking. Neighbours: `quorum_losses` says what is lost, `quorum_opening` opens a log to go on with it,
+`storage.superseding` sets aside the log of a broker that starts over.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Final
+from uuid import uuid4
 
 from tidelog_broker.core.metadata.apply import apply
-from tidelog_broker.core.metadata.commands import decode_command
+from tidelog_broker.core.metadata.commands import RecoverCluster, decode_command, encode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
+from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Recovery, Voter
+from tidelog_broker.runtime.formatting import make_empty_log
+from tidelog_broker.runtime.quorum_losses import QuorumReport, beyond, last_written, strays
+from tidelog_broker.storage import superseding
 from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_log import RaftLog
 from tidelog_broker.storage.raft_recovery import open_raft_log
 
+TERM_STRIDE: Final = 1 << 32
+"""Elections take half a second, so nobody has come so far: what is from before the recovery is old."""
 
-class QuorumReport(NamedTuple):
-    """What a voter's metadata log holds, and whether it was made the only voter's."""
+EPOCH_STRIDE: Final = 1 << 20
+"""More elections of one partition than the lost entries can hold; an epoch has 32 bits."""
 
-    cluster_id: bytes
-    broker_id: int
-    voters: tuple[int, ...]
-    """Before."""
-    last_term: int
-    last_index: int
-    """Of its last entry. Of the voters that are left, the one with the greatest (term, index) knows most."""
-    committed: int
-    """Known here to be committed, at least; what follows may never have been."""
-    brokers: tuple[int, ...]
-    """Registered, when all of the log counts."""
-    streams: int
-    forced: bool
-    """The log was changed."""
-
-    @property
-    def alone(self) -> bool:
-        """It is the only voter already: there is nothing to force."""
-        return self.voters == (self.broker_id,)
+PRODUCER_ID_STRIDE: Final = 1 << 32
+"""More producer ids than the lost entries can have given out."""
 
 
 def recover_quorum(directory: DataDirectory, *, force: bool) -> QuorumReport:
     """Makes the owner of `directory` the only voter, if `force`; else only looks.
 
-    Raises `DataDirectoryError` if the metadata log is empty or damaged, or its broker is no voter.
+    Raises `DataDirectoryError` if the metadata log is empty or damaged, or, with `force`, its broker is no
+    voter.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
@@ -74,7 +71,7 @@ def _recover(directory: DataDirectory, raft_log: RaftLog, force: bool) -> Quorum
             "recover on a broker that voted"
         )
     configuration = raft_log.configurations[-1][1]
-    if me not in configuration.voters:
+    if force and me not in configuration.voters:
         raise DataDirectoryError(
             f"broker {me.broker_id} with the data directory {directory.path} does not vote; "
             f"brokers {[voter.broker_id for voter in configuration.voters]} do, as far as it knows: "
@@ -92,22 +89,44 @@ def _recover(directory: DataDirectory, raft_log: RaftLog, force: bool) -> Quorum
         brokers=tuple(sorted(image.brokers)),
         streams=len(image.streams),
         forced=False,
+        written_s=last_written(directory),
+        strays=tuple(strays(directory, image)),
+        beyond=tuple(beyond(directory, image)),
     )
     if report.alone or not force:
         return report
-    _stand_alone(raft_log, me, max(state.term, report.last_term) + 1)
+    recovery = Recovery(uuid4().bytes, report.last_index, report.last_term)
+    alone = Configuration(voters=(me,), recoveries=(*configuration.recoveries, recovery))
+    _stand_alone(raft_log, alone, max(state.term, report.last_term) + TERM_STRIDE)
     return report._replace(forced=True)
 
 
-def _stand_alone(raft_log: RaftLog, me: Voter, term: int) -> None:
+def start_over(directory: DataDirectory) -> QuorumReport:
+    """Gives up what only this broker's metadata log knows: it is set aside, and learnt from others (M2).
+
+    Raises `DataDirectoryError` if the log cannot be read: such a directory is emptied.
+    """
+    report = recover_quorum(directory, force=False)
+    files, path = directory.files, directory.path
+    superseding.mark(files, path)
+    return report._replace(set_aside=superseding.set_aside(files, path, partial(make_empty_log, files)))
+
+
+def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:
     """After a crash in between it can be done again."""
     # The term first: an entry may not be of a later one than the log's owner has seen.
     raft_log.save_hard_state(HardState(term, None, raft_log.hard_state.commit))
+    raised = RecoverCluster(alone.recoveries[-1].id, EPOCH_STRIDE, PRODUCER_ID_STRIDE)
     index = raft_log.last_index + 1
-    alone = Configuration(voters=(me,))
-    raft_log.append([Entry(index, term, EntryType.CONFIGURATION, alone.encode())])
+    # The command first: where the configuration is, nothing is missing.
+    raft_log.append(
+        [
+            Entry(index, term, EntryType.COMMAND, encode_command(raised)),
+            Entry(index + 1, term, EntryType.CONFIGURATION, alone.encode()),
+        ]
+    )
     raft_log.sync()
-    raft_log.save_hard_state(HardState(term, None, index))
+    raft_log.save_hard_state(HardState(term, None, index + 1))
 
 
 def _whole_image(raft_log: RaftLog) -> ClusterImage:
@@ -118,7 +137,9 @@ def _whole_image(raft_log: RaftLog) -> ClusterImage:
     while index <= raft_log.last_index:
         entries = raft_log.entries(index, raft_log.last_index + 1)
         if not entries:
-            raise DataDirectoryError(f"entry {index} of the metadata log is not there; restore a backup")
+            raise DataDirectoryError(
+                f"entry {index} of the metadata log is not there: recover on another voter; {MEND}"
+            )
         for entry in entries:
             if entry.type is EntryType.COMMAND:
                 image = apply(image, decode_command(entry.payload), entry.index)

@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
+from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.ready import Persist, Ready
@@ -74,6 +75,9 @@ class Machine(Protocol):
 
     def failed(self, error: StorageFailure) -> None:
         """Nothing is known of the disk any more; the broker has to end."""
+
+    def forgotten(self, reason: str) -> None:
+        """The log lacks what it acknowledged; the broker has to end."""
 
 
 class RaftDriver:
@@ -378,6 +382,10 @@ class RaftDriver:
         self._failure = error if isinstance(error, StorageFailure) else StorageFailure(repr(error))
         if self._timer is not None:
             self._timer.cancel()
+        if isinstance(error, LogForgotten):
+            self._reads.end()
+            self._machine.forgotten(str(error))
+            return
         log.error("the metadata log failed; the broker must end", error=str(error), exc_info=error)
         self._reads.end()
         self._machine.failed(self._failure)

@@ -21,8 +21,9 @@ import structlog
 from tidelog.errors import InvalidRequest
 from tidelog.model import id_bytes, id_text
 from tidelog.records.checksum import crc32c
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
 from tidelog_broker.storage.files import Files, read_file, replace_file, write_all
+from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.reserve import FULL, RESERVE_BYTES, Reserve
 
 log = structlog.get_logger(__name__)
@@ -135,9 +136,8 @@ class DataDirectory:
                 )
             _make_folder(files, path)
             if files.exists(f"{path}/streams"):
-                raise DataDirectoryError(
-                    f"{path} holds streams but no meta.json; it is not formatted over them: "
-                    "restore meta.json, or choose another data directory"
+                raise DirectoryDamaged(
+                    f"{path} holds streams but no meta.json; it is not formatted over them: {MEND}"
                 )
             if files.exists(raft_folder(path)):
                 files.remove_tree(raft_folder(path))
@@ -317,7 +317,7 @@ def _crc(fields: dict[str, object]) -> str:
 
 def _read_meta(files: Files, path: str) -> Meta:
     data = read_file(files, _meta_path(path))
-    damaged = DataDirectoryError(f"{_meta_path(path)} is damaged; restore it from a backup")
+    damaged = DirectoryDamaged(f"{_meta_path(path)} is damaged; {MEND}")
     try:
         found = msgspec.json.decode(data, type=dict[str, object])
         version = found.get("format_version")

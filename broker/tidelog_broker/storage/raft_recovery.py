@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import structlog
 
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import DirectoryDamaged
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
 from tidelog_broker.storage.files import Files, read_file, write_all
+from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_format import (
     UNKNOWN_DIRECTORY,
     Frame,
@@ -46,8 +47,6 @@ from tidelog_broker.storage.reserve import Reserve
 
 log = structlog.get_logger(__name__)
 
-_MEND = "restore the data directory from a backup"
-
 
 class _Snapshots(NamedTuple):
     newest: Snapshot | None
@@ -60,7 +59,7 @@ def open_raft_log(
 ) -> RaftLog:
     """The log below `folder`, repaired as far as the rule allows.
 
-    Everything it holds is on disk when it returns. Raises `DataDirectoryError` if the log
+    Everything it holds is on disk when it returns. Raises `DirectoryDamaged` if the log
     is damaged or was never made.
     """
     hard_state = _hard_state(files, folder)
@@ -259,5 +258,5 @@ def _check_whole(
         )
 
 
-def _damaged(what: str) -> DataDirectoryError:
-    return DataDirectoryError(f"{what}; {_MEND}")
+def _damaged(what: str) -> DirectoryDamaged:
+    return DirectoryDamaged(f"{what}; {MEND}")

@@ -21,6 +21,7 @@ from tidelog_broker.errors import BrokerError, DataDirectoryError
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition
 from tidelog_broker.storage.data_directory import DataDirectory, Unlock
 from tidelog_broker.storage.files import Files, OsFile, OsFiles
+from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.segment import segment_base
 from tidelog_broker.storage.verify_log import Expected, Findings, LogReport, verify_log
 from tidelog_broker.storage.verify_metadata import verify_metadata
@@ -123,7 +124,7 @@ def _what_it_is(files: Files, path: str) -> str:
     if files.exists(f"{path}/broker/meta.json"):
         return f"{path} is not a data directory itself, but {path}/broker is"
     if files.exists(f"{path}/raft") or files.exists(f"{path}/streams"):
-        return f"{path} is not a data directory: it has no meta.json; restore it from a backup"
+        return f"{path} is not a data directory any more, its meta.json is missing; {MEND}"
     return f"{path} is not a data directory: it has no meta.json"
 
 

@@ -31,6 +31,12 @@ def recover(
         ..., "--data-dir", help="The data directory of a voter that is left, stopped."
     ),
     force: bool = typer.Option(False, "--force", help="Do it. Without, nothing is changed, only shown."),
+    start_over: bool = typer.Option(
+        False,
+        "--start-over",
+        help="Instead: set this broker's metadata log aside, to learn from a cluster that was recovered on "
+        "another voter.",
+    ),
     output: Output = OUTPUT,
 ) -> None:
     """When most voters are lost for good: make one that is left the only voter of the metadata.
@@ -38,16 +44,18 @@ def recover(
     Run it on the machine of a stopped broker that votes. Without --force it shows what its log holds: of
     the voters that are left, choose the one with the greatest last entry. Changes of the metadata that
     only the lost ones had are lost; records are not touched. The lost brokers must never come back with
-    their old data directories.
+    their old data directories. A broker whose metadata log goes on beyond the recovered one sets it aside
+    when it starts; one that voted does so only by --start-over.
     """
     check_broker_installed()
     if not data_dir or not Path(data_dir).is_dir():
         fail(f"there is no folder {data_dir!r}", Exit.NOT_FOUND)
-    report = _run(data_dir, force)
+    if force and start_over:
+        fail("--force and --start-over exclude each other; give one of them", Exit.USAGE)
+    report = _run(data_dir, ["--force"] if force else ["--start-over"] if start_over else [])
     if output is Output.JSON:
         print_json(report)
         return
-    lost = [voter for voter in report["voters"] if voter != report["broker_id"]]
     console().print(
         facts(
             [
@@ -61,20 +69,14 @@ def recover(
             ]
         )
     )
-    if report["forced"]:
-        sys.stdout.write(f"\nbroker {report['broker_id']} is the only voter now; start it\n")
-        sys.stderr.write(
-            f"tidelog: what only {_ids(lost)} had of the metadata is lost. Never start them with their old "
-            "data directories again, or there will be two clusters; unregister those that stay away\n"
-        )
-    elif report["alone"]:
-        sys.stdout.write("\nit is the only voter already: there is nothing to recover\n")
-    else:
-        sys.stdout.write(f"\nnothing was changed; with --force {_ids(lost)} vote no more\n")
+    done, *warnings = report["sentences"]
+    sys.stdout.write(f"\n{done}\n")
+    for warning in warnings:
+        sys.stderr.write(f"tidelog: {warning}\n")
 
 
-def _run(data_dir: str, force: bool) -> dict[str, Any]:
-    words = ["cluster-recover", "--data-dir", data_dir, "--json", *(["--force"] if force else [])]
+def _run(data_dir: str, options: list[str]) -> dict[str, Any]:
+    words = ["cluster-recover", "--data-dir", data_dir, "--json", *options]
     done = subprocess.run(
         python_module(BROKER, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -1,7 +1,9 @@
-"""Brokers whose volume is gone: they get a new one after a while, and fill it from the others.
+"""Brokers whose volume is gone or damaged: they get a new one after a while, and fill it from the others.
 
 A claim is lost when its volume went away under it. Kubernetes leaves it so for ever, and the pod waits for
-ever. A volume that was only out of sight comes back within the grace time. One at a time is replaced, and
+ever. A volume that was only out of sight comes back within the grace time. A volume is damaged when its
+broker ends again and again because the metadata on it has rotted, or it was put back from a copy (R19): the
+broker says so by its exit code. People have the grace time to look at it. One at a time is replaced, and
 none while another broker is away, nor one that holds the only copy in sync of some partition, nor while most
 voters are gone: as long as the claim is there, so is the way back.
 """
@@ -46,16 +48,23 @@ def plan_volumes(
         for one in cluster.status.get("brokers", ())
         if "volumeLostSince" in one
     }
-    lost = {one.broker_id: told.get(one.broker_id, now) for one in claims if one.phase == LOST}
+    damaged = _damaged(pods, view)
+    lost = {
+        one.broker_id: told.get(one.broker_id, now)
+        for one in claims
+        if one.phase == LOST or one.broker_id in damaged
+    }
     over = [
         one
         for one in claims
-        if one.phase == LOST and _seconds(lost[one.broker_id], now) * 1000 >= cluster.spec.replace_after_ms
+        if one.broker_id in lost
+        and _seconds(lost[one.broker_id], now) * 1000 >= cluster.spec.replace_after_ms
     ]
     problem = ""
     # Whose claim goes already is seen to first: two are never replaced at once.
     for one in [one for one in over if one.deleting] or over:
-        why_not = _why_not(one.broker_id, lost, view)
+        gone = f"the volume of broker {one.broker_id} is {'gone' if one.phase == LOST else 'damaged'}"
+        why_not = _why_not(one.broker_id, gone, lost, view)
         if not why_not:
             return Volumes(_replaced(cluster, one, pods), problem, lost)
         problem = problem or why_not
@@ -76,8 +85,13 @@ def _replaced(cluster: ClusterObject, claim: Claim, pods: Sequence[BrokerPod]) -
     return tuple(actions)
 
 
-def _why_not(broker: int, lost: Collection[int], view: BrokersView | None) -> str:
-    gone = f"the volume of broker {broker} is gone"
+def _damaged(pods: Sequence[BrokerPod], view: BrokersView | None) -> set[int]:
+    """Whose broker says so, and is not up by what the others know."""
+    up = set() if view is None else {one.broker_id for one in view.cluster.brokers if one.state in HERE}
+    return {pod.broker_id for pod in pods if pod.damaged and not pod.ready} - up
+
+
+def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | None) -> str:
     if view is None:
         return f"{gone}; it is replaced when the other brokers answer"
     if view.cluster.controller is None:

@@ -14,6 +14,12 @@ CLIENT_PORT: Final = 9210
 HTTP_PORT: Final = 9211
 PEER_PORT: Final = 9212
 
+BROKER_CONTAINER: Final = "broker"
+"""Of a broker's pod: the container that runs the broker."""
+
+EXIT_DAMAGED: Final = 3
+"""With this code a broker ends when nothing on its volume may be believed any more."""
+
 CLUSTER_LABEL: Final = "tidelog.io/cluster"
 """On every object that the operator makes for a Cluster: its name."""
 

@@ -14,6 +14,7 @@ from tidelog_operator.resources.listeners import (
     listener_specs,
 )
 from tidelog_operator.resources.naming import (
+    BROKER_CONTAINER,
     BROKER_ID,
     BROKER_LABEL,
     CLIENT_PORT,
@@ -142,7 +143,7 @@ def _pod(cluster: ClusterObject) -> dict[str, Any]:
 def _container(cluster: ClusterObject) -> dict[str, Any]:
     spec, config = cluster.spec, f"{FOLDER}/{FILE}"
     container: dict[str, Any] = {
-        "name": "broker",
+        "name": BROKER_CONTAINER,
         "image": spec.image,
         "command": ["tidelog-broker", "run", "--config", config],
         "env": _environment(cluster),

@@ -26,6 +26,7 @@ from tidelog_broker.core.metadata.commands import (
     NewPartition,
     PartitionChange,
     RaiseFeatureLevel,
+    RecoverCluster,
     RegisterBroker,
     ReplicasLost,
     SetThrottle,
@@ -68,6 +69,8 @@ def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
             after = replace(image, throttle_bytes_per_second=command.bytes_per_second)
         case ChangePartitions():
             after = _change_partitions(image, command.changes)
+        case RecoverCluster():
+            after = _recover_cluster(image, command)
         case _:
             assert_never(command)
     return replace(after, version=index)
@@ -85,6 +88,27 @@ def _format_cluster(image: ClusterImage, command: FormatCluster) -> ClusterImage
     if image.cluster_id:
         return image
     return replace(image, cluster_id=command.cluster_id, feature_level=command.feature_level)
+
+
+def _recover_cluster(image: ClusterImage, command: RecoverCluster) -> ClusterImage:
+    """Nobody leads until it is elected again, in an epoch that no forgotten election has given (M2)."""
+    changed = {
+        stream.id: replace(
+            stream,
+            partitions=tuple(
+                replace(
+                    partition,
+                    leader=None,
+                    leader_epoch=partition.leader_epoch + command.epoch_stride,
+                    partition_epoch=partition.partition_epoch + command.epoch_stride,
+                )
+                for partition in stream.partitions
+            ),
+        )
+        for stream in image.streams.values()
+    }
+    after = replace(image, next_producer_id=image.next_producer_id + command.producer_id_stride)
+    return _put_all(after, changed)
 
 
 def _register_broker(image: ClusterImage, command: RegisterBroker, index: int) -> ClusterImage:

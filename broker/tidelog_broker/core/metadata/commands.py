@@ -185,6 +185,19 @@ class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="par
     changes: tuple[PartitionChange, ...]
 
 
+class RecoverCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="recover"):
+    """The metadata goes on by force from an image that may lack its newest changes (M2).
+
+    What those gave out (epochs, producer ids) is in logs and in clients, and must not be given again.
+    """
+
+    recovery: bytes
+    """Id of the `Recovery` in the configuration before it."""
+    epoch_stride: int
+    """Leader epochs and partition epochs grow by so much."""
+    producer_id_stride: int
+
+
 Command: TypeAlias = (
     FormatCluster
     | RaiseFeatureLevel
@@ -198,6 +211,7 @@ Command: TypeAlias = (
     | AllocateProducerIds
     | SetThrottle
     | ChangePartitions
+    | RecoverCluster
 )
 
 _encoder = msgspec.msgpack.Encoder()

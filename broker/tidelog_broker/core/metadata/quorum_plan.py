@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from tidelog.errors import InvalidRequest
 from tidelog_broker.core.metadata.commands import ChangeBroker
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Vote
@@ -41,7 +43,7 @@ def next_configuration(
     assert voters_wanted % 2 == 1, "an even number of voters tolerates no more than the odd one below"
     learners = _learners(configuration, image)
     if learners != configuration.learners:
-        return Configuration(configuration.voters, learners)
+        return replace(configuration, learners=learners)
     gone = [voter for voter in configuration.voters if voter.broker_id not in image.brokers]
     if gone and len(configuration.voters) > 1:
         return _without(configuration, image, _last_the_leader(gone, leader)[0])
@@ -201,14 +203,12 @@ def _learners(configuration: Configuration, image: ClusterImage) -> tuple[Voter,
 def _with(configuration: Configuration, voter: Voter) -> Configuration:
     voters = sorted((*configuration.voters, voter), key=lambda member: member.broker_id)
     learners = tuple(learner for learner in configuration.learners if learner != voter)
-    return Configuration(tuple(voters), learners)
+    return replace(configuration, voters=tuple(voters), learners=learners)
 
 
 def _without(configuration: Configuration, image: ClusterImage, voter: Voter) -> Configuration:
-    rest = Configuration(
-        tuple(other for other in configuration.voters if other != voter), configuration.learners
-    )
-    return Configuration(rest.voters, _learners(rest, image))
+    rest = replace(configuration, voters=tuple(other for other in configuration.voters if other != voter))
+    return replace(rest, learners=_learners(rest, image))
 
 
 def _last_the_leader(voters: list[Voter], leader: int) -> list[Voter]:

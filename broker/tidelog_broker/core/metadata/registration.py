@@ -5,9 +5,10 @@ elections that become possible or necessary by it.
 
 Which of two runs of a broker is the newer one cannot be told from their incarnations, and
 the network may deliver a registration late. On the same disk the broker's own count of its
-starts tells, and a late one is refused. Without that (another disk) the late one wins until
-the run that is alive hears of it, at its next heartbeat, and registers again: that costs
-leaderships, and never a record, because whatever runs last is what the image ends with.
+starts tells, and a late one is refused. So is a directory that was put back from a copy (R19): it
+counts fewer starts than are known, or as many for another run. Without that (another disk) the late
+one wins until the run that is alive hears of it, at its next heartbeat, and registers again: that
+costs leaderships, and never a record, because whatever runs last is what the image ends with.
 """
 
 from __future__ import annotations
@@ -152,6 +153,21 @@ def check_version(broker: BrokerImage, expected: int | None) -> None:
         )
 
 
+def put_back(known: BrokerImage, directory_id: bytes, starts: int) -> str:
+    """R19: why start number `starts` on this directory cannot be the next run; empty: it can.
+
+    Each run is counted on the disk before it registers, so a later one has a greater number, unless the
+    directory, with its count, is a copy from before.
+    """
+    if known.directory_id != directory_id or starts > known.starts:
+        return ""
+    return (
+        f"broker {known.id} has registered start number {known.starts} on its data directory, and this would "
+        f"be number {starts}: the directory was put back from a copy that lacks what the broker acknowledged "
+        "since. Empty the directory and start the broker again; the other brokers refill it"
+    )
+
+
 def _check_cluster(image: ClusterImage, registration: Registration) -> None:
     if registration.cluster_id != image.cluster_id:
         raise InvalidRequest(
@@ -183,8 +199,7 @@ def _check_run(known: BrokerImage, registration: Registration, sessions: Session
                 "once its session has ended, else give one of the two another id",
                 retry_after_ms=sessions.session_ms,
             )
-    elif known.incarnation != registration.incarnation and 0 < registration.starts < known.starts:
-        raise VersionConflict(
-            f"broker {known.id} has started {known.starts} times on this disk; "
-            f"this is its start number {registration.starts}, which is over"
-        )
+    elif known.incarnation != registration.incarnation and registration.starts > 0:
+        reason = put_back(known, registration.directory_id, registration.starts)
+        if reason:
+            raise VersionConflict(reason)

@@ -15,6 +15,7 @@ from tidelog_broker.model import Configuration, Voter
 
 def check_change(old: Configuration, new: Configuration) -> None:
     """Raises `InvalidRequest` if `new` must not follow `old`."""
+    assert new.recoveries == old.recoveries, "only a forced recovery begins a history"
     if not new.voters:
         raise InvalidRequest("no voter would be left; one must stay")
     everybody = [*new.voters, *new.learners]

@@ -1,4 +1,4 @@
-"""Why a node does not do what it was asked for. Both are definite: nothing was done."""
+"""Why a node does not do what it was asked for, which is definite, or cannot go on."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class NotLeader(Exception):
 
 class Busy(Exception):
     """Not now; the message says until when."""
+
+
+class LogForgotten(Exception):
+    """This node's log lacks entries that it acknowledged: its disk was put back from a copy, or lied."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft.messages import (
     AppendRequest,
     AppendResponse,
@@ -59,7 +60,11 @@ class Follower:
                 self._append(message)
             case HeartbeatRequest():
                 log = self._node.log
-                assert message.commit <= log.last_index, f"{log!r} lost what was acknowledged: {message}"
+                if message.commit > log.last_index:
+                    raise LogForgotten(
+                        f"the metadata log here ends at entry {log.last_index}, and this broker "
+                        f"acknowledged entry {message.commit}"
+                    )
                 log.commit = max(log.commit, message.commit)
                 self._node.say(
                     HeartbeatResponse(self._node.term, self._node.me, message.source, round=message.round)

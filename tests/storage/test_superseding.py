@@ -1,0 +1,98 @@
+"""M2a: a metadata log that was given up is set aside for an empty one, whatever crash comes between."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from simulator.disk import FakeDisk
+from tidelog_broker.model import HardState
+from tidelog_broker.runtime.formatting import format_solo, make_empty_log
+from tidelog_broker.storage import superseding
+from tidelog_broker.storage.raft_recovery import open_raft_log
+from tidelog_broker.storage.reserve import Reserve
+
+DATA = "/data"
+
+
+def formatted() -> FakeDisk:
+    disk = FakeDisk()
+    format_solo(disk, DATA, cluster_id=b"c" * 16, broker_id=0, directory_id=b"d" * 16)
+    return disk
+
+
+def kept(disk: FakeDisk, folder: str) -> dict[str, bytes]:
+    return {
+        path.removeprefix(f"{folder}/"): content
+        for path, content in disk.tree().items()
+        if path.startswith(f"{folder}/")
+    }
+
+
+def start(disk: FakeDisk) -> str:
+    """What a start does; the folder that holds the old log, empty if there was no mark."""
+    if not superseding.is_marked(disk, DATA):
+        return ""
+    return superseding.set_aside(disk, DATA, lambda folder: make_empty_log(disk, folder))
+
+
+def entries(disk: FakeDisk) -> int:
+    raft_log = open_raft_log(disk, f"{DATA}/raft", same_boot=False, reserve=Reserve(disk, DATA, 0))
+    raft_log.close()
+    assert raft_log.last_index > 0 or raft_log.hard_state == HardState()
+    return raft_log.last_index
+
+
+def test_the_old_log_is_kept_and_an_empty_one_takes_its_place() -> None:
+    disk = formatted()
+    old = kept(disk, f"{DATA}/raft")
+    superseding.mark(disk, DATA)
+
+    aside = start(disk)
+
+    assert aside == f"{DATA}/raft.superseded-1"
+    assert kept(disk, aside) == old
+    assert entries(disk) == 0
+    assert start(disk) == "", "once"
+    superseding.mark(disk, DATA)
+    assert start(disk) == f"{DATA}/raft.superseded-2", "the first one is never overwritten"
+
+
+def test_a_mark_that_cannot_be_read_says_all_the_same_that_the_log_was_given_up() -> None:
+    disk = formatted()
+    superseding.mark(disk, DATA)
+    disk.flip(f"{DATA}/{superseding.FILE_NAME}", 3)
+
+    assert start(disk) == f"{DATA}/raft.superseded-1"
+    assert entries(disk) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_wherever_a_crash_comes_the_old_log_is_there_once_and_the_start_is_finished(seed: int) -> None:
+    disk, rng = formatted(), random.Random(seed)
+    old = kept(disk, f"{DATA}/raft")
+    crashes: list[FakeDisk] = []
+
+    def take() -> None:
+        crashes.extend((disk.copy(), disk.crash(random.Random(rng.getrandbits(32)))))
+
+    disk.before = lambda operation: take()
+    superseding.mark(disk, DATA)
+    marked = len(crashes)
+    start(disk)
+    disk.before = None
+    take()
+
+    assert len(crashes) > marked + 10
+    for number, crashed in enumerate(crashes):
+        start(crashed)
+        aside = f"{DATA}/raft.superseded-1"
+        if not crashed.exists(aside):
+            assert number <= marked, "the mark was durable before anything moved"
+            assert entries(crashed) == 2
+            continue
+        assert kept(crashed, aside) == old
+        assert entries(crashed) == 0
+        assert not crashed.exists(f"{DATA}/raft.superseded-2")
+        assert not superseding.is_marked(crashed, DATA)
