@@ -28,7 +28,8 @@ from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
-from tidelog_broker.runtime.clock import Clock, system_clock
+from tidelog_broker.runtime.clock import Clock, elapsed_clock, system_clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formation import beginning, until_formatted
 from tidelog_broker.runtime.formatting import format_joiner, format_solo
@@ -61,12 +62,17 @@ class Service:
     """A broker process: start, wait, stop."""
 
     def __init__(
-        self, settings: Settings, *, files: Files | None = None, clock: Clock = system_clock
+        self,
+        settings: Settings,
+        *,
+        files: Files | None = None,
+        clock: Clock = system_clock,
+        elapsed: Clock = elapsed_clock,
     ) -> None:
-        """`files` and `clock` are the operating system's unless a test gives others."""
+        """`files`, `clock`, and `elapsed` (time that passed) are the machine's unless a test gives others."""
         self._settings = settings
         self._files = files or OsFiles()
-        self._clock = clock
+        self._clock = ClusterClock(clock, elapsed, skew_us_max=settings.clock_skew_max_ms * 1000)
         self.listeners: list[Listener] = []
         """The addresses in use, with the ports that were bound."""
         self.serving = False
@@ -142,6 +148,7 @@ class Service:
             options=QuorumOptions(
                 voters_wanted=settings.voters, seeds=_seeds(settings), formed=not settings.formation
             ),
+            clock=self._clock,
         )
         if settings.formation:
             self._formation = asyncio.create_task(self._until_formed(controller, Path(settings.formation)))
@@ -171,8 +178,6 @@ class Service:
         membership.damaged = broker.damaged_replicas
         self._handing_over = HandingOver(broker.partitions, membership.settled)
         membership.on_wishes = self._handing_over.wished
-        membership.clock_skew_us_max = settings.clock_skew_max_ms * 1000
-        membership.on_clock = lambda skew_us: broker.metrics.clock_skew.set(skew_us / 1e6)
         door = self._door = GrpcDoor(
             [
                 (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),

@@ -17,6 +17,7 @@ from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.model import Voter
 from tidelog_broker.peers.hello import Identity, Lane
 from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.control_asking import Asking
 from tidelog_broker.runtime.control_links import Address, ControlLinks
 from tidelog_broker.runtime.control_membership import Membership
@@ -41,6 +42,7 @@ class Neighbours:
         image: Callable[[], ClusterImage],
         raft: Callable[[], RaftDriver],
         answer: Callable[[Request], Awaitable[Answer]],
+        clock: ClusterClock,
     ) -> None:
         """`answer`: what this broker says to a request, as the controller or not. It never raises."""
         self._me = me
@@ -60,7 +62,7 @@ class Neighbours:
             answer_here=answer,
             hinted=self.link,
         )
-        self.membership = Membership(incarnation, self.asking.ask, image)
+        self.membership = Membership(incarnation, self.asking.ask, image, clock)
         self.on_refused: Callable[[int], None] = lambda broker: None
         """Told at once of each broker whose machine refuses connections."""
         self._refused: dict[int, None] = {}

@@ -34,6 +34,7 @@ from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
 from tidelog_broker.errors import NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
 from tidelog_broker.runtime.control_changes import refused_by_disk
@@ -103,6 +104,7 @@ class QuorumController:
         fail: Callable[[BaseException], None],
         options: QuorumOptions,
         incarnation: bytes,
+        clock: ClusterClock,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._directory = directory
@@ -111,6 +113,8 @@ class QuorumController:
         rng = random.Random()
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
+        self.clock = clock
+        """What this broker knows of the cluster's clock, and its own (R18)."""
         self._committed = CommittedImage(raft_log.snapshot)
         self._waiting = self._committed.waiting
         self._duties: Duties | None = None
@@ -124,6 +128,7 @@ class QuorumController:
             image=lambda: self.image,
             raft=lambda: self._driver,
             answer=answers.answer,
+            clock=clock,
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership

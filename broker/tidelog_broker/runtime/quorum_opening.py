@@ -14,6 +14,7 @@ from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import EntryType
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
@@ -27,12 +28,13 @@ def open_quorum_controller(
     fail: Callable[[BaseException], None],
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
+    clock: ClusterClock | None = None,
 ) -> QuorumController:
     """The controller of a broker, which takes part once it is started. Blocking.
 
     `fail` is called on the event loop when the log's files fail: what is on disk is
-    unknown, and the broker must end. Raises `DataDirectoryError` if the log is damaged, of
-    a later version, or of another cluster than ``meta.json``.
+    unknown, and the broker must end. `clock`: None: the machine's. Raises `DataDirectoryError` if
+    the log is damaged, of a later version, or of another cluster than ``meta.json``.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
@@ -46,6 +48,7 @@ def open_quorum_controller(
             fail=fail,
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
+            clock=clock or ClusterClock(),
         )
     except BaseException:
         raft_log.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
+from tidelog_broker.runtime.age_retention import AgeRetention
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions
 from tidelog_broker.runtime.partition import Partition
@@ -35,6 +37,33 @@ def broker_samples(
     yield "tidelog_metadata_version", "Version of the image.", (), metadata_version
     for partition in list(hosted.served.values()):
         yield from partition_samples(partition)
+
+
+def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Sample]:
+    yield (
+        "tidelog_clock_skew_seconds",
+        "How far the cluster's clock is ahead of this broker's, for certain.",
+        (),
+        clock.ahead_us / 1e6,
+    )
+    yield (
+        "tidelog_append_time_held_seconds",
+        "How far this broker's clock is ahead of the time that appends get.",
+        (),
+        clock.held_us / 1e6,
+    )
+    yield (
+        "tidelog_retention_behind_seconds",
+        "How far the time that retention by age goes by is behind the clock.",
+        (),
+        retention.behind_us / 1e6,
+    )
+    yield (
+        "tidelog_dated_ahead_partitions",
+        "Partitions led here with closed segments that are dated ahead of the clock.",
+        (),
+        retention.dated_ahead,
+    )
 
 
 def partition_samples(partition: Partition) -> Iterator[Sample]:
