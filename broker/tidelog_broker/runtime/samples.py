@@ -40,30 +40,12 @@ def broker_samples(
 
 
 def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Sample]:
-    yield (
-        "tidelog_clock_skew_seconds",
-        "How far the cluster's clock is ahead of this broker's, for certain.",
-        (),
-        clock.ahead_us / 1e6,
-    )
-    yield (
-        "tidelog_append_time_held_seconds",
-        "How far this broker's clock is ahead of the time that appends get.",
-        (),
-        clock.held_us / 1e6,
-    )
-    yield (
-        "tidelog_retention_behind_seconds",
-        "How far the time that retention by age goes by is behind the clock.",
-        (),
-        retention.behind_us / 1e6,
-    )
-    yield (
-        "tidelog_dated_ahead_partitions",
-        "Partitions led here with closed segments that are dated ahead of the clock.",
-        (),
-        retention.dated_ahead,
-    )
+    ahead, held, behind = clock.ahead_us / 1e6, clock.held_us / 1e6, retention.behind_us / 1e6
+    yield "tidelog_clock_skew_seconds", "How far the cluster's clock is ahead of this one.", (), ahead
+    yield "tidelog_append_time_held_seconds", "How far this clock is ahead of what appends get.", (), held
+    yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
+    dated_ahead = retention.dated_ahead
+    yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
 
 
 def partition_samples(partition: Partition) -> Iterator[Sample]:
