@@ -84,6 +84,15 @@ def test_r8_producers_of_a_log_that_is_dated_ahead_still_become_idle() -> None:
     assert bench.append(item(records(1), producer_id=2), now_us=T0 + DAY)
 
 
+def test_n3_message_ids_of_a_log_that_is_dated_ahead_are_forgotten() -> None:
+    bench = Bench(guard=GuardLimits(dedupe_window_us=2 * MINUTE))
+    bench.append(item([b"x"], ids=["m"]), now_us=T0 + YEAR)
+    assert bench.log.guard.find_message("m", bench.log.time_at(T0)) == 0
+
+    assert bench.log.guard.find_message("m", bench.log.time_at(T0 + 4 * MINUTE)) == 0
+    assert bench.log.guard.find_message("m", bench.log.time_at(T0 + 5 * MINUTE)) is None
+
+
 def test_r8_one_batch_that_is_dated_years_ahead_makes_no_producer_idle() -> None:
     bench = Bench(guard=GuardLimits(producers_max=1))
     bench.append(item(records(1), producer_id=1), now_us=T0)

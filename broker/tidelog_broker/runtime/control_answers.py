@@ -134,8 +134,8 @@ class Answers:
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
         elapsed_us = self._controller.clock.elapsed()
         duties.clocks.heard(broker, beat.clock_us, elapsed_us)
-        # Of two clocks nobody knows which is off: leaders stay.
         known = duties.clocks.now(duties.tip, elapsed_us)
+        # Of two clocks nobody knows which is off: leaders stay.
         yields = beat.clock_yields and known is not None and known.clocks >= CLOCKS_TO_MOVE
         duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off, clock_yields=yields)
         if beat.stopping:

@@ -163,7 +163,10 @@ class Checkpoints:
         path = f"{self._folder}/{self.TIME}"
         if not self._files.exists(path):
             return None
-        data = read_file(self._files, path)
+        try:
+            data = read_file(self._files, path)
+        except OSError:
+            data = b""
         body = data[: -_CRC.size]
         if len(body) != _TIME.size or _CRC.unpack_from(data, len(body))[0] != crc32c(body):
             self.unreadable.append(path)
