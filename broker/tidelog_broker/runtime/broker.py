@@ -420,6 +420,8 @@ class Broker:
             "cluster_id": id_text(image.cluster_id),
             "metadata_version": image.version,
             "ready": self.readiness.reason() or "yes",
+            "clock": repr(self.clock),
+            "retention": repr(self._maintenance.retention),
             "write_rounds": self._rounds.rounds,
             "flush_rounds": self._flushes.rounds,
             "syncfs_rounds": self._flushes.whole_rounds,
