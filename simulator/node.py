@@ -281,6 +281,7 @@ class Node:
         return Platform(
             files=self.disk,
             clock=self.clock_us,
+            elapsed=lambda: self.world.now,
             rng=rng,
             new_id=lambda: rng.randbytes(16),
             threads=process.threads,

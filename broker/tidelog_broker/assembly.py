@@ -31,6 +31,7 @@ from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
 from tidelog_broker.platform import Platform
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formation import beginning, until_formatted
 from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
@@ -124,6 +125,9 @@ class Assembly:
         self._rng = platform.rng
         self.over: asyncio.Future[BrokerError] = asyncio.get_running_loop().create_future()
         """Done when this run must not go on, although its disk works."""
+        self._clock = ClusterClock(
+            platform.clock, platform.elapsed, skew_us_max=settings.clock_skew_max_ms * 1000
+        )
         # Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3).
         self._volume = _open_volume(settings, platform, directory)
         self.controller = controller = open_quorum_controller(
@@ -136,7 +140,7 @@ class Assembly:
             ),
             incarnation=platform.new_id(),
             rng=platform.rng,
-            clock=platform.clock,
+            clock=self._clock,
         )
         store = LogStore(
             platform.files,
@@ -149,7 +153,7 @@ class Assembly:
             directory.broker_id,
             store,
             controller,
-            platform.clock,
+            self._clock,
             _limits(settings),
             directory.reserve,
             controller.incarnation,
@@ -165,8 +169,6 @@ class Assembly:
         membership.damaged = broker.damaged_replicas
         self.handing_over = HandingOver(broker.partitions, membership.settled)
         membership.on_wishes = self.handing_over.wished
-        membership.clock_skew_us_max = settings.clock_skew_max_ms * 1000
-        membership.on_clock = lambda skew_us: broker.metrics.clock_skew.set(skew_us / 1e6)
         self.services: Sequence[tuple[ServiceDescriptor, object]] = (
             (metadata_pb2.DESCRIPTOR.services_by_name["Metadata"], MetadataService(controller)),
             (log_pb2.DESCRIPTOR.services_by_name["Log"], LogService(broker)),

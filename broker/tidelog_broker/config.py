@@ -223,7 +223,8 @@ class Settings(BaseSettings):
     clock_skew_max_ms: int = Field(
         default=500,
         ge=10,
-        description="A clock further from the controller's is reported, and others lead where they can. ms.",
+        description="A clock further from the cluster's is off: it is reported, others lead where they can, "
+        "and no append is dated further ahead. ms.",
     )
     produce_timeout_ms: int = Field(
         default=30_000,

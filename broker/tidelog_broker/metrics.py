@@ -66,11 +66,6 @@ class Metrics:
             "Damaged offset ranges put right with what another replica has.",
             registry=self.registry,
         )
-        self.clock_skew = Gauge(
-            "tidelog_clock_skew_seconds",
-            "How far the controller's clock is ahead of this broker's, for certain.",
-            registry=self.registry,
-        )
         self.failed = Gauge(
             "tidelog_storage_failed", "1 after a write or flush failed.", registry=self.registry
         )

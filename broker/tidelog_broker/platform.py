@@ -13,7 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
 from uuid import uuid4
 
-from tidelog_broker.runtime.clock import Clock, system_clock
+from tidelog_broker.runtime.clock import Clock, elapsed_clock, system_clock
 from tidelog_broker.runtime.threads import MakeThreads
 from tidelog_broker.storage.data_directory import Unlock, kernel_boot_id, lock_file
 from tidelog_broker.storage.files import Files, OsFiles
@@ -26,6 +26,8 @@ class Platform(NamedTuple):
     files: Files
     clock: Clock
     """Wall-clock time, for what is written down."""
+    elapsed: Clock
+    """Time that passed since some moment, also while the machine slept; µs (R18)."""
     rng: random.Random
     """For pauses and elections; nothing that must be secret."""
     new_id: Callable[[], bytes]
@@ -43,11 +45,14 @@ def _thread_pool(threads: int, name: str) -> Executor:
     return ThreadPoolExecutor(threads, name)
 
 
-def this_machine(files: Files | None = None, clock: Clock = system_clock) -> Platform:
+def this_machine(
+    files: Files | None = None, clock: Clock = system_clock, elapsed: Clock = elapsed_clock
+) -> Platform:
     """The operating system's, except for what a test gives."""
     return Platform(
         files=files or OsFiles(),
         clock=clock,
+        elapsed=elapsed,
         rng=random.Random(),
         new_id=lambda: uuid4().bytes,
         threads=_thread_pool,

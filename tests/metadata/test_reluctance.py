@@ -125,10 +125,37 @@ def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
     assert repr(upkeep.reluctance) == "<Reluctance damaged=0 clocks_off=[]>"
 
 
-def test_f7_a_leader_whose_clock_is_off_leads_on() -> None:
+def test_f7_a_leader_whose_clock_is_off_leads_on_for_a_moment() -> None:
     image = cluster()
 
     assert told(image, clocks=(0,)).moves(image) == ()
+
+
+@pytest.mark.parametrize(
+    ("clocks", "damaged", "heir"),
+    [((0,), (), 1), ((0, 1), (), 2), ((0, 1, 2), (), None), ((0,), (1, 2), None)],
+)
+def test_r18_a_leader_whose_clock_stays_off_hands_over_to_a_good_one(
+    clocks: tuple[int, ...], damaged: tuple[int, ...], heir: int | None
+) -> None:
+    image = cluster()
+    reluctance = told(image, damaged=damaged, clocks=clocks)
+    reluctance.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
+
+    moved = [change.leader for change in reluctance.moves(image)]
+
+    assert moved == ([] if heir is None else [heir])
+
+
+def test_r18_a_leader_without_an_heir_is_looked_at_again_when_another_clock_is_good() -> None:
+    image = cluster()
+    reluctance = told(image, clocks=(0, 1, 2))
+    reluctance.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
+    assert reluctance.moves(image) == reluctance.moves(image) == ()
+
+    reluctance.heard(2, image.brokers[2].incarnation)
+
+    assert [change.leader for change in reluctance.moves(image)] == [2]
 
 
 def test_what_a_run_said_that_is_over_does_not_count() -> None:

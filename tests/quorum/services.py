@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tidelog
 from tidelog_broker.config import Settings
+from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.runtime.quorum_controller import QuorumController
 from tidelog_broker.service import Service
@@ -29,6 +30,8 @@ class Node:
         self._ports = (0, 0)
         """Of clients and of peers; kept over runs."""
         self.service: Service | None = None
+        self.clock_off_us = 0
+        """How wrong its machine's clock is."""
 
     async def start(self) -> None:
         client_port, peer_port = self._ports
@@ -45,7 +48,8 @@ class Node:
                 disk_reserve_bytes=0,
                 deleted_delay_ms=0,
                 sweep_interval_ms=100,
-            )
+            ),
+            clock=lambda: system_clock() + self.clock_off_us,
         )
         await self.service.start()
         internal, peer = self.service.listeners

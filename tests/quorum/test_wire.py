@@ -48,7 +48,12 @@ WORDS: list[Word] = [
     SnapshotRequest(3, ONE, OTHER, snapshot=Snapshot(7, 2, Configuration((ONE,), (OTHER,)), b"image")),
     Ask(1, Register.of(REGISTRATION)),
     Ask(2, Heartbeat(1, b"i" * 16, True)),
-    Ask(2, Heartbeat(1, b"i" * 16, damaged=(ReplicaName(b"s" * 16, 1),), clock_off=True)),
+    Ask(
+        2,
+        Heartbeat(
+            1, b"i" * 16, damaged=(ReplicaName(b"s" * 16, 1),), clock_off=True, clock_yields=True, clock_us=7
+        ),
+    ),
     Ask(3, Report(1, b"i" * 16, 2, b"j" * 16, "refused")),
     Ask(4, ChangeIsr((PROPOSAL,))),
     Ask(5, LoseReplicas(1, b"i" * 16, (ReplicaName(b"s" * 16, 1),))),

@@ -27,7 +27,7 @@ from tidelog_broker.peers.listener import PeerListener
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.appends import Acks, BatchAppend
 from tidelog_broker.runtime.broker import Broker, BrokerLimits
-from tidelog_broker.runtime.clock import system_clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica_links import ReplicaLinks
 from tidelog_broker.storage.files import OsFiles
@@ -211,7 +211,7 @@ class Node:
             self.id,
             LogStore(OsFiles(), str(self.folder)),
             self._cluster.controller,  # type: ignore[arg-type]
-            system_clock,
+            ClusterClock(),
             BrokerLimits(
                 checkpoint_interval=0.1,
                 sweep_interval=0.1,

@@ -16,6 +16,7 @@ from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.damage_list import save_damage
 from tidelog_broker.storage.files import read_file
 from tidelog_broker.storage.identity import write_identity
+from tidelog_broker.storage.retention import Waited
 from tidelog_broker.storage.scan import DamagedRange
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage-format.md"
@@ -43,6 +44,8 @@ def tree() -> dict[str, bytes]:
     bench.epoch = 4
     bench.fill(3)
     bench.log.advance_start(5)
+    bench.store.save_waited({(STREAM_ID, 0): Waited(5, 77)})
+    bench.store.checkpoints.save_retention_time(T0)
     bench.stop()
     # As a crash leaves it that comes while the log is dropped for an empty one.
     save_damage(bench.disk, bench.folder, [DamagedRange(7, 10), DamagedRange(13, 16)])
@@ -142,6 +145,7 @@ def test_the_snapshots_of_the_guard_are_as_documented(tree: dict[str, bytes]) ->
         ("high-watermarks", 1, ("end", 0, 0)),
         ("log-start-offsets", 2, (5, 0, 0)),
         ("clean-stop", 3, ("end", "segment", "bytes")),
+        ("dated-ahead", 4, (5, 77, 0)),
     ],
 )
 def test_the_checkpoints_are_as_documented(
@@ -154,6 +158,12 @@ def test_the_checkpoints_are_as_documented(
 
     assert head.unpack_from(data) == (b"TLC1", kind, 1)
     assert entry.unpack(data[head.size :]) == (STREAM_ID, 0, *(facts.get(str(n), n) for n in numbers))
+
+
+def test_the_time_of_retention_is_as_documented(tree: dict[str, bytes]) -> None:
+    data = checked(tree["checkpoints/retention-time"])
+
+    assert data == b"TLT1" + T0.to_bytes(8, "little")
 
 
 def test_every_kind_of_file_is_in_the_table(tree: dict[str, bytes]) -> None:

@@ -20,6 +20,7 @@ from tidelog_broker.storage.epochs import (
 from tidelog_broker.storage.files import OpenFiles, read_file, replace_file
 from tidelog_broker.storage.index import INDEX_INTERVAL_BYTES, LoadedIndexes, SparseIndex
 from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
+from tidelog_broker.storage.retention_time import RetentionNow
 from tidelog_broker.storage.tail_cache import ENTRY_OVERHEAD_BYTES, CachedBatch, TailCache
 
 SID = bytes(range(16))
@@ -297,6 +298,10 @@ def test_a_checkpoint_that_could_not_be_saved_is_saved_the_next_time() -> None:
 SEGMENTS = [SegmentFacts(10, 1000, 100), SegmentFacts(20, 1000, 200), SegmentFacts(30, 500, 300)]
 
 
+def at(now_us: int) -> RetentionNow:
+    return RetentionNow(now_us, now_us)
+
+
 @pytest.mark.parametrize(
     ("bounds", "start"),
     [
@@ -315,14 +320,14 @@ SEGMENTS = [SegmentFacts(10, 1000, 100), SegmentFacts(20, 1000, 200), SegmentFac
 def test_retention_moves_the_start_by_whole_segments_and_by_exact_messages(
     bounds: RetentionBounds, start: int
 ) -> None:
-    assert start_after_retention(SEGMENTS, bounds, start_offset=0, high_watermark=29, now_us=400) == start
+    assert start_after_retention(SEGMENTS, bounds, start_offset=0, high_watermark=29, now=at(400)) == start
 
 
 def test_retention_stops_at_the_high_watermark_and_never_goes_back() -> None:
     bounds = RetentionBounds(age_us=1)
 
-    assert start_after_retention(SEGMENTS, bounds, start_offset=0, high_watermark=12, now_us=10**9) == 10
-    assert start_after_retention(SEGMENTS, bounds, start_offset=15, high_watermark=3, now_us=10**9) == 15
+    assert start_after_retention(SEGMENTS, bounds, start_offset=0, high_watermark=12, now=at(10**9)) == 10
+    assert start_after_retention(SEGMENTS, bounds, start_offset=15, high_watermark=3, now=at(10**9)) == 15
 
 
 # --- the tail cache

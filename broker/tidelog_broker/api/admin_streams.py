@@ -27,7 +27,7 @@ class StreamRequests:
     async def create(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
         settings = wire.settings_from_proto(request.config)
         labels, replicas = dict(request.labels), _replicas(request.replicas)
-        stream_id, now_us = self._new_id(), self._broker.clock()
+        stream_id, now_us = self._new_id(), self._broker.clock.append_us()
 
         def command(image: ClusterImage) -> CreateStream | None:
             return decide.create_stream(

@@ -146,8 +146,10 @@ class LogService:
     def _singles(
         self, partition: Partition, request: log_pb2.PublishRequest, indexes: Sequence[int]
     ) -> Singles:
-        now_us = self._broker.clock()
-        latest = now_us + partition.config.timestamp_ahead_ms_max * 1000
+        clock = self._broker.clock
+        now_us = clock.append_us()
+        # What clients say is compared with this broker's own clock: the cluster's may be held back (R18).
+        latest = clock.wall() + partition.config.timestamp_ahead_ms_max * 1000
         dedupe = partition.config.dedupe_window_ms > 0
         found = Singles()
         for index in indexes:

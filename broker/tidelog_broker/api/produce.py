@@ -124,7 +124,7 @@ class ProduceCall:
         header = validate_batch(
             batch,
             partition.limits,
-            now_us=broker.clock(),
+            now_us=broker.clock.wall(),
             timestamp_ahead_us_max=partition.config.timestamp_ahead_ms_max * 1000,
         )
         acks = request.acks

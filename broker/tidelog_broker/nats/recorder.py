@@ -164,7 +164,7 @@ class Recorder:
     # --- messages in
 
     def _record(self, recording: Recording, messages: Sequence[Message]) -> None:
-        now_us = self._broker.clock()
+        now_us = self._broker.clock.append_us()
         if not self._record_plain(recording, messages, now_us):
             self._record_each(recording, messages, now_us)
 

@@ -27,7 +27,7 @@ from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
-from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.counting import AppendCounter
 from tidelog_broker.runtime.flush_rounds import FlushRounds
@@ -42,7 +42,7 @@ from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
 from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.samples import broker_samples
+from tidelog_broker.runtime.samples import broker_samples, clock_samples
 from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import MakeThreads, Threads
 from tidelog_broker.storage.appending import refusal_of
@@ -91,7 +91,7 @@ class Broker:
         broker_id: int,
         store: LogStore,
         controller: Controller,
-        clock: Clock,
+        clock: ClusterClock,
         limits: BrokerLimits,
         reserve: Reserve | None = None,
         incarnation: bytes | None = None,
@@ -138,7 +138,12 @@ class Broker:
             syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
         )
         self._rounds = WriteRounds(
-            threads.write, self._flushes, clock, self.fail, self.isolate, AppendCounter(self.metrics).count
+            threads.write,
+            self._flushes,
+            clock.append_us,
+            self.fail,
+            self.isolate,
+            AppendCounter(self.metrics).count,
         )
         self._host = Host(
             broker_id,
@@ -448,9 +453,10 @@ class Broker:
     # --- what it shows
 
     def _samples(self) -> Iterator[Sample]:
-        return broker_samples(
+        yield from broker_samples(
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
+        yield from clock_samples(self.clock, self._maintenance.retention)
 
     def state(self) -> dict[str, Any]:
         """What the broker believes, for /debug/state."""
@@ -460,6 +466,8 @@ class Broker:
             "cluster_id": id_text(image.cluster_id),
             "metadata_version": image.version,
             "ready": self.readiness.reason() or "yes",
+            "clock": repr(self.clock),
+            "retention": repr(self._maintenance.retention),
             "write_rounds": self._rounds.rounds,
             "flush_rounds": self._flushes.rounds,
             "syncfs_rounds": self._flushes.whole_rounds,

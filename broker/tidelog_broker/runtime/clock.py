@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 Clock = Callable[[], int]
-"""µs since the Unix epoch."""
+"""µs: since the Unix epoch, or of time that passed, since any moment."""
+
+_RUNNING: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps, so that a laptop that wakes up does not look like a clock that jumped."""
 
 
 def system_clock() -> int:
     return time.time_ns() // 1000
 
 
-def skew_us(sent: int, theirs: int, came: int) -> int:
-    """How far another clock is certainly ahead of ours (µs; below 0: behind).
-
-    `theirs` was read between our `sent` and `came`; whatever lies between the two is no skew.
-    """
-    if theirs < sent:
-        return theirs - sent
-    return max(0, theirs - came)
+def elapsed_clock() -> int:
+    """Time that passed, which nobody can set."""
+    return time.clock_gettime_ns(_RUNNING) // 1000

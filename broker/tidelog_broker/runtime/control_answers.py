@@ -7,7 +7,7 @@ when what it says is committed, and everything that it rests on.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 import structlog
 
@@ -16,6 +16,7 @@ from tidelog_broker.core.metadata import decide, isr_changes, registration
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.upkeep import stop
+from tidelog_broker.runtime.cluster_clock import SteadyClock
 from tidelog_broker.runtime.control_wire import (
     AllocateBlock,
     Answer,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+CLOCKS_TO_MOVE: Final = 3
+"""So many clocks must have been compared before a broker loses its leaderships for its own (R18)."""
+
 ServeCall = Callable[[str, bytes], Awaitable[bytes]]
 """A client's request, by its rpc, to its response; raises `TidelogError`."""
 
@@ -50,6 +54,9 @@ class Answers:
 
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
+        clock = controller.clock
+        self._steady = SteadyClock(clock.wall, clock.elapsed, skew_us_max=clock.skew_us_max)
+        """The cluster's clock while there is one broker to ask."""
         self.serve_call: ServeCall | None = None
         """None: the broker does not serve yet."""
 
@@ -120,7 +127,7 @@ class Answers:
             lambda image: registration.register(image, asked, duties.sessions, now_ms, duties.reluctance.of)
         )
         duties.sessions.heard(duties.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
-        return done
+        return Done(done.version, self._clock_us(duties))
 
     async def _heard(self, duties: Duties, beat: Heartbeat) -> Done:
         broker, run = beat.broker_id, beat.incarnation
@@ -131,12 +138,25 @@ class Answers:
             return Done(self._controller.image.version)
         if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
-        duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off)
+        elapsed_us = self._controller.clock.elapsed()
+        duties.clocks.heard(broker, beat.clock_us, elapsed_us)
+        known = duties.clocks.now(duties.tip, elapsed_us)
+        # Of two clocks nobody knows which is off: leaders stay.
+        yields = beat.clock_yields and known is not None and known.clocks >= CLOCKS_TO_MOVE
+        duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off, clock_yields=yields)
         duties.feature_levels.heard(broker, run, beat.feature_level)
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
         wished = duties.handovers.wished(duties.tip, broker, self._controller.now_ms)
-        return Done(self._controller.image.version, self._controller.clock(), wished)
+        return Done(self._controller.image.version, self._clock_us(duties), wished)
+
+    def _clock_us(self, duties: Duties) -> int:
+        """The cluster's clock (R18); 0: it is not known yet."""
+        alone = self._steady.now()
+        known = duties.clocks.now(duties.tip, self._controller.clock.elapsed())
+        if known is None:
+            return 0
+        return alone if known.clocks == 1 else known.us
 
     async def _change_isr(self, request: ChangeIsr) -> Done:
         results: tuple[isr_changes.Result, ...] = ()

@@ -2,7 +2,7 @@
 
 `Duties` begin when a leader knows what is committed and end with its leadership. They keep
 the image after every entry of the log, on which decisions are made, and the memory that
-is the controller's alone: sessions, reports, and who had rather not lead (M3). The decisions
+is the controller's alone: sessions, reports, clocks, and who had rather not lead (M3). The decisions
 are `core.metadata`'s.
 """
 
@@ -15,6 +15,7 @@ import structlog
 
 from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.apply import apply
+from tidelog_broker.core.metadata.clocks import Clocks
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
 from tidelog_broker.core.metadata.feature_levels import FeatureLevels
 from tidelog_broker.core.metadata.handovers import Handovers
@@ -63,6 +64,7 @@ class Duties:
         self.images: dict[int, ClusterImage] = {}
         """The tip after each entry that these duties proposed and that is not applied yet."""
         self.sessions = Sessions()
+        self.clocks = Clocks()
         self.reluctance = Reluctance()
         self.handovers = Handovers()
         self.feature_levels = FeatureLevels()

@@ -23,7 +23,7 @@ from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError, NotController
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
-from tidelog_broker.runtime.clock import Clock, skew_us, system_clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.control_wire import Answer, Done, Heartbeat, Register, Report, Request, Settled
 
 log = structlog.get_logger(__name__)
@@ -45,11 +45,19 @@ class RegistrationRefused(BrokerError):
 class Membership:
     """See the module. Of one event loop."""
 
-    def __init__(self, incarnation: bytes, ask: AskController, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self,
+        incarnation: bytes,
+        ask: AskController,
+        image: Callable[[], ClusterImage],
+        clock: ClusterClock,
+    ) -> None:
+        """`clock` is told what the controller says of the cluster's."""
         self._loop = asyncio.get_running_loop()
         self.incarnation = incarnation
         self._ask = ask
         self._image = image
+        self._clock = clock
         self._registration: Registration | None = None
         self._seen = False
         """The image has shown this run."""
@@ -65,11 +73,6 @@ class Membership:
         """Which replicas here have a damaged range (2c)."""
         self.on_wishes: Callable[[tuple[Led, ...]], None] = lambda wishes: None
         """Told which leaderships the controller wishes to be settled (N5)."""
-        self.clock: Clock = system_clock
-        self.clock_skew_us_max = 500_000
-        self.on_clock: Callable[[int], None] = lambda skew_us: None
-        """Told how far the controller's clock is ahead of this broker's, for certain; µs."""
-        self._clock_off = False
         self._task: asyncio.Task[None] | None = None
         self._accused: dict[tuple[int, Lane], tuple[bytes, Evidence]] = {}
         """By broker and connection: the run, and what stands against it."""
@@ -96,8 +99,9 @@ class Membership:
         self._registration = registration
         deadline = self._loop.time() + TAKEN_SECONDS_MAX
         while True:
+            asked_us = self._clock.elapsed()
             try:
-                await self._ask(Register.of(registration), SESSION_SECONDS)
+                self._told_time(await self._ask(Register.of(registration), SESSION_SECONDS), asked_us)
                 break
             except (NotController, IndefiniteError) as error:
                 log.debug("not registered yet", reason=str(error))
@@ -157,10 +161,12 @@ class Membership:
             self.stopping,
             deaf=not self.session_good(),
             damaged=self.damaged(),
-            clock_off=self._clock_off,
+            clock_off=self._clock.off,
+            clock_yields=self._clock.yields,
+            clock_us=self._clock.wall(),
             feature_level=FEATURE_LEVEL,
         )
-        sent_us = self.clock()
+        asked_us = self._clock.elapsed()
         try:
             answer = await self._ask(beat if registered else Register.of(registration), SESSION_SECONDS / 2)
         except InvalidRequest as error:
@@ -174,8 +180,7 @@ class Membership:
             # Else the image shows sooner or later whose word counts.
             return
         self._heard(now)
-        if isinstance(answer, Done) and answer.clock_us:
-            self._compare(skew_us(sent_us, answer.clock_us, self.clock()))
+        self._told_time(answer, asked_us)
         if isinstance(answer, Done) and answer.wished:
             self.on_wishes(answer.wished)
         for accused in list(self._accused):
@@ -188,18 +193,9 @@ class Membership:
             self._session_end = self._loop.call_at(self._good_until, self._look_at_session)
         self._tell_session()
 
-    def _compare(self, ahead_us: int) -> None:
-        """The controller's clock is so far ahead of this broker's (F7)."""
-        off = abs(ahead_us) > self.clock_skew_us_max
-        if off != self._clock_off:
-            self._clock_off = off
-            if off:
-                log.warning(
-                    "the clock is off; others lead where they can", controllers_clock_ahead_s=ahead_us / 1e6
-                )
-            else:
-                log.info("the clock agrees with the controller's again")
-        self.on_clock(ahead_us)
+    def _told_time(self, answer: Answer, asked_us: int) -> None:
+        if isinstance(answer, Done) and answer.clock_us:
+            self._clock.heard(answer.clock_us, asked_us)
 
     def _look_at_session(self) -> None:
         self._session_end = None

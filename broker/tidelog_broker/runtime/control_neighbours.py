@@ -21,6 +21,7 @@ from tidelog_broker.model import Recovery, Voter
 from tidelog_broker.peers.errors import OtherHistory
 from tidelog_broker.peers.hello import Identity, Lane
 from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.control_asking import Asking
 from tidelog_broker.runtime.control_links import Address, ControlLinks
 from tidelog_broker.runtime.control_membership import Membership
@@ -60,6 +61,7 @@ class Neighbours:
         raft: Callable[[], RaftDriver],
         answer: Callable[[Request], Awaitable[Answer]],
         superseded: Callable[[tuple[Recovery, ...]], None],
+        clock: ClusterClock,
     ) -> None:
         """`answer`: what this broker says to a request, as the controller or not. It never raises.
 
@@ -89,7 +91,7 @@ class Neighbours:
             hinted=self.link,
             other_history=self.meet,
         )
-        self.membership = Membership(incarnation, self.asking.ask, image)
+        self.membership = Membership(incarnation, self.asking.ask, image, clock)
         self.on_refused: Callable[[int], None] = lambda broker: None
         """Told at once of each broker whose machine refuses connections."""
         self._refused: dict[int, None] = {}

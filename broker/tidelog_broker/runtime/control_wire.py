@@ -64,7 +64,11 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     feature_level: int = 1
     """The newest that its software understands."""
     clock_off: bool = False
-    """Its clock is further from the controller's than it may be (F7)."""
+    """Its clock is further from the cluster's than it may be (F7)."""
+    clock_yields: bool = False
+    """It is so for some seconds: others should lead what it leads (R18)."""
+    clock_us: int = 0
+    """What its clock shows, µs since the epoch; 0: not said."""
 
 
 class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
@@ -148,7 +152,8 @@ class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
     version: int = 0
     """Of the image that shows it, or a later one."""
     clock_us: int = 0
-    """The controller's clock, µs since the epoch, in answers to heartbeats; 0: not said."""
+    """The cluster's clock, µs since the epoch, in answers to registrations and heartbeats; 0: not said, or
+    the controller does not know it yet (R18)."""
     wished: tuple[Led, ...] = ()
     """Leaderships that the asker is to settle, in answers to heartbeats."""
 

@@ -15,16 +15,14 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from tidelog.errors import TidelogError
-from tidelog.model import Retention
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.age_retention import AgeRetention, bounds_of
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.flush_rounds import Fail, FlushRounds
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.reserve import Reserve
-from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
 from tidelog_broker.storage.store import LogStore, deleted_stream
 
 log = structlog.get_logger(__name__)
@@ -54,7 +52,7 @@ class Maintenance:
         rounds: WriteRounds,
         flushes: FlushRounds,
         housekeeping: Executor,
-        clock: Clock,
+        clock: ClusterClock,
         fail: Fail,
         *,
         checkpoint_interval: float,
@@ -77,6 +75,7 @@ class Maintenance:
         self._flushes = flushes
         self._housekeeping = housekeeping
         self._clock = clock
+        self.retention = AgeRetention(store, clock)
         self._fail = fail
         self._checkpoint_interval = checkpoint_interval
         self._page_cache_flush_interval = page_cache_flush_interval
@@ -187,7 +186,7 @@ class Maintenance:
 
     async def sweep(self) -> None:
         """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
-        now_us = self._clock()
+        now_us = self._clock.append_us()
         old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
         for partition in old:
             if not partition.removed:
@@ -227,12 +226,7 @@ class Maintenance:
         return [p for p in partitions if _or_warn(p, lambda p: p.log.is_due(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
-        now_us = self._clock()
-
-        def start_of(p: Partition) -> int:
-            return _start_after(p.log, p.config.retention, p.high_watermark, now_us)
-
-        starts = await self._in_thread(lambda: [(p, _or_warn(p, start_of, 0)) for p in partitions])
+        starts = await self._in_thread(self.retention.look, partitions, self._clock.retention_us())
         moved = [(p, start) for p, start in starts if start > p.log.start_offset]
         if moved:
             await self.advance_starts(moved)
@@ -306,26 +300,6 @@ class Maintenance:
 
     def _in_thread(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._housekeeping, function, *args)
-
-
-def bounds_of(retention: Retention) -> RetentionBounds:
-    return RetentionBounds(
-        age_us=None if retention.age_ms is None else retention.age_ms * 1000,
-        bytes_max=retention.bytes,
-        messages_max=retention.messages,
-    )
-
-
-def _start_after(one: PartitionLog, retention: Retention, high_watermark: int, now_us: int) -> int:
-    segments = one.segments
-    if len(segments) > 1 and retention.age_ms is not None:
-        for segment in segments[:-1]:
-            segment.load_times()
-    facts = [SegmentFacts(segment.next_offset, segment.size, segment.last_append_us) for segment in segments]
-    return start_after_retention(
-        facts, bounds_of(retention),
-        start_offset=one.start_offset, high_watermark=high_watermark, now_us=now_us,
-    )  # fmt: skip
 
 
 def _or_warn(partition: Partition, look: Callable[[Partition], T], otherwise: T) -> T:

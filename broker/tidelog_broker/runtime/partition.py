@@ -254,7 +254,8 @@ class Partition(Replica):
     def _write_appends(
         self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
     ) -> list[Outcome]:
-        plan = coalesce(appends, self.log.guard, self.limits, now_us)
+        # Message ids are remembered by append time, which may be ahead of the clock (F7).
+        plan = coalesce(appends, self.log.guard, self.limits, self.log.time_at(now_us))
         written = self.log.append(
             plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
         )

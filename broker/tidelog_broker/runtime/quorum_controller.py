@@ -35,7 +35,7 @@ from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.core.raft.errors import Busy, NotLeader
 from tidelog_broker.errors import BrokerError, NotController, StorageFailure
 from tidelog_broker.model import Entry, Snapshot, Voter
-from tidelog_broker.runtime.clock import Clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.committed_image import CommittedImage
 from tidelog_broker.runtime.control_answers import Answers, ServeCall
 from tidelog_broker.runtime.control_changes import refused_by_disk
@@ -109,7 +109,7 @@ class QuorumController:
         options: QuorumOptions,
         incarnation: bytes,
         rng: random.Random,
-        clock: Clock,
+        clock: ClusterClock,
     ) -> None:
         """`fail` is told once that nothing is known of the disk, `ended` that this run must not go on."""
         self._loop = asyncio.get_running_loop()
@@ -120,6 +120,7 @@ class QuorumController:
         self.me = Voter(directory.broker_id, directory.directory_id)
         self.incarnation = incarnation
         self.clock = clock
+        """What this broker knows of the cluster's clock, and its own (R18)."""
         self._committed = CommittedImage(raft_log.snapshot)
         self._waiting = self._committed.waiting
         self._duties: Duties | None = None
@@ -135,10 +136,10 @@ class QuorumController:
             raft=lambda: self._driver,
             answer=answers.answer,
             superseded=self._run_end.superseded,
+            clock=clock,
         )
         self.links = self.neighbours.links
         self.membership = self.neighbours.membership
-        self.membership.clock = clock
         self.formed = options.formed
         """As in the options, and from now on."""
         self.watch(lambda old, new: self.membership.imaged())

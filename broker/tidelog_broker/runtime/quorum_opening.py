@@ -15,7 +15,7 @@ from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.errors import BrokerError, DataDirectoryError
 from tidelog_broker.model import EntryType
-from tidelog_broker.runtime.clock import Clock, system_clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_log import RaftLog
@@ -31,14 +31,15 @@ def open_quorum_controller(
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
     rng: random.Random | None = None,
-    clock: Clock = system_clock,
+    clock: ClusterClock | None = None,
 ) -> QuorumController:
     """The controller of a broker, which takes part once it is started. Blocking.
 
     `fail` is called on the event loop when the log's files fail: what is on disk is
     unknown, and the broker must end. `ended` is called when this run must not go on although
-    the disk works; `start` and `register` raise it, too. Raises `DataDirectoryError` if the
-    log is damaged, of a later version, or of another cluster than ``meta.json``.
+    the disk works; `start` and `register` raise it, too. `clock`: None: the machine's. Raises
+    `DataDirectoryError` if the log is damaged, of a later version, or of another cluster than
+    ``meta.json``.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
@@ -54,7 +55,7 @@ def open_quorum_controller(
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
             rng=rng or random.Random(),
-            clock=clock,
+            clock=clock or ClusterClock(),
         )
     except BaseException:
         raft_log.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
+from tidelog_broker.runtime.age_retention import AgeRetention
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions
 from tidelog_broker.runtime.partition import Partition
@@ -37,6 +39,15 @@ def broker_samples(
     yield "tidelog_metadata_version", "Version of the image.", (), metadata_version
     for partition in list(hosted.served.values()):
         yield from partition_samples(partition)
+
+
+def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Sample]:
+    ahead, held, behind = clock.ahead_us / 1e6, clock.held_us / 1e6, retention.behind_us / 1e6
+    yield "tidelog_clock_skew_seconds", "How far the cluster's clock is ahead of this one.", (), ahead
+    yield "tidelog_append_time_held_seconds", "How far this clock is ahead of what appends get.", (), held
+    yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
+    dated_ahead = retention.dated_ahead
+    yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
 
 
 def partition_samples(partition: Partition) -> Iterator[Sample]:

@@ -6,7 +6,8 @@ written: the recovery point moves only by fsync, and the saved high watermark ne
 exceeds it (DESIGN 4, 2b).
 
 File: magic ``TLC1``, kind (u32), entry count (u32), entries of (stream id 16, partition
-u32, three i64), CRC-32C of all before (u32).
+u32, three i64), CRC-32C of all before (u32). The time that retention reached is in a
+file of its own: magic ``TLT1``, i64, CRC-32C.
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ from typing import NamedTuple
 
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage.files import Files, read_file, replace_file
+from tidelog_broker.storage.retention import Waited
 
 MAGIC = b"TLC1"
+TIME_MAGIC = b"TLT1"
 _HEAD = struct.Struct("<4sII")
 _ENTRY = struct.Struct("<16sIqqq")
 _CRC = struct.Struct("<I")
+_TIME = struct.Struct("<4sq")
+_KIND_NUMBERS = {
+    "recovery-points": 0,
+    "high-watermarks": 1,
+    "log-start-offsets": 2,
+    "clean-stop": 3,
+    "dated-ahead": 4,
+}
 
 Partition = tuple[bytes, int]
 """Stream id (16 bytes) and partition number."""
@@ -47,8 +58,9 @@ class CleanEnd(NamedTuple):
 class Checkpoints:
     """The saved state; `put_*` changes it in memory, `save` writes what changed."""
 
-    _KINDS = ("recovery-points", "high-watermarks", "log-start-offsets")
+    _KINDS = ("recovery-points", "high-watermarks", "log-start-offsets", "dated-ahead")
     CLEAN = "clean-stop"
+    TIME = "retention-time"
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
@@ -82,6 +94,17 @@ class Checkpoints:
     def log_start_offset(self, partition: Partition) -> int:
         return self._tables["log-start-offsets"].get(partition, (0, 0, 0))[0]
 
+    def waited(self, partition: Partition) -> Waited | None:
+        """How long closed segments that are dated ahead were there (R18)."""
+        found = self._tables["dated-ahead"].get(partition)
+        return None if found is None else Waited(*found[:2])
+
+    def put_waited(self, partition: Partition, waited: Waited | None) -> None:
+        if waited is not None:
+            self._put("dated-ahead", partition, (*waited, 0))
+        elif self._tables["dated-ahead"].pop(partition, None) is not None:
+            self._changed.add("dated-ahead")
+
     def put_recovery_point(self, partition: Partition, point: RecoveryPoint, high_watermark: int) -> None:
         """With the high watermark, which is saved as no more than the recovery point."""
         offset, segment_base, position = point
@@ -90,6 +113,10 @@ class Checkpoints:
 
     def lower_recovery_point(self, partition: Partition, point: RecoveryPoint) -> None:
         """Before a log is cut: neither point nor high watermark lies above its new end."""
+        waited = self.waited(partition)
+        if waited is not None and waited.end_offset > point.offset:
+            # The offsets that were waited for are going to hold other records.
+            self.put_waited(partition, None)
         known = self.recovery_point(partition)
         if known is not None and known.offset > point.offset:
             self.put_recovery_point(partition, point, self.high_watermark(partition))
@@ -129,6 +156,29 @@ class Checkpoints:
                     self._changed.add(kind)
                     raise
 
+    # --- the time of retention
+
+    def retention_time_us(self) -> int | None:
+        """The time that retention by age had reached (R18); None: none was saved, or it cannot be read."""
+        path = f"{self._folder}/{self.TIME}"
+        if not self._files.exists(path):
+            return None
+        try:
+            data = read_file(self._files, path)
+        except OSError:
+            data = b""
+        body = data[: -_CRC.size]
+        if len(body) != _TIME.size or _CRC.unpack_from(data, len(body))[0] != crc32c(body):
+            self.unreadable.append(path)
+            return None
+        magic, time_us = _TIME.unpack(body)
+        return int(time_us) if magic == TIME_MAGIC else None
+
+    def save_retention_time(self, time_us: int) -> None:
+        """Durably, at once. Raises OSError."""
+        body = _TIME.pack(TIME_MAGIC, time_us)
+        replace_file(self._files, f"{self._folder}/{self.TIME}", body + _CRC.pack(crc32c(body)))
+
     # --- the clean-stop mark
 
     def write_clean_mark(self, ends: Mapping[Partition, CleanEnd]) -> None:
@@ -146,12 +196,8 @@ class Checkpoints:
         return None if table is None else {key: CleanEnd(*values) for key, values in table.items()}
 
 
-def _kind_number(kind: str) -> int:
-    return (*Checkpoints._KINDS, Checkpoints.CLEAN).index(kind)
-
-
 def _pack(kind: str, table: Mapping[Partition, tuple[int, ...]]) -> bytes:
-    parts = [_HEAD.pack(MAGIC, _kind_number(kind), len(table))]
+    parts = [_HEAD.pack(MAGIC, _KIND_NUMBERS[kind], len(table))]
     parts += [_ENTRY.pack(*partition, *values) for partition, values in table.items()]
     body = b"".join(parts)
     return body + _CRC.pack(crc32c(body))
@@ -162,7 +208,7 @@ def _unpack(data: bytes, kind: str) -> dict[Partition, tuple[int, int, int]] | N
         return None
     body = data[: -_CRC.size]
     magic, number, count = _HEAD.unpack_from(body)
-    if magic != MAGIC or number != _kind_number(kind) or len(body) != _HEAD.size + count * _ENTRY.size:
+    if magic != MAGIC or number != _KIND_NUMBERS[kind] or len(body) != _HEAD.size + count * _ENTRY.size:
         return None
     if _CRC.unpack_from(data, len(body))[0] != crc32c(body):
         return None

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.append_guard import AppendGuard
+from tidelog_broker.storage.append_time import AHEAD_US_MAX, AppendTime
 from tidelog_broker.storage.appending import (
     Appended,
     AppendItem,
@@ -44,6 +45,7 @@ class WritableLog(ReadableLog):
         "_guard_has_gaps",
         "_snapshots",
         "_syncing",
+        "_time",
         "_unsynced",
         "_writing",
         "abandoned",
@@ -52,7 +54,6 @@ class WritableLog(ReadableLog):
         "cut_bytes",
         "durable_epoch",
         "epochs",
-        "last_append_us",
         "page_cache",
         "partition",
         "recovered",
@@ -89,8 +90,7 @@ class WritableLog(ReadableLog):
         self.epochs = epochs
         self.durable_epoch = epochs.latest
         """The newest leader epoch whose beginning is on disk (R5)."""
-        self.last_append_us = 0
-        """Append time of the last batch; append time never goes back (F7). µs."""
+        self._time = AppendTime()
         self._guard: AppendGuard | None = None
         """None: not asked for yet, or the log was cut."""
         self._guard_has_gaps = False
@@ -172,9 +172,7 @@ class WritableLog(ReadableLog):
         """
         with self._writing:
             self._refuse_failed()
-            if not self.last_append_us:
-                self._load_last_append()
-            staged = Staged(leader_epoch, max(now_us, self.last_append_us))
+            staged = Staged(leader_epoch, self.time_at(now_us))
             refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
             for item in items:
                 refusal = self._append_one(item, staged, refusal, refuse_new)
@@ -279,6 +277,18 @@ class WritableLog(ReadableLog):
                 except OSError as error:
                     raise refusal_of(error) from error
 
+    @property
+    def last_append_us(self) -> int:
+        """Append time of the last batch (F7); 0: there is none, or it was not read yet. µs."""
+        return self._time.last_us
+
+    def time_at(self, now_us: int) -> int:
+        """The append time of a batch that is appended now: it never goes back (F7)."""
+        with self._writing:
+            if not self._time.last_us:
+                self._load_last_append()
+            return self._time.at(now_us)
+
     def _load_last_append(self) -> None:
         """After a start that read no log: append time must not go back behind the last batch's (F7)."""
         known = self.guard.last_append_us or 0
@@ -287,7 +297,7 @@ class WritableLog(ReadableLog):
                 segment.load_times()
                 known = max(known, segment.last_append_us or 0)
                 break
-        self.last_append_us = known
+        self._time.appended(known)
 
     def _write(self, staged: Staged) -> TidelogError | None:
         """Writes what is staged; on failure takes all of it back and turns its outcomes into the error."""
@@ -303,7 +313,7 @@ class WritableLog(ReadableLog):
         except OSError as error:
             return self._take_back(staged, error)
         self._wrote(active, held, staged)
-        self.last_append_us = max(staged.append_time_us, self.last_append_us)
+        self._time.appended(staged.append_time_us)
         for header, ids in zip(headers, staged.ids, strict=True):
             guard.record(header, ids)
         self._tail.put(headers, staged.buffers)
@@ -376,7 +386,11 @@ class WritableLog(ReadableLog):
         if age is None or active.size == 0:
             return False
         active.load_times()
-        return active.first_append_us is not None and now_us - active.first_append_us >= age
+        first, last = active.first_append_us, active.last_append_us
+        if first is None or last is None:
+            return False
+        # A log that is dated ahead has a time of its own; asking for it may load the append guard.
+        return (now_us if last - now_us <= AHEAD_US_MAX else self.time_at(now_us)) - first >= age
 
     def _roll_or_refusal(self) -> TidelogError | None:
         try:

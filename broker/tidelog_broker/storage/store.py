@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, wait
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from tidelog_broker.storage.identity import read_assignment, read_identity, writ
 from tidelog_broker.storage.log import LogConfig, PartitionLog
 from tidelog_broker.storage.page_cache import mark_page_cache
 from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, open_clean, recover
+from tidelog_broker.storage.retention import Waited
 from tidelog_broker.storage.segment import SEGMENT_SUFFIX, Segment
 from tidelog_broker.storage.tail_cache import TailCache
 from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
@@ -437,6 +438,13 @@ class LogStore:
         self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
         self.checkpoints.put_log_start_offset(key, start_offset)
 
+    def save_waited(self, changed: Mapping[Partition, Waited | None]) -> None:
+        """Saves how long closed segments that are dated ahead were there (R18); None: there are none."""
+        with self._save_lock:
+            for key, waited in changed.items():
+                self.checkpoints.put_waited(key, waited)
+            self.checkpoints.save()
+
     def save_recovery_point(self, one: PartitionLog, point: RecoveryPoint) -> None:
         """Saves a lower recovery point at once, before a truncation cuts below the saved one."""
         self.save_recovery_point_of((one.stream_id, one.partition), point)
@@ -452,6 +460,7 @@ class LogStore:
         with self._save_lock:
             self.checkpoints.put_recovery_point(key, RecoveryPoint(offset, offset, 0), offset)
             self.checkpoints.put_log_start_offset(key, offset)
+            self.checkpoints.put_waited(key, None)
             self.checkpoints.save()
 
     def close_clean(self, logs: Iterable[tuple[PartitionLog, int]]) -> None:

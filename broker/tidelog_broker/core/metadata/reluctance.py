@@ -1,8 +1,9 @@
 """R6, 2c, F7: who had rather not lead what, as brokers say of themselves.
 
 A replica with a damaged range can lead, but answers that range with an error; a broker whose clock is off
-can, but dates what it appends wrongly. So others come first, and a damaged leader hands over to somebody
-who has no damage there, and is healed as a follower.
+can, but the time of what it appends is a guess. So others come first. A damaged leader hands over to a
+member of the ISR that has no damage there, and is healed as a follower; a broker whose clock stays off hands
+over to members that are willing (R18).
 
 This is the controller's memory, like `liveness`: heartbeats say it anew, another controller begins with
 none, and an election that does not know of it is no less safe. `elections` ranks by it, `upkeep` asks for
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 from tidelog_broker.core.metadata.commands import PartitionChange, ReplicaName
 from tidelog_broker.core.metadata.elections import CHANGES_MAX, PartitionKey, Unwillingness, successor
+from tidelog_broker.core.metadata.handovers import WISHES_MAX
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 
@@ -32,6 +34,7 @@ class _Told(NamedTuple):
     incarnation: bytes
     damaged: tuple[PartitionKey, ...]
     clock_off: bool
+    clock_yields: bool
 
 
 _NOBODY: Final[Unwillingness] = MappingProxyType({})
@@ -45,16 +48,25 @@ class Reluctance:
         """Of brokers that had something to say."""
         self._damaged: dict[PartitionKey, dict[int, None]] = {}
         """The same by partition: whose replicas are damaged."""
+        self._stuck: tuple[object, ...] | None = None
+        """What was known when no leader whose clock is off had an heir: the same needs no second look."""
 
     def __repr__(self) -> str:
         off = sorted(broker for broker, told in self._told.items() if told.clock_off)
         return f"<Reluctance damaged={len(self._damaged)} clocks_off={off}>"
 
     def heard(
-        self, broker: int, incarnation: bytes, damaged: Iterable[ReplicaName] = (), *, clock_off: bool = False
+        self,
+        broker: int,
+        incarnation: bytes,
+        damaged: Iterable[ReplicaName] = (),
+        *,
+        clock_off: bool = False,
+        clock_yields: bool = False,
     ) -> None:
         """A heartbeat came that counts: what it says takes the place of what the one before it said."""
-        told = _Told(incarnation, tuple((one.stream_id, one.partition) for one in damaged), clock_off)
+        names = tuple((one.stream_id, one.partition) for one in damaged)
+        told = _Told(incarnation, names, clock_off, clock_yields)
         before = self._told.pop(broker, None)
         if before is not None and before.damaged != told.damaged:
             for key in before.damaged:
@@ -84,7 +96,35 @@ class Reluctance:
         return found
 
     def moves(self, image: ClusterImage) -> tuple[PartitionChange, ...]:
-        """Damaged leaders hand over to members of the ISR that are not."""
+        """Damaged leaders hand over to members of the ISR that are not; so do those whose clock stays off."""
+        return self._from_damaged(image) or self._from_clocks(image)
+
+    def _from_clocks(self, image: ClusterImage) -> tuple[PartitionChange, ...]:
+        """R18: what a broker leads whose clock was off for some seconds, where a willing one is in sync."""
+        yielding = [
+            broker
+            for broker, told in sorted(self._told.items())
+            if told.clock_yields
+            and (known := image.brokers.get(broker)) is not None
+            and known.incarnation == told.incarnation
+            and (share := image.shares.get(broker)) is not None
+            and share.leaders
+        ]
+        asked = (tuple(yielding), tuple(sorted(self._told.items())), image.brokers, image.streams)
+        if not yielding or (self._stuck is not None and all(map(_same, self._stuck, asked))):
+            return ()
+        changes: list[PartitionChange] = []
+        for stream in image.streams.values():
+            for number, partition in enumerate(stream.partitions):
+                if partition.leader in yielding and len(changes) < WISHES_MAX:
+                    unwilling = self.of(image, (stream.id, number))
+                    heir = successor(image, partition, unwilling=unwilling)
+                    if heir is not None and heir not in unwilling:
+                        changes.append(PartitionChange(stream.id, number, leader=heir))
+        self._stuck = None if changes else asked
+        return tuple(changes)
+
+    def _from_damaged(self, image: ClusterImage) -> tuple[PartitionChange, ...]:
         changes: list[PartitionChange] = []
         for key, holders in self._damaged.items():
             partition = image.partition(*key)
@@ -106,3 +146,7 @@ def sound_heir(image: ClusterImage, partition: PartitionImage, unwilling: Unwill
     """Who takes over from a damaged leader; None: nobody else in sync is there and without damage."""
     heir = successor(image, partition, unwilling=unwilling)
     return None if heir is None or unwilling.get(heir) == Unwilling.DAMAGED else heir
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, tuple) and one == other)
