@@ -14,7 +14,7 @@ header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules 
 - `limits`    the bounds
 """
 
-from tidelog.records.codec import decode_batch, encode_batch, stamp, to_columns
+from tidelog.records.codec import decode_batch, decode_body, encode_batch, stamp, to_columns
 from tidelog.records.decoded_size import allocated_bytes
 from tidelog.records.layout import (
     HEADER_BYTES,
@@ -40,6 +40,7 @@ __all__ = [
     "allocated_bytes",
     "check_contents",
     "decode_batch",
+    "decode_body",
     "encode_batch",
     "header_crc",
     "read_claims",

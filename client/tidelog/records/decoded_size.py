@@ -11,7 +11,7 @@ import struct
 import pyarrow as pa
 
 from tidelog.errors import CorruptBatch
-from tidelog.records.layout import HEADER_BYTES, BatchHeader
+from tidelog.records.layout import BatchHeader
 from tidelog.records.message import BufferPlace, Message, read_message
 
 LENGTH_PREFIX_BYTES = 8
@@ -43,12 +43,12 @@ def decoded_buffer_bytes(body: memoryview, place: BufferPlace, codec: int | None
     return claimed
 
 
-def allocated_bytes(batch: pa.Buffer, header: BatchHeader) -> int:
-    """What `codec.decode_batch` allocates for one whole batch: nothing where it is not compressed.
+def allocated_bytes(body: pa.Buffer, header: BatchHeader) -> int:
+    """What `codec.decode_body` allocates: nothing where the batch is not compressed.
 
     Raises `CorruptBatch`.
     """
     if not header.compression:
         return 0
-    view = memoryview(batch)[HEADER_BYTES:]
+    view = memoryview(body)
     return decoded_bytes(read_message(view), view)
