@@ -33,6 +33,7 @@ from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
 from tidelog_broker.runtime.formation import beginning, until_formatted
 from tidelog_broker.runtime.formatting import format_joiner, format_solo
 from tidelog_broker.runtime.handing_over import HandingOver
+from tidelog_broker.runtime.loop_watch import LoopWatch
 from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
 from tidelog_broker.runtime.quorum_opening import open_quorum_controller
 from tidelog_broker.runtime.quorum_peers import QuorumPeers
@@ -80,6 +81,7 @@ class Service:
         self._controller: QuorumController | None = None
         self._peers: QuorumPeers | None = None
         self._handing_over: HandingOver | None = None
+        self._watch: LoopWatch | None = None
         self._formation: asyncio.Task[None] | None = None
         """Waits until the marker says that the cluster was formed."""
         self._volume: Volume | None = None
@@ -109,6 +111,7 @@ class Service:
             if self._controller is not None:
                 await self._controller.close()
             self._close_directory()
+            self._end_watch()
             raise
 
     async def _join(self) -> None:
@@ -161,6 +164,8 @@ class Service:
             directory.reserve,
             controller.incarnation,
         )
+        self._watch = LoopWatch(broker.metrics.loop_was_late)
+        self._watch.start()
         if settings.peer_listener:
             self._peers = QuorumPeers(controller)
             self._peers.join(broker, random.Random())
@@ -211,6 +216,10 @@ class Service:
         if self._formation is not None:
             self._formation.cancel()
             await asyncio.gather(self._formation, return_exceptions=True)
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
 
     def _open_volume(self) -> None:
         """Before anything is written: what fails earlier would be told to nobody (DESIGN 4.3)."""
@@ -339,6 +348,7 @@ class Service:
             await self._controller.close()
         self._close_directory()
         self._metadata_thread.shutdown()
+        self._end_watch()
         log.info("stopped")
 
     def mark_failed(self) -> None:
@@ -424,6 +434,9 @@ def _limits(settings: Settings) -> BrokerLimits:
         deleted_delay=settings.deleted_delay_ms / 1000,
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
+        decode_threads=settings.decode_threads,
+        fetch_decoded_bytes_max=settings.fetch_decoded_bytes_max,
+        validation_threads=settings.validation_threads,
         catch_up_bytes_per_second=settings.catch_up_bytes_per_second,
         scrub_bytes_per_second=settings.scrub_bytes_per_second,
         scrub_interval=settings.scrub_interval_ms / 1000,

@@ -26,9 +26,11 @@ from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
+from tidelog_broker.runtime.checks import Checks
 from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.counting import AppendCounter
+from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.healer import Healer
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, PartitionListener
@@ -40,7 +42,7 @@ from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
 from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.samples import broker_samples
+from tidelog_broker.runtime.samples import broker_samples, load_samples
 from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import Threads
 from tidelog_broker.storage.reserve import Reserve
@@ -75,6 +77,9 @@ class BrokerLimits:
     deleted_delay: float = 60.0
     flush_threads: int = 4
     catch_up_threads: int = 2
+    decode_threads: int = 2
+    fetch_decoded_bytes_max: int = 256 << 20
+    validation_threads: int = 2
     catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
     scrub_bytes_per_second: int = 4 << 20
     scrub_interval: float = 86_400.0
@@ -117,8 +122,15 @@ class Broker:
         self._store = store
         self._reserve = reserve
         self._threads = threads = Threads(
-            flush_threads=limits.flush_threads, catch_up_threads=limits.catch_up_threads
+            flush_threads=limits.flush_threads,
+            catch_up_threads=limits.catch_up_threads,
+            decode_threads=limits.decode_threads,
+            validation_threads=limits.validation_threads,
         )
+        self.decoding = Decoding(threads.decode, limits.fetch_decoded_bytes_max)
+        """For readers that want plain records."""
+        self.checks = Checks(threads.validation, limits.validation_threads)
+        """Of what clients send."""
         self._flushes = FlushRounds(
             store,
             threads.flush_lead,
@@ -407,9 +419,10 @@ class Broker:
     # --- what it shows
 
     def _samples(self) -> Iterator[Sample]:
-        return broker_samples(
+        yield from broker_samples(
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
+        yield from load_samples(self.decoding, self.checks)
 
     def state(self) -> dict[str, Any]:
         """What the broker believes, for /debug/state."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
+from tidelog_broker.runtime.checks import Checks
+from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions
 from tidelog_broker.runtime.partition import Partition
@@ -35,6 +37,12 @@ def broker_samples(
     yield "tidelog_metadata_version", "Version of the image.", (), metadata_version
     for partition in list(hosted.served.values()):
         yield from partition_samples(partition)
+
+
+def load_samples(decoding: Decoding, checks: Checks) -> Iterator[Sample]:
+    yield "tidelog_decoded_bytes", "Leased by readers of plain records.", (), decoding.bytes
+    yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
+    yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes
 
 
 def partition_samples(partition: Partition) -> Iterator[Sample]:

@@ -15,7 +15,9 @@ CREATIONS_MAX = 8
 class Threads:
     """Named for what they do, as they appear in a process listing."""
 
-    def __init__(self, *, flush_threads: int, catch_up_threads: int) -> None:
+    def __init__(
+        self, *, flush_threads: int, catch_up_threads: int, decode_threads: int, validation_threads: int
+    ) -> None:
         self.write = ThreadPoolExecutor(1, "tidelog-write")
         """Write rounds that are too large for the event loop, and what excludes them."""
         self.flush_lead = ThreadPoolExecutor(1, "tidelog-flush")
@@ -24,6 +26,10 @@ class Threads:
         """Flush the files of a round; before that, open the logs at a start."""
         self.catch_up = ThreadPoolExecutor(catch_up_threads, "tidelog-catch-up")
         """Reads of what is no longer in memory."""
+        self.decode = ThreadPoolExecutor(decode_threads, "tidelog-decode")
+        """Turns batches into plain records for readers."""
+        self.validation = ThreadPoolExecutor(validation_threads, "tidelog-validate")
+        """Checks what clients send, where that takes long."""
         self.housekeeping = ThreadPoolExecutor(1, "tidelog-housekeeping")
         """Checkpoints, retention, deletion."""
         self.scrub = ThreadPoolExecutor(1, "tidelog-scrub")
@@ -33,7 +39,7 @@ class Threads:
     def shutdown(self, *, wait: bool) -> None:
         """Takes no more work and drops what has not begun; `wait` for what has."""
         for pool in (
-            self.write, self.flush_lead, self.flush_files, self.catch_up, self.housekeeping, self.scrub,
-            self.creation,
+            self.write, self.flush_lead, self.flush_files, self.catch_up, self.decode, self.validation,
+            self.housekeeping, self.scrub, self.creation,
         ):  # fmt: skip
             pool.shutdown(wait=wait, cancel_futures=True)
