@@ -35,6 +35,9 @@ RESPONSE_BYTES_MAX = 16 << 20
 AHEAD_BYTES_MAX = 8 << 20
 """Of one call, read before they are asked for; one chunk always may."""
 
+ENCODE_HERE_BYTES_MAX = 4 << 20
+"""Larger answers are copied together in a thread."""
+
 HEARTBEAT_MS_DEFAULT = 5000
 HEARTBEAT_MS_MIN = 50
 
@@ -180,7 +183,7 @@ class FetchCall:
         elif not reading.dry:
             self._ready[reading.index] = reading
 
-    async def _verbatim(self, reading: Reading) -> AsyncGenerator[VerbatimAnswer]:
+    async def _verbatim(self, reading: Reading) -> AsyncGenerator[VerbatimAnswer | EncodedAnswer]:
         """The next chunk as it lies."""
         chunk = await self.read(reading, self._bytes_max)
         if chunk is None:
@@ -191,7 +194,11 @@ class FetchCall:
             reached = reading.end
         reading.stands_behind(reached, epoch, chunk.place)
         self._read_ahead(reading)
-        yield VerbatimAnswer(self._response(reading), parts)
+        answer = VerbatimAnswer(self._response(reading), parts)
+        if sum(map(len, parts)) <= ENCODE_HERE_BYTES_MAX:
+            yield answer
+        else:
+            yield await self._broker.in_catch_up_thread(answer.encoded)
 
     def _check_leader(self, reading: Reading) -> None:
         """Raises what ends the reading of a partition that is not led, or not here, as when that began."""

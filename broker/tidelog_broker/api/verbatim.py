@@ -53,6 +53,12 @@ class VerbatimAnswer:
         """The bytes of the whole FetchResponse; the batches are copied once."""
         return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
 
+    def encoded(self) -> EncodedAnswer:
+        """The same, serialized already: for a thread, where it is large."""
+        return EncodedAnswer(
+            self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts
+        )
+
 
 class EncodedAnswer:
     """A FetchResponse that a thread has serialized."""

@@ -36,13 +36,18 @@ FRAMES_MAX = 8
 """Of the stack, innermost first."""
 
 
+def _warn(text: str, **facts: object) -> None:
+    # Not `log.warning` itself: how lines look is set up after this module is imported.
+    log.warning(text, **facts)
+
+
 class LoopWatch:
     """See the module."""
 
     def __init__(
         self,
         observe: Callable[[float], None],
-        say: Callable[..., None] = log.warning,
+        say: Callable[..., None] = _warn,
         quiet_clock: Callable[[], float] = monotonic,
     ) -> None:
         """`observe` gets the seconds by which each beat was late; `say` a line about a long turn, by
