@@ -64,7 +64,7 @@ class Metrics:
         )
         self.loop_late_seconds = Histogram(
             "tidelog_event_loop_late_seconds",
-            "How late the event loop came to a beat that is due 40 times a second.",
+            "How late the event loop came to a beat that is due 20 times a second.",
             buckets=LATE_BUCKETS,
             registry=self.registry,
         )
