@@ -207,6 +207,19 @@ class Settings(BaseSettings):
 
     flush_threads: int = Field(default=4, ge=1, le=64, description="Files flushed at a time.")
     catch_up_threads: int = Field(default=2, ge=1, le=64, description="Threads that read old segments.")
+    decode_threads: int = Field(
+        default=2, ge=1, le=64, description="Threads that turn batches into plain records for readers."
+    )
+    fetch_decoded_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=4 * MIB,
+        description="What readers of plain records (Fetch with the format RECORDS) have decoded at a time, "
+        "all together; others wait for their turn, and a batch that needs more is refused. Half as much "
+        "again may lie in answers with one large record that clients have not taken yet. Bytes.",
+    )
+    validation_threads: int = Field(
+        default=2, ge=1, le=64, description="Threads that check large batches and requests of clients."
+    )
     catch_up_bytes_per_second: int = Field(
         default=64 * MIB,
         ge=MIB,

@@ -20,6 +20,9 @@ FLUSH_BUCKETS = (
 """Seconds. Where disks live, from 0.1 to 20 ms, ten to a decade (the series R10): a percentile read off
 them is then wrong by an eighth or so, where a bucket of 2 to 5 ms could hide a disk twice as slow."""
 
+LATE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+"""Seconds. A turn of the event loop is to be below 0.05."""
+
 Sample = tuple[str, str, tuple[tuple[str, str], ...], float]
 """Name, help, labels, value."""
 
@@ -29,6 +32,7 @@ class Metrics:
 
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
         self.registry = CollectorRegistry()
+        self._loop_late_max = 0.0
         self.registry.register(_Collected(samples))
         self.calls = Counter(
             "tidelog_rpc_calls", "Calls by rpc and outcome.", ["rpc", "code"], registry=self.registry
@@ -58,6 +62,17 @@ class Metrics:
             buckets=FLUSH_BUCKETS,
             registry=self.registry,
         )
+        self.loop_late_seconds = Histogram(
+            "tidelog_event_loop_late_seconds",
+            "How late the event loop came to a beat that is due 20 times a second.",
+            buckets=LATE_BUCKETS,
+            registry=self.registry,
+        )
+        self.loop_late_max_seconds = Gauge(
+            "tidelog_event_loop_late_max_seconds",
+            "The latest of them since the start.",
+            registry=self.registry,
+        )
         self.scrubbed_bytes = Counter(
             "tidelog_scrub_bytes", "Bytes of logs read to look for rot.", registry=self.registry
         )
@@ -75,6 +90,13 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+
+    def loop_was_late(self, seconds: float) -> None:
+        """Counts a beat of the event loop."""
+        self.loop_late_seconds.observe(seconds)
+        if seconds > self._loop_late_max:
+            self._loop_late_max = seconds
+            self.loop_late_max_seconds.set(seconds)
 
 
 class _Collected(Collector):

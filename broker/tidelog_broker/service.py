@@ -18,6 +18,7 @@ from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.platform import Platform, this_machine
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +46,7 @@ class Service:
         self.http_port: int | None = None
         self._http: HttpDoor | None = None
         self._door: GrpcDoor | None = None
+        self._watch: LoopWatch | None = None
         self.assembly: Assembly
         """The broker behind the doors, once `start` has opened it."""
 
@@ -68,11 +70,18 @@ class Service:
             if self._door is not None:
                 await self._door.stop(0)
             await self.assembly.close()
+            self._end_watch()
             raise
+
+    def _end_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
 
     async def _serve(self) -> None:
         settings, assembly = self._settings, self.assembly
         metrics = assembly.broker.metrics
+        self._watch = LoopWatch(metrics.loop_was_late)
+        self._watch.start()
         door = self._door = GrpcDoor(
             assembly.services,
             calls_max=settings.connections_max,
@@ -125,6 +134,7 @@ class Service:
         if self._http is not None:
             self._http.stop()
         await self.assembly.close()
+        self._end_watch()
         log.info("stopped")
 
     def mark_failed(self) -> None:

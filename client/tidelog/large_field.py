@@ -29,8 +29,12 @@ class Cut(NamedTuple):
 
 def join(message: bytes, field: int, parts: Sequence[bytes | memoryview]) -> bytes:
     """The serialized `message`, which lacks the bytes field number `field`, with it."""
-    size = sum(map(len, parts))
-    return b"".join((message, _varint(field << 3 | _LENGTH_DELIMITED), _varint(size), *parts))
+    return b"".join((head_of(message, field, sum(map(len, parts))), *parts))
+
+
+def head_of(message: bytes, field: int, size: int) -> bytes:
+    """What stands in front of a large field of `size` bytes: the rest of the message, tag and length."""
+    return b"".join((message, _varint(field << 3 | _LENGTH_DELIMITED), _varint(size)))
 
 
 def cut(data: bytes, field: int) -> Cut | None:

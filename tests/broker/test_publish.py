@@ -190,3 +190,18 @@ async def test_publish_and_produce_keep_their_order_in_one_partition(api: Api) -
         await api.publish(stream, b"p%d" % number)
         expected += [b"b%d" % number, b"p%d" % number]
     assert await api.values(stream) == expected
+
+
+async def test_a_large_request_is_stored_whole_and_checked_like_a_small_one(api: Api) -> None:
+    stream = await api.create(partitions=3, timestamp_ahead_ms_max=1000)
+    records = [record(b"%d" % number, key=b"k%d" % number) for number in range(10_000)]
+    receipts = await api.publish(stream, *records)
+    assert len(receipts) == len(records)
+    for part in range(3):
+        wanted = [b"%d" % number for number, one in enumerate(receipts) if one.partition == part]
+        assert await api.values(stream, part) == wanted
+    wrong = [*records, record(b"", timestamp_us=int(time.time() * 1e6) + 10**9)][1:]
+    refused = await refusal(
+        api.log.Publish(log_pb2.PublishRequest(stream_id=stream.stream_id, records=wrong))
+    )
+    assert refused.code == "INVALID_TIMESTAMP"

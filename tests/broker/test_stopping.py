@@ -104,7 +104,7 @@ async def test_a_deletion_that_a_stop_overtakes_may_have_happened(service: Servi
 
 
 async def test_threads_that_stop_answer_what_they_did_not_begin_and_finish_what_they_did() -> None:
-    threads = WorkThreads(1, "test")
+    threads = WorkThreads(ThreadPoolExecutor(1, "test"))
     go, entered = threading.Event(), threading.Event()
 
     def hold() -> str:

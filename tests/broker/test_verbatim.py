@@ -45,6 +45,17 @@ def test_a_large_batch_is_not_copied() -> None:
     assert isinstance(parse_produce(request(8000).SerializeToString()).batch, memoryview)
 
 
+@pytest.mark.parametrize("size", [10, 1 << 20, (5 << 20) + 3])
+def test_an_answer_that_a_thread_serializes_has_the_same_bytes_once(size: int) -> None:
+    facts = log_pb2.FetchResponse(index=3, high_watermark=9)
+    answer = VerbatimAnswer(facts, [b"header", memoryview(bytes(size))])
+
+    encoded = answer.encoded()
+
+    assert encoded.SerializeToString() == answer.SerializeToString()
+    assert encoded.SerializeToString() == b""
+
+
 @pytest.mark.parametrize("cut", [1, 5000, 8000])
 def test_a_request_that_is_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(DecodeError):

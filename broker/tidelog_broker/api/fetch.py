@@ -5,22 +5,23 @@ catch-up threads, one read ahead of what is being sent. It waits for commits wit
 task or timer per partition. What goes wrong with one partition ends that partition, not
 the call (DESIGN section 8).
 
-Neighbours: `fetch_start` decides where a partition's reading begins, `plain_records` turns batches into
-messages.
+Neighbours: `fetch_start` decides where a partition's reading begins, `fetch_reading` is how far it is,
+`fetch_plain` turns batches into plain records.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.records import split_batches
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.fetch_plain import PlainAnswers
+from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
-from tidelog_broker.api.plain_records import plain_records
-from tidelog_broker.api.verbatim import VerbatimAnswer
+from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Chunk
@@ -34,54 +35,14 @@ RESPONSE_BYTES_MAX = 16 << 20
 AHEAD_BYTES_MAX = 8 << 20
 """Of one call, read before they are asked for; one chunk always may."""
 
+ENCODE_HERE_BYTES_MAX = 4 << 20
+"""Larger answers are copied together in a thread."""
+
 HEARTBEAT_MS_DEFAULT = 5000
 HEARTBEAT_MS_MIN = 50
 
 
-FetchAnswer = log_pb2.FetchResponse | VerbatimAnswer
-
-
-class _Reading:
-    """How far the call is with one partition."""
-
-    __slots__ = (
-        "ahead",
-        "done",
-        "end",
-        "epoch",
-        "index",
-        "leader_epoch",
-        "offset",
-        "partition",
-        "place",
-        "told_at",
-    )
-
-    def __init__(
-        self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
-    ) -> None:
-        self.index = index
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        """Of the leader whose log the position was found to fit (R13)."""
-        self.offset = offset
-        self.epoch = epoch
-        self.end = end
-        """First offset not to send; None: none, it follows."""
-        self.done = False
-        """Its last answer, an end or an error, was given."""
-        self.place: tuple[int, int] | None = None
-        self.ahead: asyncio.Future[Chunk | None] | None = None
-        """A read of the next chunk that runs already."""
-        self.told_at = asyncio.get_running_loop().time()
-        """When the client last heard of this partition; on the event loop's clock."""
-
-    def limit(self) -> int:
-        """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
-        return self.partition.high_watermark
-
-    def finished(self) -> bool:
-        return self.end is not None and self.offset >= self.end
+FetchAnswer = log_pb2.FetchResponse | VerbatimAnswer | EncodedAnswer
 
 
 class FetchCall:
@@ -102,12 +63,17 @@ class FetchCall:
             )
         self._broker = broker
         self._request = request
-        self._plain = request.format == log_pb2.RECORDS
         self._bytes_max = min(request.response_bytes_max or RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX)
+        self._plain: PlainAnswers | None = None
+        """None: batches are sent as they lie."""
+        if request.format == log_pb2.RECORDS:
+            self._plain = PlainAnswers(broker.decoding, self._bytes_max, self)
         heartbeat_ms = request.heartbeat_ms or HEARTBEAT_MS_DEFAULT
         self._heartbeat = max(heartbeat_ms, HEARTBEAT_MS_MIN) / 1000
-        self._ready: dict[int, _Reading] = {}
-        self._by_partition: dict[Partition, list[_Reading]] = {}
+        self._active: dict[int, Reading] = {}
+        """Those that have not ended, by their index in the request."""
+        self._ready: dict[int, Reading] = {}
+        self._by_partition: dict[Partition, list[Reading]] = {}
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._aheads = 0
@@ -122,17 +88,16 @@ class FetchCall:
     async def responses(self) -> AsyncGenerator[FetchAnswer]:
         """The answers, until every partition has ended."""
         try:
-            active: dict[int, _Reading] = {}
             for index, wanted in enumerate(self._request.partitions):
                 try:
                     reading = await self._start(index, wanted)
                 except TidelogError as error:
                     yield log_pb2.FetchResponse(index=index, error=error_to_proto(error))
                     continue
-                active[index] = self._ready[index] = reading
+                self._active[index] = self._ready[index] = reading
                 self._by_partition.setdefault(reading.partition, []).append(reading)
                 reading.partition.follow(self)
-            while active:
+            while self._active:
                 while self._ready:
                     for index in list(self._ready):
                         reading = self._ready.pop(index)
@@ -140,20 +105,22 @@ class FetchCall:
                             async for response in responses:
                                 yield response
                         if reading.done:
-                            self._forget(active.pop(index))
-                    for reading in self._overdue(active):
-                        yield self._response(reading, heartbeat=log_pb2.Heartbeat())
-                if active and not await self._more(active):
-                    for reading in self._overdue(active):
-                        yield self._response(reading, heartbeat=log_pb2.Heartbeat())
+                            self._forget(self._active.pop(index))
+                    for heartbeat in self.heartbeats():
+                        yield heartbeat
+                if self._active and not await self._more():
+                    for heartbeat in self.heartbeats():
+                        yield heartbeat
         finally:
+            if self._plain is not None:
+                self._plain.close()
             for partition in self._by_partition:
                 partition.unfollow(self)
             self._by_partition.clear()
 
-    async def _more(self, active: Mapping[int, _Reading]) -> bool:
+    async def _more(self) -> bool:
         """Waits for a commit; False when a heartbeat is due first."""
-        due = min(reading.told_at for reading in active.values()) + self._heartbeat
+        due = self._loop.time() + self.seconds_until_heartbeat()
         self._wake.clear()
         try:
             async with asyncio.timeout_at(due):
@@ -162,12 +129,17 @@ class FetchCall:
             return False
         return True
 
-    def _overdue(self, active: Mapping[int, _Reading]) -> list[_Reading]:
-        """Partitions that the client has not heard of for the length of a heartbeat, others busy or not."""
-        latest = self._loop.time() - self._heartbeat
-        return [reading for reading in active.values() if reading.told_at <= latest]
+    def seconds_until_heartbeat(self) -> float:
+        due = min(reading.told_at for reading in self._active.values()) + self._heartbeat
+        return max(0.0, due - self._loop.time())
 
-    def _forget(self, reading: _Reading) -> None:
+    def heartbeats(self) -> Iterator[log_pb2.FetchResponse]:
+        """For partitions that the client has not heard of for that long, whether others are busy or not."""
+        latest = self._loop.time() - self._heartbeat
+        for reading in [one for one in self._active.values() if one.told_at <= latest]:
+            yield self._response(reading, heartbeat=log_pb2.Heartbeat())
+
+    def _forget(self, reading: Reading) -> None:
         # A commit may have put it back in line meanwhile.
         self._ready.pop(reading.index, None)
         readings = self._by_partition[reading.partition]
@@ -176,7 +148,7 @@ class FetchCall:
             del self._by_partition[reading.partition]
             reading.partition.unfollow(self)
 
-    async def _start(self, index: int, wanted: log_pb2.FetchPartition) -> _Reading:
+    async def _start(self, index: int, wanted: log_pb2.FetchPartition) -> Reading:
         here = self._broker.replica if self._request.own_replica else self._broker.leading
         partition = here(wanted.stream_id, wanted.partition)
         offset, epoch = await resolve_start(self._broker, partition, wanted)
@@ -185,28 +157,20 @@ class FetchCall:
             if not self._request.own_replica:
                 check_newest_known(partition)
             end = partition.high_watermark if end is None else min(end, partition.high_watermark)
-        return _Reading(index, partition, offset, epoch, end)
+        return Reading(index, partition, offset, epoch, end)
 
-    async def _advance(self, reading: _Reading) -> AsyncGenerator[FetchAnswer]:
+    async def _advance(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
         """What one partition has, one chunk of it; it is put back in line if there may be more."""
+        reading.dry = False
         try:
             if not reading.finished():
                 self._check_leader(reading)
-                chunk = await self._read(reading)
-                if chunk is None:
+                if reading.offset >= reading.limit():
                     return
-                parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
-                if reading.end is not None and reached > reading.end:
-                    parts, epoch = _cut_behind(b"".join(parts), reading.end)
-                    reached = reading.end
-                if self._plain:
-                    async for response in self._plain_answers(reading, b"".join(parts)):
+                answers = self._verbatim(reading) if self._plain is None else self._plain.answers(reading)
+                async with aclosing(answers) as responses:
+                    async for response in responses:
                         yield response
-                    reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
-                else:
-                    reading.offset, reading.epoch, reading.place = reached, epoch, chunk.place
-                    self._read_ahead(reading)
-                    yield VerbatimAnswer(self._response(reading), parts)
         except TidelogError as error:
             yield self._last(reading, error=error_to_proto(error))
             return
@@ -216,10 +180,27 @@ class FetchCall:
             return
         if reading.finished():
             yield self._last(reading, end=log_pb2.EndOfPartition())
-        else:
+        elif not reading.dry:
             self._ready[reading.index] = reading
 
-    def _check_leader(self, reading: _Reading) -> None:
+    async def _verbatim(self, reading: Reading) -> AsyncGenerator[VerbatimAnswer | EncodedAnswer]:
+        """The next chunk as it lies."""
+        chunk = await self.read(reading, self._bytes_max)
+        if chunk is None:
+            return
+        parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
+        if reading.end is not None and reached > reading.end:
+            parts, epoch = _cut_behind(b"".join(parts), reading.end)
+            reached = reading.end
+        reading.stands_behind(reached, epoch, chunk.place)
+        self._read_ahead(reading)
+        answer = VerbatimAnswer(self._response(reading), parts)
+        if sum(map(len, parts)) <= ENCODE_HERE_BYTES_MAX:
+            yield answer
+        else:
+            yield await self._broker.in_catch_up_thread(answer.encoded)
+
+    def _check_leader(self, reading: Reading) -> None:
         """Raises what ends the reading of a partition that is not led, or not here, as when that began."""
         partition = reading.partition
         if self._request.own_replica:
@@ -231,55 +212,56 @@ class FetchCall:
         if partition.leader_epoch != reading.leader_epoch:
             raise partition.not_leader()
 
-    async def _plain_answers(self, reading: _Reading, data: bytes) -> AsyncGenerator[log_pb2.FetchResponse]:
-        """The records of a chunk, decoded in the catch-up threads, in answers of about the asked size."""
-        pieces = plain_records(data, reading.offset, reading.end, self._bytes_max)
-        while (records := await self._broker.in_catch_up_thread(next, pieces, None)) is not None:
-            reading.offset, reading.epoch = records[-1].offset + 1, records[-1].leader_epoch
-            yield self._response(reading, records=log_pb2.FetchedRecords(records=records))
-
-    async def _read(self, reading: _Reading) -> Chunk | None:
+    async def read(self, reading: Reading, bytes_max: int) -> Chunk | None:
+        """The next chunk of a partition, of about so many bytes; None: there is nothing now."""
         if reading.ahead is not None:
             ahead, reading.ahead = reading.ahead, None
             self._aheads -= 1
-            return self._counted(await ahead, "disk")
-        # Who compares replicas wants to know what is on the disk.
-        cached = None if self._request.own_replica else self._cached(reading)
-        if cached is not None:
-            return self._counted(cached, "memory")
-        return self._counted(await self._from_disk(reading), "disk")
-
-    def _counted(self, chunk: Chunk | None, source: str) -> Chunk | None:
-        if chunk is not None:
+            chunk, source = await ahead, "disk"
+        else:
+            # Who compares replicas wants to know what is on the disk.
+            from_memory = not self._request.own_replica
+            log = reading.partition.log
+            chunk = log.read_cached(reading.offset, bytes_max, reading.limit()) if from_memory else None
+            source = "memory"
+            if chunk is None:
+                chunk, source = await self._from_disk(reading, bytes_max), "disk"
+        if chunk is None:
+            reading.dry = True
+        else:
             self._broker.metrics.fetched_bytes.labels(source).inc(chunk.bytes)
         return chunk
 
-    def _cached(self, reading: _Reading) -> Chunk | None:
-        log = reading.partition.log
-        return log.read_cached(reading.offset, self._bytes_max, reading.limit())
-
-    def _from_disk(self, reading: _Reading) -> asyncio.Future[Chunk | None]:
+    def _from_disk(self, reading: Reading, bytes_max: int) -> asyncio.Future[Chunk | None]:
         log = reading.partition.log
         return self._broker.in_catch_up_thread(
-            log.read, reading.offset, self._bytes_max, reading.limit(), reading.place
+            log.read, reading.offset, bytes_max, reading.limit(), reading.place
         )
 
-    def _read_ahead(self, reading: _Reading) -> None:
+    def _read_ahead(self, reading: Reading) -> None:
         """Starts reading the next chunk from disk while this one is sent."""
         log = reading.partition.log
         if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
             return
         if reading.offset < reading.limit() and not log.is_cached(reading.offset):
             self._aheads += 1
-            reading.ahead = self._from_disk(reading)
+            reading.ahead = self._from_disk(reading, self._bytes_max)
             # Its failure is met when it is awaited; a call that ends before leaves it unseen.
             reading.ahead.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _last(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
+    def _last(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
         reading.done = True
         return self._response(reading, **item)
 
-    def _response(self, reading: _Reading, **item: object) -> log_pb2.FetchResponse:
+    def _response(self, reading: Reading, **item: object) -> log_pb2.FetchResponse:
+        position = log_pb2.Position(offset=reading.offset, leader_epoch=reading.epoch)
+        return self._standing(reading, next=position, **item)
+
+    def facts(self, reading: Reading) -> bytes:
+        """A serialized answer that says where the partition's log stands, without item and position."""
+        return self._standing(reading).SerializeToString()
+
+    def _standing(self, reading: Reading, **more: object) -> log_pb2.FetchResponse:
         partition = reading.partition
         reading.told_at = self._loop.time()
         return log_pb2.FetchResponse(
@@ -287,8 +269,7 @@ class FetchCall:
             log_start_offset=partition.log.start_offset,
             high_watermark=partition.high_watermark,
             log_end_offset=partition.log.end_offset,
-            next=log_pb2.Position(offset=reading.offset, leader_epoch=reading.epoch),
-            **item,  # type: ignore[arg-type]
+            **more,  # type: ignore[arg-type]
         )
 
 

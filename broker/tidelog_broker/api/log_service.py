@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from itertools import count
 from typing import ClassVar
 
 from tidelog.errors import (
     BatchTooLarge,
     InvalidRequest,
-    InvalidTimestamp,
     ResourceExhausted,
     StreamNotFound,
     TidelogError,
     TimedOut,
 )
-from tidelog.records.checksum import crc32c
-from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.fetch import FetchAnswer, FetchCall
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.produce import ProduceCall
+from tidelog_broker.api.publish_records import WORK_PER_BYTE, PublishMessage, Shares, parse_publish, shares_of
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.runtime.appends import (
@@ -33,9 +32,8 @@ from tidelog_broker.runtime.appends import (
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
 from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Singles
+from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
-from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
 from tidelog_proto import log_pb2
 
 PUBLISH_RECORDS_MAX = 10_000
@@ -51,7 +49,7 @@ FETCH_CALLS_MAX = 5_000
 class LogService:
     """See the module; every method raises `TidelogError`."""
 
-    request_parsers: ClassVar = {"Produce": parse_produce}
+    request_parsers: ClassVar = {"Produce": parse_produce, "Publish": parse_publish}
     """Requests that the generated code does not parse (`grpc_door`)."""
 
     def __init__(self, broker: Broker) -> None:
@@ -77,18 +75,17 @@ class LogService:
             self._fetches -= 1
             self._broker.metrics.fetch_calls.set(self._fetches)
 
-    async def publish(self, request: log_pb2.PublishRequest) -> log_pb2.PublishResponse:
+    async def publish(self, message: PublishMessage) -> log_pb2.PublishResponse:
+        request = message.request
         if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:
             raise InvalidRequest(f"{len(request.records)} records; a Publish takes 1–{PUBLISH_RECORDS_MAX}")
         if request.acks not in (0, 1, 2):
             raise InvalidRequest(f"acks is {request.acks}; it is 0 (all), 1 (leader) or 2 (none)")
         stream = self._stream(request)
-        by_partition = self._partitioned(stream, request)
         # Everything is checked before anything is queued, so that a refusal has had no effect.
         shares = []
-        for number, indexes in by_partition.items():
+        for number, (indexes, records) in (await self._by_partition(stream, message)).items():
             partition = self._broker.leading(stream.id, number)
-            records = self._singles(partition, request, indexes)
             self._check_size(partition, records)
             self._broker.check_room(partition, records.bytes)
             shares.append((indexes, partition, records))
@@ -114,6 +111,16 @@ class LogService:
         response.receipts.extend(receipt for receipt in receipts if receipt is not None)
         return response
 
+    async def _by_partition(self, stream: StreamImage, message: PublishMessage) -> Shares:
+        """The records by partition; of a large request in a thread."""
+        checks, sticky = self._broker.checks, next(self._sticky) % len(stream.partitions)
+        clock = self._broker.clock
+        work = partial(shares_of, message.request, stream, sticky, clock.append_us(), clock.wall())
+        if checks.here(message.bytes * WORK_PER_BYTE):
+            return work()
+        found: Shares = await checks.run(object(), message.bytes, work)
+        return found
+
     def _stream(self, request: log_pb2.PublishRequest) -> StreamImage:
         image = self._broker.controller.image
         kind = request.WhichOneof("stream")
@@ -129,32 +136,6 @@ class LogService:
         if stream is None:
             raise StreamNotFound(f"there is no stream {what}")
         return stream
-
-    def _partitioned(self, stream: StreamImage, request: log_pb2.PublishRequest) -> dict[int, list[int]]:
-        """Partition → indexes of its records. key → CRC-32C(key) mod n; without a key one for the request."""
-        n = len(stream.partitions)
-        if request.HasField("partition"):
-            return {request.partition: list(range(len(request.records)))}
-        sticky = next(self._sticky) % n
-        found: dict[int, list[int]] = {}
-        for index, entry in enumerate(request.records):
-            record = entry.record
-            number = crc32c(record.key) % n if record.HasField("key") else sticky
-            found.setdefault(number, []).append(index)
-        return found
-
-    def _singles(
-        self, partition: Partition, request: log_pb2.PublishRequest, indexes: Sequence[int]
-    ) -> Singles:
-        clock = self._broker.clock
-        now_us = clock.append_us()
-        # What clients say is compared with this broker's own clock: the cluster's may be held back (R18).
-        latest = clock.wall() + partition.config.timestamp_ahead_ms_max * 1000
-        dedupe = partition.config.dedupe_window_ms > 0
-        found = Singles()
-        for index in indexes:
-            _add(found, request.records[index], now_us, latest, dedupe)
-        return found
 
     @staticmethod
     def _check_size(partition: Partition, records: Singles) -> None:
@@ -250,38 +231,4 @@ def _in_part(error: BaseException, failed: int, shares: int) -> BaseException:
     return TimedOut(
         f"the records for {failed} of {shares} partitions were not stored, the others were: {error.message}",
         cause=error.code,
-    )
-
-
-def _add(records: Singles, entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> None:
-    """Appends a plain record; its message id stands among its headers, where NATS clients put it."""
-    record = entry.record
-    timestamp = record.timestamp_us if record.HasField("timestamp_us") else now_us
-    if timestamp > latest_us:
-        raise InvalidTimestamp(
-            f"a record's timestamp is {(timestamp - now_us) / 1e6:.3f} s ahead of the broker's clock "
-            f"(timestamp_ahead_ms_max)"
-        )
-    if len(record.headers) > HEADERS_PER_RECORD_MAX:
-        raise InvalidRequest(f"a record has {len(record.headers)} headers, {HEADERS_PER_RECORD_MAX} at most")
-    headers = [(h.name, h.value if h.HasField("value") else None) for h in record.headers]
-    message_id = entry.message_id if entry.HasField("message_id") else None
-    in_headers = next(
-        (value for name, value in headers if name == MESSAGE_ID_HEADER and value is not None), None
-    )
-    if message_id is not None and len(message_id.encode()) > MESSAGE_ID_BYTES_MAX:
-        raise InvalidRequest(f"a message_id has more than {MESSAGE_ID_BYTES_MAX} bytes")
-    if message_id is not None and in_headers is not None:
-        raise InvalidRequest(f"a record has a message_id and a header {MESSAGE_ID_HEADER}; give one of them")
-    if message_id is not None:
-        headers.append((MESSAGE_ID_HEADER, message_id.encode()))
-    elif in_headers is not None and len(in_headers) <= MESSAGE_ID_BYTES_MAX:
-        message_id = in_headers.decode("utf-8", "surrogateescape")
-    records.add(
-        record.value if record.HasField("value") else None,
-        timestamp,
-        key=record.key if record.HasField("key") else None,
-        headers=headers,
-        subject=record.subject if record.HasField("subject") else None,
-        message_id=message_id if dedupe else None,
     )

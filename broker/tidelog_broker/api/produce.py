@@ -4,6 +4,9 @@ Rules of the call (DESIGN section 8): every request is answered once; answers of
 partition come in the order of its requests; after an error later batches of that
 partition are refused until one comes with `reset`. Storage keeps the order among what
 it was given (`Sender`); what is refused before it gets there is kept in order here.
+
+A batch that takes long to check is checked in a thread (`runtime.checks`). What comes behind it
+for the same partition waits for it, other partitions do not.
 """
 
 from __future__ import annotations
@@ -11,16 +14,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import structlog
 
 from tidelog.errors import InvalidRequest, PrecedingFailed, ResourceExhausted, TidelogError
-from tidelog.records import validate_batch
+from tidelog.records import BatchClaims, BatchHeader, check_contents, read_claims, validate_batch
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.status import internal_error
 from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.runtime.appends import Acks, BatchAppend
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.checks import INLINE_BYTES_MAX
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Appended, AppendItem, Sender
 from tidelog_proto import log_pb2
+
+log = structlog.get_logger(__name__)
 
 CALL_BYTES_MAX = 64 << 20
 """Unanswered bytes of one call; over it the broker stops reading the call (HTTP/2 flow control)."""
@@ -30,6 +41,9 @@ CALL_REQUESTS_MAX = 10_000
 
 CALL_PARTITIONS_MAX = 10_000
 """Partitions that one call may write to."""
+
+WAITED_AT_ONCE_MAX = 64
+"""Requests that waited behind a large batch and are taken in one turn of the event loop."""
 
 
 class _Slot:
@@ -43,16 +57,29 @@ class _Slot:
         self.response: log_pb2.ProduceResponse | None = None
 
 
+class _Request(NamedTuple):
+    """What there is to do for a slot."""
+
+    facts: log_pb2.ProduceRequest
+    batch: bytes | memoryview
+    slot: _Slot
+    deadline: float
+    """On the event loop's clock. It runs while the batch waits to be checked, too."""
+
+
 class _Lane:
     """One partition of a call."""
 
-    __slots__ = ("refused", "sender", "slots")
+    __slots__ = ("checking", "refused", "sender", "slots", "waiting")
 
     def __init__(self) -> None:
         self.sender = Sender()
         self.refused = False
         """A request was refused before it reached the partition's queue."""
         self.slots: deque[_Slot] = deque()
+        self.checking = False
+        """A batch is checked in a thread; later ones wait."""
+        self.waiting: deque[_Request] = deque()
 
 
 class ProduceCall:
@@ -66,8 +93,8 @@ class ProduceCall:
         self._bytes = 0
         self._requests = 0
         self._room: asyncio.Future[None] | None = None
-        self._checking: asyncio.Task[None] | None = None
-        """Finds out whether the producer of the last batch may write; the call is not read meanwhile."""
+        self._asking: dict[asyncio.Task[None], None] = {}
+        """Whether the producer of a batch may write; its lane waits meanwhile."""
 
     @property
     def unanswered(self) -> int:
@@ -75,9 +102,7 @@ class ProduceCall:
 
     @property
     def full(self) -> bool:
-        return (
-            self._bytes > CALL_BYTES_MAX or self._requests > CALL_REQUESTS_MAX or self._checking is not None
-        )
+        return self._bytes > CALL_BYTES_MAX or self._requests > CALL_REQUESTS_MAX
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits for answers until `condition` holds."""
@@ -103,59 +128,101 @@ class ProduceCall:
         lane.slots.append(slot)
         self._bytes += slot.bytes
         self._requests += 1
-        try:
-            self._submit(request, batch, lane, slot)
-        except TidelogError as error:
-            lane.refused = True
-            self._answer(lane, slot, error)
+        timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
+        lane.waiting.append(_Request(request, batch, slot, self._broker.deadline(timeout_ms)))
+        if not lane.checking:
+            self._take(lane)
 
-    def _submit(
-        self, request: log_pb2.ProduceRequest, batch: bytes | memoryview, lane: _Lane, slot: _Slot
-    ) -> None:
+    def _take(self, lane: _Lane) -> None:
+        """Submits what waits in the lane, up to a batch that must be checked in a thread first."""
+        for _ in range(WAITED_AT_ONCE_MAX):
+            lane.checking = False
+            if not lane.waiting:
+                return
+            request = lane.waiting.popleft()
+            try:
+                lane.checking = self._check(request, lane)
+            except TidelogError as error:
+                self._refuse(lane, request.slot, error)
+            if lane.checking:
+                return
+        lane.checking = True
+        self._loop.call_soon(self._take, lane)
+
+    def _check(self, request: _Request, lane: _Lane) -> bool:
+        """Checks a batch and submits it; True: that takes a while, and the lane goes on afterwards."""
         if lane.refused:
-            if not request.reset:
+            if not request.facts.reset:
                 raise PrecedingFailed(
                     "an earlier batch of this partition failed on the call; send it again, the first one "
                     "with reset"
                 )
             lane.refused = False
-        broker = self._broker
-        partition = broker.leading(request.stream_id, request.partition)
-        header = validate_batch(
-            batch,
-            partition.limits,
-            now_us=broker.clock.wall(),
-            timestamp_ahead_us_max=partition.config.timestamp_ahead_ms_max * 1000,
-        )
-        acks = request.acks
-        if acks not in (0, 1, 2):
-            raise InvalidRequest(f"acks is {acks}; it is 0 (all), 1 (leader) or 2 (none)")
-        expected = request.expected_offset if request.HasField("expected_offset") else None
-        timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
-        append = BatchAppend(
-            AppendItem(batch, header, expected, sender=lane.sender, reset=request.reset),
-            lambda outcome: self._answer(lane, slot, outcome),
-            Acks(acks),
-            broker.deadline(timeout_ms),
-        )
-        if broker.producer_ids.is_known(header.producer_id):
-            broker.append(partition, append)
-        else:
-            self._checking = self._loop.create_task(self._append_checked(partition, append, lane, slot))
+        partition, batch = self._leading(request), request.batch
+        checks, now_us = self._broker.checks, self._broker.clock.wall()
+        ahead_us_max = partition.config.timestamp_ahead_ms_max * 1000
+        done = partial(self._checked, request, lane)
+        if len(batch) > INLINE_BYTES_MAX:
+            check = partial(validate_batch, now_us=now_us, timestamp_ahead_us_max=ahead_us_max)
+            checks.submit(self, len(batch), partial(check, batch, partition.limits), done)
+            return True
+        claims = read_claims(batch, partition.limits)
+        check_rest = partial(_check_rest, claims, now_us, ahead_us_max)
+        if not checks.here(claims.decoded_bytes):
+            checks.submit(self, len(batch), check_rest, done)
+            return True
+        return self._submit(partition, request, lane, check_rest())
 
-    async def _append_checked(
-        self, partition: Partition, append: BatchAppend, lane: _Lane, slot: _Slot
-    ) -> None:
-        """Appends a batch of a producer of whom this broker has not heard, if there is one."""
+    def _leading(self, request: _Request) -> Partition:
+        return self._broker.leading(request.facts.stream_id, request.facts.partition)
+
+    def _checked(self, request: _Request, lane: _Lane, outcome: BatchHeader | BaseException) -> None:
+        """A thread has checked a batch: it is submitted, and what waited for it comes next."""
+        try:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            # The leadership may have ended meanwhile.
+            if self._submit(self._leading(request), request, lane, outcome):
+                return
+        except TidelogError as error:
+            self._refuse(lane, request.slot, error)
+        except Exception as error:
+            log.error("a batch could not be checked", exc_info=error)
+            self._refuse(lane, request.slot, internal_error(error))
+        self._take(lane)
+
+    def _refuse(self, lane: _Lane, slot: _Slot, error: TidelogError) -> None:
+        lane.refused = True
+        self._answer(lane, slot, error)
+
+    def _submit(self, partition: Partition, request: _Request, lane: _Lane, header: BatchHeader) -> bool:
+        """Appends a checked batch; True: it is not known yet whether its producer may write (R8)."""
+        facts = request.facts
+        if facts.acks not in (0, 1, 2):
+            raise InvalidRequest(f"acks is {facts.acks}; it is 0 (all), 1 (leader) or 2 (none)")
+        expected = facts.expected_offset if facts.HasField("expected_offset") else None
+        append = BatchAppend(
+            AppendItem(request.batch, header, expected, sender=lane.sender, reset=facts.reset),
+            lambda outcome: self._answer(lane, request.slot, outcome),
+            Acks(facts.acks),
+            request.deadline,
+        )
+        if self._broker.producer_ids.is_known(header.producer_id):
+            self._broker.append(partition, append)
+            return False
+        asking = self._loop.create_task(self._ask_and_append(request, append, lane))
+        self._asking[asking] = None
+        asking.add_done_callback(self._asking.pop)
+        return True
+
+    async def _ask_and_append(self, request: _Request, append: BatchAppend, lane: _Lane) -> None:
+        """Appends a batch of a producer of which this broker has not heard, if there is one."""
         try:
             await self._broker.producer_ids.check(append.item.header.producer_id)
-            self._broker.append(partition, append)
+            self._broker.append(self._leading(request), append)
         except TidelogError as error:
-            lane.refused = True
-            self._answer(lane, slot, error)
-        finally:
-            self._checking = None
-            self._wake()
+            self._refuse(lane, request.slot, error)
+        self._take(lane)
 
     def _answer(self, lane: _Lane, slot: _Slot, outcome: Appended | TidelogError) -> None:
         response = log_pb2.ProduceResponse(request_id=slot.request_id)
@@ -176,8 +243,10 @@ class ProduceCall:
             self._bytes -= ready.bytes
             self._requests -= 1
             self._send(ready.response)
-        self._wake()
-
-    def _wake(self) -> None:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+
+
+def _check_rest(claims: BatchClaims, now_us: int, ahead_us_max: int) -> BatchHeader:
+    check_contents(claims, now_us=now_us, timestamp_ahead_us_max=ahead_us_max)
+    return claims.header

@@ -1,4 +1,4 @@
-"""The two messages that carry record batches, as the broker takes and gives them.
+"""The messages that carry records, as the broker takes and gives them.
 
 A batch is a view of the message it came in, and goes out as it lies in the log: see
 `tidelog.large_field` for why protobuf is passed by.
@@ -7,10 +7,14 @@ A batch is a view of the message it came in, and goes out as it lies in the log:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import NamedTuple
 
-from tidelog.large_field import SMALL_MESSAGE_BYTES, cut, join
+from tidelog.large_field import SMALL_MESSAGE_BYTES, cut, head_of, join
 from tidelog_proto import log_pb2
+
+PIECE_BYTES = 1 << 20
+"""Copied at a time by a thread that is not the event loop's."""
 
 
 class ProduceMessage(NamedTuple):
@@ -48,3 +52,35 @@ class VerbatimAnswer:
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """The bytes of the whole FetchResponse; the batches are copied once."""
         return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
+
+    def encoded(self) -> EncodedAnswer:
+        """The same, serialized already: for a thread, where it is large."""
+        return EncodedAnswer(
+            self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts
+        )
+
+
+class EncodedAnswer:
+    """A FetchResponse that a thread has serialized."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, facts: bytes, field: int, parts: Sequence[bytes | memoryview]) -> None:
+        """`facts`: the message without its item, serialized; `parts`: the item with the number `field`."""
+        size = sum(map(len, parts))
+        if size <= PIECE_BYTES:
+            self.data = join(facts, field, parts)
+            return
+        # Copied in pieces: other threads wait for the interpreter's lock while one of them is copied.
+        out = BytesIO()
+        out.write(head_of(facts, field, size))
+        for part in parts:
+            view = memoryview(part)
+            for at in range(0, len(view), PIECE_BYTES):
+                out.write(view[at : at + PIECE_BYTES])
+        self.data = out.getvalue()
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
+        """The bytes, which are handed over: a second time there are none."""
+        data, self.data = self.data, b""
+        return data

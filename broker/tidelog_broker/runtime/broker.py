@@ -27,9 +27,11 @@ from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.runtime.appends import Append
+from tidelog_broker.runtime.checks import Checks
 from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.controller import Controller
 from tidelog_broker.runtime.counting import AppendCounter
+from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.healer import Healer
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions, PartitionListener
@@ -42,7 +44,7 @@ from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
 from tidelog_broker.runtime.replica_peers import Peers
 from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.samples import broker_samples, clock_samples
+from tidelog_broker.runtime.samples import broker_samples, clock_samples, load_samples
 from tidelog_broker.runtime.scrubber import Scrubber
 from tidelog_broker.runtime.threads import MakeThreads, Threads
 from tidelog_broker.storage.appending import refusal_of
@@ -78,6 +80,9 @@ class BrokerLimits:
     deleted_delay: float = 60.0
     flush_threads: int = 4
     catch_up_threads: int = 2
+    decode_threads: int = 2
+    fetch_decoded_bytes_max: int = 256 << 20
+    validation_threads: int = 2
     catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
     scrub_bytes_per_second: int = 4 << 20
     scrub_interval: float = 86_400.0
@@ -126,8 +131,14 @@ class Broker:
         self._threads = threads = Threads(
             flush_threads=limits.flush_threads,
             catch_up_threads=limits.catch_up_threads,
+            decode_threads=limits.decode_threads,
+            validation_threads=limits.validation_threads,
             make=make_threads,
         )
+        self.decoding = Decoding(threads.decode, limits.fetch_decoded_bytes_max)
+        """For readers that want plain records."""
+        self.checks = Checks(threads.validation, limits.validation_threads)
+        """Of what clients send."""
         self._flushes = FlushRounds(
             store,
             threads.flush_lead,
@@ -457,6 +468,7 @@ class Broker:
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
+        yield from load_samples(self.decoding, self.checks)
 
     def state(self) -> dict[str, Any]:
         """What the broker believes, for /debug/state."""

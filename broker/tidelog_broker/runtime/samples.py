@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
 from tidelog_broker.runtime.age_retention import AgeRetention
+from tidelog_broker.runtime.checks import Checks
 from tidelog_broker.runtime.cluster_clock import ClusterClock
+from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.hosted_partitions import HostedPartitions
 from tidelog_broker.runtime.partition import Partition
@@ -48,6 +50,12 @@ def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Samp
     yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
     dated_ahead = retention.dated_ahead
     yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
+
+
+def load_samples(decoding: Decoding, checks: Checks) -> Iterator[Sample]:
+    yield "tidelog_decoded_bytes", "Leased by readers of plain records.", (), decoding.bytes
+    yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
+    yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes
 
 
 def partition_samples(partition: Partition) -> Iterator[Sample]:

@@ -72,7 +72,13 @@ class Threads:
     """Named for what they do, as they appear in a process listing."""
 
     def __init__(
-        self, *, flush_threads: int, catch_up_threads: int, make: MakeThreads = ThreadPoolExecutor
+        self,
+        *,
+        flush_threads: int,
+        catch_up_threads: int,
+        decode_threads: int,
+        validation_threads: int,
+        make: MakeThreads = ThreadPoolExecutor,
     ) -> None:
         self.write = WorkThreads(make(1, "tidelog-write"))
         """Write rounds that are too large for the event loop, and what excludes them."""
@@ -82,6 +88,10 @@ class Threads:
         """Flush the files of a round; before that, open the logs at a start."""
         self.catch_up = WorkThreads(make(catch_up_threads, "tidelog-catch-up"))
         """Reads of what is no longer in memory."""
+        self.decode = WorkThreads(make(decode_threads, "tidelog-decode"))
+        """Turns batches into plain records for readers."""
+        self.validation = WorkThreads(make(validation_threads, "tidelog-validate"))
+        """Checks what clients send, where that takes long."""
         self.housekeeping = WorkThreads(make(1, "tidelog-housekeeping"))
         """Checkpoints, retention, deletion."""
         self.scrub = WorkThreads(make(1, "tidelog-scrub"))
@@ -91,8 +101,8 @@ class Threads:
     def shutdown(self, *, wait: bool) -> None:
         """Begins no more work: what has not begun is answered `Stopping`. `wait`, blocking, for what has."""
         pools = (
-            self.write, self.flush_lead, self.flush_files, self.catch_up, self.housekeeping, self.scrub,
-            self.creation,
+            self.write, self.flush_lead, self.flush_files, self.catch_up, self.decode, self.validation,
+            self.housekeeping, self.scrub, self.creation,
         )  # fmt: skip
         for pool in pools:
             pool.shutdown(wait=False)

@@ -8,12 +8,14 @@ header. What does not: files, sockets, clocks, retries. DESIGN section 3, rules 
 - `checksum`  CRC-32C
 - `schema`    which columns a batch can have
 - `message`   the Arrow IPC metadata, read without trusting it
+- `decoded_size` how much a batch is once it is decompressed
 - `codec`     columns to batch, batch to columns
 - `validation` what a leader checks before it writes (F1)
 - `limits`    the bounds
 """
 
-from tidelog.records.codec import decode_batch, encode_batch, stamp, to_columns
+from tidelog.records.codec import decode_batch, decode_body, encode_batch, stamp, to_columns
+from tidelog.records.decoded_size import allocated_bytes
 from tidelog.records.layout import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
@@ -25,18 +27,23 @@ from tidelog.records.layout import (
 )
 from tidelog.records.limits import BatchLimits
 from tidelog.records.schema import Columns, schema_of
-from tidelog.records.validation import validate_batch
+from tidelog.records.validation import BatchClaims, check_contents, read_claims, validate_batch
 
 __all__ = [
     "HEADER_BYTES",
     "NO_PRODUCER_ID",
+    "BatchClaims",
     "BatchHeader",
     "BatchLimits",
     "Columns",
     "Compression",
+    "allocated_bytes",
+    "check_contents",
     "decode_batch",
+    "decode_body",
     "encode_batch",
     "header_crc",
+    "read_claims",
     "schema_of",
     "split_batches",
     "stamp",

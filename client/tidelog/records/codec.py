@@ -147,13 +147,16 @@ def decode_batch(batch: bytes | pa.Buffer, header: BatchHeader | None = None) ->
     buffer = batch if isinstance(batch, pa.Buffer) else pa.py_buffer(batch)
     if buffer.size < HEADER_BYTES:
         raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {buffer.size}")
-    if header is None:
-        header = BatchHeader.unpack(buffer)
+    return decode_body(buffer.slice(HEADER_BYTES), BatchHeader.unpack(buffer) if header is None else header)
+
+
+def decode_body(body: pa.Buffer, header: BatchHeader) -> pa.RecordBatch:
+    """As `decode_batch`, of what stands behind the header."""
     attributes = header.attributes
     try:
-        if attributes & COMPRESSION_MASK and buffer.size <= _COPY_BYTES_MAX:
-            return _open_compressed(attributes, buffer)
-        return pa.ipc.read_record_batch(buffer.slice(HEADER_BYTES), schema_of_attributes(attributes))
+        if attributes & COMPRESSION_MASK and body.size <= _COPY_BYTES_MAX:
+            return _open_compressed(attributes, body)
+        return pa.ipc.read_record_batch(body, schema_of_attributes(attributes))
     except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
         raise CorruptBatch(f"Arrow cannot open the body: {error}") from None
 
@@ -162,10 +165,10 @@ _SCHEMA_MESSAGES = tuple(schema_of_attributes(bits << 2).serialize().to_pybytes(
 """The IPC schema message in front of a batch, by bits 2–5 of the attributes."""
 
 
-def _open_compressed(attributes: int, buffer: pa.Buffer) -> pa.RecordBatch:
+def _open_compressed(attributes: int, body: pa.Buffer) -> pa.RecordBatch:
     """Opens a body without Arrow's threads, for which its stream reader must see a schema first."""
     schema = _SCHEMA_MESSAGES[attributes >> 2 & 0b1111]
-    stream = b"".join((schema, buffer.slice(HEADER_BYTES)))
+    stream = b"".join((schema, body))
     return pa.ipc.open_stream(stream, options=_READ_OPTIONS).read_next_batch()
 
 

@@ -157,7 +157,7 @@ def check_framing(header: BatchHeader, available: int) -> None:
         raise CorruptBatch(f"the header promises {header.length} bytes, {available} are there")
 
 
-def split_batches(data: bytes) -> Iterator[tuple[BatchHeader, pa.Buffer]]:
+def split_batches(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, pa.Buffer]]:
     """The batches that lie one after the other in `data`, as views; raises `CorruptBatch`."""
     buffer = pa.py_buffer(data)
     at, size = 0, len(data)

@@ -15,6 +15,12 @@ import pyarrow as pa
 from tidelog.errors import BatchTooLarge, CorruptBatch, InvalidTimestamp, UnsupportedVersion
 from tidelog.records.checksum import crc32c
 from tidelog.records.codec import decode_batch
+from tidelog.records.decoded_size import (
+    LENGTH_PREFIX_BYTES,
+    UNCOMPRESSED,
+    decoded_buffer_bytes,
+    decoded_bytes,
+)
 from tidelog.records.layout import (
     BROKER_ONLY_ATTRIBUTES,
     HEADER_BYTES,
@@ -31,8 +37,6 @@ from tidelog.records.schema import Columns, schema_of_attributes, timestamp_span
 
 _I64 = struct.Struct("<q")
 _ZEROS = bytes(24)
-_UNCOMPRESSED = -1
-_LENGTH_PREFIX_BYTES = 8
 _ARROW_CODEC_OF: dict[int, int | None] = {Compression.NONE: None, Compression.LZ4: 0, Compression.ZSTD: 1}
 _ARROW_CODEC_NAME = {0: "lz4", 1: "zstd"}
 
@@ -85,6 +89,16 @@ _SHAPES = tuple(_shape_of(schema_of_attributes(bits << 2)) for bits in range(8))
 """By bits 2–4 of the attributes: the columns that a client can give."""
 
 
+class BatchClaims(NamedTuple):
+    """What a batch says of itself, found consistent: its CRC holds, and nothing is decompressed yet."""
+
+    header: BatchHeader
+    batch: pa.Buffer
+    message: Message
+    decoded_bytes: int
+    """Bytes of all buffers once decompressed, what there is to go through."""
+
+
 def validate_batch(
     batch: bytes | memoryview,
     limits: BatchLimits,
@@ -95,8 +109,16 @@ def validate_batch(
     """The header of `batch`, if a leader may write it; else a typed, definite error (F1, F4, F6).
 
     `now_us` and `timestamp_ahead_us_max` bound record timestamps (None: no bound).
-    Producer state and expected offsets are the append guard's to check.
+    Producer state and expected offsets are the append guard's to check. The same in two steps,
+    for a caller that must know how much work the second one is: `read_claims`, `check_contents`.
     """
+    claims = read_claims(batch, limits)
+    check_contents(claims, now_us=now_us, timestamp_ahead_us_max=timestamp_ahead_us_max)
+    return claims.header
+
+
+def read_claims(batch: bytes | memoryview, limits: BatchLimits) -> BatchClaims:
+    """The cheap part of `validate_batch`: it takes time by the size of the batch as it is sent."""
     header = _check_header(batch, limits)
     buffer = pa.py_buffer(batch)
     found = crc32c(buffer.slice(36))
@@ -104,8 +126,17 @@ def validate_batch(
         raise CorruptBatch(f"the body CRC is {found:08x}, the header says {header.body_crc:08x}")
     view = memoryview(batch)[HEADER_BYTES:]
     message = read_message(view)
-    _check_message(header, message, view, limits)
-    columns = decode_batch(buffer, header)
+    return BatchClaims(header, buffer, message, _check_message(header, message, view, limits))
+
+
+def check_contents(claims: BatchClaims, *, now_us: int, timestamp_ahead_us_max: int | None = None) -> None:
+    """The other part of `validate_batch`: it takes time and memory by `decoded_bytes`.
+
+    Nothing but its arguments is used: it may run in any thread.
+    """
+    header = claims.header
+    _check_bitmaps(header, claims.message, memoryview(claims.batch)[HEADER_BYTES:])
+    columns = decode_batch(claims.batch, header)
     try:
         columns.validate(full=True)
         if header.attributes & Columns.SUBJECT:
@@ -113,7 +144,6 @@ def validate_batch(
     except pa.ArrowException as error:
         raise CorruptBatch(f"the Arrow data is not valid: {error}") from None
     _check_timestamps(header, columns, now_us, timestamp_ahead_us_max)
-    return header
 
 
 def _check_header(batch: bytes | memoryview, limits: BatchLimits) -> BatchHeader:
@@ -150,7 +180,8 @@ def _check_header(batch: bytes | memoryview, limits: BatchLimits) -> BatchHeader
     return header
 
 
-def _check_message(header: BatchHeader, message: Message, view: memoryview, limits: BatchLimits) -> None:
+def _check_message(header: BatchHeader, message: Message, view: memoryview, limits: BatchLimits) -> int:
+    """Nodes and buffers are those of the schema; the bytes that all buffers have once decompressed."""
     shape = _SHAPES[header.columns >> 2]
     if len(message.nodes) != len(shape.nodes) or len(message.buffers) != shape.buffer_count:
         raise CorruptBatch(
@@ -161,10 +192,7 @@ def _check_message(header: BatchHeader, message: Message, view: memoryview, limi
         raise CorruptBatch("the body's compression is not the one that the attributes name")
     if message.row_count != header.record_count:
         raise CorruptBatch(f"the body has {message.row_count} rows, the header {header.record_count} records")
-    body = view[message.body_at :]
-    decoded = 0
-    for buffer in message.buffers:
-        decoded += _decoded_bytes(body, buffer, message.codec)
+    decoded = decoded_bytes(message, view)
     if decoded > limits.batch_decoded_bytes_max:
         raise BatchTooLarge(
             f"the batch decodes to {decoded} bytes, {limits.batch_decoded_bytes_max} at most "
@@ -175,22 +203,14 @@ def _check_message(header: BatchHeader, message: Message, view: memoryview, limi
         _check_node(node, place, header.record_count, decoded)
         if place.parent is not None and node.length != message.nodes[place.parent].length:
             raise CorruptBatch(f"column {place.name} has {node.length} entries, its struct another number")
+    return decoded
+
+
+def _check_bitmaps(header: BatchHeader, message: Message, view: memoryview) -> None:
+    body = view[message.body_at :]
+    for node, place in zip(message.nodes, _SHAPES[header.columns >> 2].nodes, strict=True):
         if node.null_count or message.buffers[place.validity].length:
             _check_validity(node, place, body, message)
-
-
-def _decoded_bytes(body: memoryview, place: BufferPlace, codec: int | None) -> int:
-    """Bytes of a buffer once decompressed, from its length prefix; nothing is allocated."""
-    if codec is None or place.length == 0:
-        return place.length
-    if place.length < _LENGTH_PREFIX_BYTES:
-        raise CorruptBatch(f"a compressed buffer of {place.length} bytes has no room for its length")
-    claimed = int(_I64.unpack_from(body, place.offset)[0])
-    if claimed == _UNCOMPRESSED:
-        return place.length - _LENGTH_PREFIX_BYTES
-    if claimed < 0:
-        raise CorruptBatch(f"a compressed buffer claims {claimed} bytes")
-    return claimed
 
 
 def _check_node(node: FieldNode, shape: _NodeShape, count: int, decoded: int) -> None:
@@ -229,9 +249,9 @@ def _plain_buffer(body: memoryview, place: BufferPlace, codec: int | None, *, by
     raw = pa.py_buffer(body[place.offset : place.offset + place.length])
     if codec is None:
         return raw
-    size = _decoded_bytes(body, place, codec)
-    raw = raw.slice(_LENGTH_PREFIX_BYTES)
-    if _I64.unpack_from(body, place.offset)[0] == _UNCOMPRESSED:
+    size = decoded_buffer_bytes(body, place, codec)
+    raw = raw.slice(LENGTH_PREFIX_BYTES)
+    if _I64.unpack_from(body, place.offset)[0] == UNCOMPRESSED:
         return raw
     if size > bytes_max:
         raise CorruptBatch(f"a validity bitmap claims {size} bytes, {bytes_max} would be many")

@@ -1,0 +1,61 @@
+"""How far a Fetch call is with one of its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.storage.log import Chunk
+
+
+class Reading:
+    """See the module."""
+
+    __slots__ = (
+        "ahead",
+        "decoded_bytes",
+        "done",
+        "dry",
+        "end",
+        "epoch",
+        "index",
+        "leader_epoch",
+        "offset",
+        "partition",
+        "place",
+        "told_at",
+    )
+
+    def __init__(
+        self, index: int, partition: Partition, offset: int, epoch: int | None, end: int | None
+    ) -> None:
+        self.index = index
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        """Of the leader whose log the position was found to fit (R13)."""
+        self.offset = offset
+        self.epoch = epoch
+        self.end = end
+        """First offset not to send; None: none, it follows."""
+        self.done = False
+        """Its last answer, an end or an error, was given."""
+        self.dry = False
+        """The last look found nothing to read; a commit wakes it."""
+        self.place: tuple[int, int] | None = None
+        self.ahead: asyncio.Future[Chunk | None] | None = None
+        """A read of the next chunk that runs already."""
+        self.decoded_bytes = 0
+        """What the next chunk takes once decoded, if that is known; 0: it is not."""
+        self.told_at = asyncio.get_running_loop().time()
+        """When the client last heard of this partition; on the event loop's clock."""
+
+    def limit(self) -> int:
+        """Below what the next chunk must end: whole batches, so an `end` inside one is passed."""
+        return self.partition.high_watermark
+
+    def finished(self) -> bool:
+        return self.end is not None and self.offset >= self.end
+
+    def stands_behind(self, offset: int, epoch: int | None, place: tuple[int, int] | None) -> None:
+        """Everything below `offset` was sent; `place` is where the next read may begin, if known."""
+        self.offset, self.epoch, self.place = offset, epoch, place

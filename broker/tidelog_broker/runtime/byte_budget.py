@@ -1,0 +1,192 @@
+"""A bound on bytes that many calls hold together: who asks waits for its turn, in order.
+
+A call asks for a `Lease` before it allocates, and gives it back on every way out. Turns go strictly in the
+order of asking, so that a large wish is not passed for ever by small ones. A holder that waits for somebody
+else, such as a reader that does not read, marks its lease as idle and says how to drop what it holds: an
+idle lease is taken back when somebody else waits, or after a while. So the queue moves as long as threads
+do, whatever clients do.
+
+All methods run on the event loop. Neighbour: `decoding` says what is bounded here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+
+class ByteBudget:
+    """See the module."""
+
+    def __init__(self, bytes_max: int, *, idle_seconds_max: float) -> None:
+        """`idle_seconds_max`: how long an idle lease keeps its bytes although nobody waits for them."""
+        self.bytes_max = bytes_max
+        self.used = 0
+        """Bytes of all leases that are held. Above `bytes_max` never."""
+        self._loop = asyncio.get_running_loop()
+        self._idle_seconds_max = idle_seconds_max
+        self._waiting: deque[Lease] = deque()
+        self._idle: dict[Lease, Callable[[], None]] = {}
+        """Held and not in use, longest first, with what drops what they stand for."""
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<ByteBudget used={self.used} of {self.bytes_max} waiting={self.waiting}>"
+
+    @property
+    def waiting(self) -> int:
+        """Leases that wait for their turn."""
+        return len(self._waiting)
+
+    def fits(self, size: int) -> bool:
+        """Whether a lease of this size can ever be held."""
+        return size <= self.bytes_max
+
+    def request(self, size: int) -> Lease:
+        """A lease of `size` bytes, held at once or in its turn (`Lease.granted`); it must be released."""
+        assert self.fits(size), f"{size} bytes never fit into {self!r}"
+        lease = Lease(self, size, self._loop.create_future())
+        self._waiting.append(lease)
+        self._grant()
+        return lease
+
+    def _grant(self) -> None:
+        """Serves the queue from its head, as far as there is room; idle leases make room."""
+        while self._waiting:
+            lease = self._waiting[0]
+            if not self._make_room(lease.bytes):
+                return
+            self._waiting.popleft()
+            self.used += lease.bytes
+            lease.turn.set_result(None)
+            if lease.drop is not None:
+                self._count_idle(lease, lease.drop)
+
+    def _make_room(self, size: int) -> bool:
+        while self.used + size > self.bytes_max and self._idle:
+            self._take_back(next(iter(self._idle)))
+        return self.used + size <= self.bytes_max
+
+    def _take_back(self, lease: Lease) -> None:
+        drop = self._idle.pop(lease)
+        lease.over = True
+        drop()
+        self.used -= lease.bytes
+
+    def _grow(self, lease: Lease, size: int) -> bool:
+        more = size - lease.bytes
+        if more > 0 and (self._waiting or not self._make_room(more)):
+            return False
+        self.used += more
+        lease.bytes = size
+        if more < 0:
+            self._grant()
+        return True
+
+    def _now_idle(self, lease: Lease, drop: Callable[[], None]) -> None:
+        lease.drop = drop
+        if lease.turn.done():
+            self._count_idle(lease, drop)
+            self._grant()
+
+    def _count_idle(self, lease: Lease, drop: Callable[[], None]) -> None:
+        self._idle[lease] = drop
+        lease.idle_since = self._loop.time()
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(self._idle_seconds_max, self._drop_old)
+
+    def _drop_old(self) -> None:
+        self._sweep = None
+        latest = self._loop.time() - self._idle_seconds_max
+        while self._idle:
+            lease = next(iter(self._idle))
+            if lease.idle_since > latest:
+                due = lease.idle_since + self._idle_seconds_max
+                self._sweep = self._loop.call_at(due, self._drop_old)
+                return
+            self._take_back(lease)
+
+    def _released(self, lease: Lease) -> None:
+        if lease.over:
+            return
+        lease.over = True
+        if lease.turn.done():
+            self._idle.pop(lease, None)
+            self.used -= lease.bytes
+        else:
+            self._waiting.remove(lease)
+            lease.turn.cancel()
+        self._grant()
+
+
+class Lease:
+    """Some bytes of a budget: waits for its turn, is held, is idle, is over."""
+
+    __slots__ = ("_budget", "_job", "bytes", "drop", "idle_since", "over", "turn")
+
+    def __init__(self, budget: ByteBudget, size: int, turn: asyncio.Future[None]) -> None:
+        self._budget = budget
+        self._job: Future[Any] | None = None
+        self.bytes = size
+        self.turn = turn
+        """Done when its turn has come."""
+        self.idle_since = 0.0
+        """On the event loop's clock."""
+        self.drop: Callable[[], None] | None = None
+        """While it is idle, or will be when its turn comes."""
+        self.over = False
+        """It was released, or taken back."""
+
+    def __repr__(self) -> str:
+        state = "over" if self.over else "held" if self.turn.done() else "waits"
+        return f"<Lease {state} bytes={self.bytes}>"
+
+    def ended(self) -> bool:
+        """Whether it was released or taken back: what it stood for must be gone."""
+        return self.over
+
+    async def granted(self, seconds_max: float | None = None) -> bool:
+        """Waits for its turn, for `seconds_max` at most; whether it has come. It keeps its place."""
+        if not self.turn.done():
+            await asyncio.wait((self.turn,), timeout=seconds_max)
+        return self.turn.done()
+
+    def grow(self, size: int) -> bool:
+        """Makes it a lease of `size` bytes, larger only if nobody waits and there is room; whether it is."""
+        return self._budget._grow(self, size)
+
+    def idle(self, drop: Callable[[], None]) -> None:
+        """Nothing uses what it stands for: it may be taken back at any time, which `drop` is told.
+
+        Of a lease that still waits this holds from its turn on.
+        """
+        self._budget._now_idle(self, drop)
+
+    def busy(self) -> bool:
+        """After `idle`: it is in use again; False: it was taken back meanwhile."""
+        self.drop = None
+        self._budget._idle.pop(self, None)
+        return not self.over
+
+    def covers(self, job: Future[Any]) -> None:
+        """Its bytes are used by a thread: a release before the thread is done waits for that."""
+        self._job = job
+
+    def release(self) -> None:
+        """Gives the bytes, or the place in the queue, back. A second time does nothing."""
+        job, self._job = self._job, None
+        if job is None or job.done():
+            self._budget._released(self)
+            return
+        loop = self._budget._loop
+
+        def done(_: Future[Any]) -> None:
+            # A loop that has ended has no use for the bytes.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._budget._released, self)
+
+        job.add_done_callback(done)

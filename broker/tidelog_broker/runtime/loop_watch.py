@@ -1,0 +1,130 @@
+"""A watch over the event loop: how long its turns take, and what a long one was busy with.
+
+One event loop serves everybody, so work that keeps it from its next turn keeps everybody waiting. The loop
+beats every `BEAT_SECONDS`; how much later than due a beat comes is how long the turn before it took,
+less the part that had passed when the beat fell due, a beat at most. A thread sleeps until a beat is
+overdue by `ALARM_SECONDS`; then it notes what the loop's thread is doing at that moment. When the turn
+has ended, the loop logs both.
+
+A turn may be long because of other threads (they share the interpreter's lock) or other processes: then what
+is named is innocent, and differs from line to line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import PurePath
+from time import monotonic
+from types import FrameType
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+BEAT_SECONDS = 0.05
+"""Each beat wakes an idle broker: twenty of them a second, with the thread, are some 0.4 % of a core."""
+
+ALARM_SECONDS = 0.05
+"""A turn that keeps a beat waiting for longer is told of."""
+
+QUIET_SECONDS = 10.0
+"""Between two lines in the log; how many were left out stands in the next."""
+
+FRAMES_MAX = 8
+"""Of the stack, innermost first."""
+
+
+def _warn(text: str, **facts: object) -> None:
+    # Not `log.warning` itself: how lines look is set up after this module is imported.
+    log.warning(text, **facts)
+
+
+class LoopWatch:
+    """See the module."""
+
+    def __init__(
+        self,
+        observe: Callable[[float], None],
+        say: Callable[..., None] = _warn,
+        quiet_clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`observe` gets the seconds by which each beat was late; `say` a line about a long turn, by
+        `quiet_clock` not too often.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._observe = observe
+        self._say = say
+        self._quiet_clock = quiet_clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When the next beat is due. Seconds, monotonic."""
+        self.seen: tuple[float, str] | None = None
+        """The beat that was overdue, and what the loop did then."""
+        self._told_at = float("-inf")
+        self._untold = 0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Watches the event loop that runs in the calling thread."""
+        self._wait()
+        self._thread = threading.Thread(
+            target=self._watch, args=(threading.get_ident(),), name="tidelog-loop-watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _wait(self) -> None:
+        self._due = monotonic() + BEAT_SECONDS
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _beat(self) -> None:
+        due, late = self._due, monotonic() - self._due
+        self._wait()
+        self._observe(max(0.0, late))
+        if late < ALARM_SECONDS:
+            return
+        if self._quiet_clock() - self._told_at < QUIET_SECONDS:
+            self._untold += 1
+            return
+        seen = self.seen
+        busy_with = seen[1] if seen is not None and seen[0] == due else "it ended before it could be seen"
+        self._say(
+            "the event loop was kept from its next turn: every request waited meanwhile",
+            seconds=round(late, 3),
+            busy_with=busy_with,
+            untold=self._untold,
+        )
+        self._told_at, self._untold = self._quiet_clock(), 0
+
+    def _watch(self, ident: int) -> None:
+        """In a thread of its own: sleeps until the beat that is due next would be overdue."""
+        while not self._ended.wait(max(0.0, self._due + ALARM_SECONDS - monotonic())):
+            due = self._due
+            if monotonic() < due + ALARM_SECONDS:
+                continue
+            frame = sys._current_frames().get(ident)
+            self.seen = due, stack_line(frame)
+            del frame
+            # The rest of this turn is of no interest.
+            while self._due == due and not self._ended.wait(ALARM_SECONDS):
+                pass
+
+
+def stack_line(frame: FrameType | None) -> str:
+    """Where a thread is, innermost first: ``codec.py:142 decode_batch < validation.py:108 …``."""
+    found: list[str] = []
+    while frame is not None and len(found) < FRAMES_MAX:
+        code = frame.f_code
+        found.append(f"{PurePath(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return " < ".join(found) or "unknown"
