@@ -174,7 +174,9 @@ class Call:
 
     def failed(self, code: grpc.StatusCode, text: str, details: bytes = b"") -> None:
         trailing = grpc.aio.Metadata((STATUS_DETAILS_KEY, details)) if details else grpc.aio.Metadata()
-        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=text)
+        error = grpc.aio.AioRpcError(
+            code, grpc.aio.Metadata(), trailing, details=text, debug_error_string=text
+        )
         self._end(error)
 
     def _end(self, status: grpc.aio.AioRpcError | grpc.StatusCode) -> None:
@@ -240,7 +242,7 @@ class Unary:
             self._call.cancel()
             raise grpc.aio.AioRpcError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(),
-                details="Deadline Exceeded",
+                details="Deadline Exceeded", debug_error_string="",
             ) from None  # fmt: skip
         except asyncio.CancelledError:
             self._call.cancel()

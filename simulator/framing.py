@@ -18,7 +18,7 @@ class Frame(NamedTuple):
     call: int
     """0: of the connection itself."""
     kind: str
-    """begin, message, end and cancel, of the client; message and end, of the broker; ping and pong of both."""
+    """begin, message, end and cancel of the client; message and end of the broker; ping and pong of both."""
     what: str = ""
     """begin: the rpc; end: the name of a status code."""
     data: bytes = b""

@@ -119,6 +119,8 @@ class PeerEar:
                     request.reporter, request.reported_run, Evidence(request.evidence), self._checks.now_us()
                 )
             case control_wire.Heartbeat():
+                if request.clock_yields:
+                    self._checks.clock_off(request.incarnation)
                 for name in request.damaged:
                     self._checks.damaged(request.incarnation, name)
             case control_wire.Register():

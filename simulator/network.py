@@ -207,13 +207,13 @@ class Network:
                 return
             listener = self.listeners.get(address)
             if listener is None:
-                self.world.after(self.delay(), lambda: loop.call_soon(refuse))
+                self.world.after(self.delay(), lambda: _soon(loop, refuse))
                 return
             mine, theirs = self._pair(sockets, listener.owner)
             if self._tap is not None:
                 mine.heard, theirs.heard = self._tap(source.name, address)
             theirs.loop.call_soon(theirs.accepted, listener.factory)
-            self.world.after(self.delay(), lambda: loop.call_soon(answer, mine))
+            self.world.after(self.delay(), lambda: _soon(loop, lambda: answer(mine)))
 
         def refuse() -> None:
             if not dialed.done():
@@ -235,6 +235,10 @@ class Network:
 
     def forget(self, end: SimTransport) -> None:
         self._ends.pop(end, None)
+
+
+def _soon(loop: ProcessLoop, call: Callable[[], None]) -> None:
+    loop.call_soon(call)
 
 
 def random_conditions(rng: random.Random) -> Conditions:

@@ -44,7 +44,7 @@ class Process:
         self._observe = observe
         self._executors: list[SimExecutor] = []
         self.sockets = Sockets(network, machine)
-        self.loop = ProcessLoop(world, name, self.sockets, observe)
+        self.loop = ProcessLoop(world, name, self.sockets, observe)  # type: ignore[abstract]
         self.sockets.loop = self.loop
         self._main: asyncio.Task[int] | None = None
 

@@ -255,9 +255,9 @@ class SimTransport(asyncio.Transport):
             return
         at = 0
         while at < len(data) and not self._over:
-            room = protocol.get_buffer(-1)
+            room: memoryview = protocol.get_buffer(-1)  # type: ignore[assignment]
             size = min(len(room), len(data) - at)
-            room[:size] = data[at : at + size]  # type: ignore[index]
+            room[:size] = data[at : at + size]
             at += size
             protocol.buffer_updated(size)
             if not self._reading:

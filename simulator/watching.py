@@ -63,7 +63,7 @@ class Watch:
             checks.compare_images(node.id, image)
 
     def _applied_on(self, node: Node, driver: RaftDriver) -> None:
-        """Entries that this broker believes to be committed; those that nobody applied before make the image."""
+        """Entries that this broker believes to be committed. Those that are new to all make the image."""
         log, first = driver.log, node.seen.applied + 1
         held = log.snapshot_index + 1
         if first < held:

@@ -54,6 +54,7 @@ class Lane:
     __slots__ = (
         "_gap",
         "_inflight",
+        "_landed",
         "_next_free",
         "_returned",
         "_waiting",
@@ -80,7 +81,10 @@ class Lane:
         self.failures_in_a_row = 0
         self.last_error: TidelogError | None = None
         self._next_free = 0
-        """The sequence after the last acknowledged record."""
+        """The sequence after the last record that is known to be in the log."""
+        self._landed = -1
+        """The last batch that is known to be there, by number. One behind a batch in doubt may be: then that
+        one is there too, and only its answer is missing."""
         self._gap: int | None = None
         """The first batch since `release` that was dropped and never landed, by number."""
         self._waiting: deque[Batch] = deque()
@@ -132,7 +136,7 @@ class Lane:
         if not (self._waiting or sent):
             return self._next_free
         last = self._waiting[-1] if self._waiting else max(sent, key=_number)
-        return _after(last)
+        return self._next_free if last.number < self._landed else _after(last)
 
     # --- on the way out
 
@@ -154,8 +158,7 @@ class Lane:
         if self._inflight.pop(batch.number, None) is None:
             return
         self.failures_in_a_row = 0
-        if self.idempotent:
-            self._next_free = _after(batch)
+        self._is_there(batch)
 
     def refused(self, batch: Batch, error: TidelogError) -> list[Failed]:
         """An error answered `batch`: the lane is held; what can be repeated stays in it."""
@@ -165,7 +168,7 @@ class Lane:
         batch.last_error = error
         if isinstance(error, DuplicateSequence):
             # In the log, at an offset that nobody knows any more: its sequences are used.
-            self._next_free = _after(batch)
+            self._is_there(batch)
             return [Failed(batch, batch.doubt or error)]
         if not error.definite:
             return self._in_doubt(batch, error)
@@ -254,7 +257,7 @@ class Lane:
             self._remove(batch)
         self.identity = identity
         self.identity_spent = False
-        self._next_free = 0
+        self._next_free, self._landed = 0, -1
         error = UnknownProducer("the producer id could not be used any longer")
         return [Failed(batch, _doubt_of(batch, error)) for batch in doubtful]
 
@@ -273,6 +276,11 @@ class Lane:
         self.last_error = error
 
     # ---
+
+    def _is_there(self, batch: Batch) -> None:
+        """It is in the log, and so is what was sent before it (R8)."""
+        if self.idempotent and batch.number > self._landed:
+            self._landed, self._next_free = batch.number, _after(batch)
 
     def _hold(self, error: TidelogError) -> None:
         if not self.held:
@@ -332,11 +340,13 @@ class Lane:
             return
         sequence = self._next_free
         if self._inflight:
-            sequence = _after(max(self._inflight.values(), key=_number))
+            last = max(self._inflight.values(), key=_number)
+            sequence = _after(last) if last.number > self._landed else self._next_free
         for batch in self._waiting:
             if batch.doubt is None:
                 batch.brand(*self.identity, sequence)
-            sequence = _after(batch)
+            # Behind a batch that is there go the sequences behind it, whatever is sent again before it.
+            sequence = _after(batch) if batch.number > self._landed else self._next_free
 
 
 def _number(batch: Batch) -> int:

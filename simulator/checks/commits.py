@@ -26,6 +26,9 @@ class CommitChecks(LogChecks):
             f"{replica.name}: {led} and {Led(node.id, node.run)} lead in epoch {role.leader_epoch}",
         )
         copy = self.copy(replica)
+        if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
+            truth.given_up(copy.mirror)
+            copy.excused = False
         end = truth.committed_before(role.leader_epoch)
         require(
             copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end),
@@ -121,7 +124,8 @@ class CommitChecks(LogChecks):
         require(
             end <= truth.committed.end,
             "I8",
-            f"partition {key[1]}: broker {broker} acknowledges up to {end}, committed is {truth.committed.end}",
+            f"partition {key[1]}: broker {broker} acknowledges up to {end}, "
+            f"committed is {truth.committed.end}",
         )
         truth.acknowledged = max(truth.acknowledged, end)
 
@@ -131,7 +135,8 @@ class CommitChecks(LogChecks):
         require(
             end <= truth.committed.end,
             "I7",
-            f"partition {key[1]}: broker {broker} has a reader see up to {end}, committed is {truth.committed.end}",
+            f"partition {key[1]}: broker {broker} has a reader see up to {end}, "
+            f"committed is {truth.committed.end}",
         )
 
     def told_latest(self, broker: int, key: Key, leader_epoch: int, offset: int, floor: int) -> None:
@@ -171,8 +176,8 @@ class CommitChecks(LogChecks):
             require(
                 replica.log.durable_epoch == leader_epoch or replica.partition.leader_epoch != leader_epoch,
                 "R5",
-                f"{replica.name}: batches of epoch {leader_epoch} are sent by broker {replica.node.id}; where "
-                "it began is not on the disk",
+                f"{replica.name}: batches of epoch {leader_epoch} are sent by broker {replica.node.id}; "
+                "where it began is not on the disk",
             )
 
     def told_leader(self, replica: Replica, start_offset: int) -> None:

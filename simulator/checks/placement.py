@@ -6,7 +6,6 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks.truth import Knowledge, require
-from simulator.mirror import Mirror
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
@@ -32,11 +31,13 @@ class PlacementChecks(Knowledge):
         """By the reported run and the reporter: when it was said last."""
         self._damaged: dict[tuple[bytes, bytes, int], None] = {}
         """Run, stream and partition: which replicas were said to be damaged, by whoever has them."""
+        self._clocks_off: dict[bytes, None] = {}
+        """Runs that told of a clock that was off for long: their leaderships move (R18)."""
         self._set_aside = False
         """The newest image came of a log that was set aside."""
 
     def imaged(self, broker: int, image: ClusterImage, command: Command | None = None) -> None:
-        """The image after an entry that nobody had applied before, and what that entry commands, if anything."""
+        """The image after an entry that nobody had applied before, and what that entry commands."""
         if image.version <= self.image.version:
             return
         self._images[image.version] = zlib.crc32(encode_image(image))
@@ -184,13 +185,8 @@ class PlacementChecks(Knowledge):
             self.disks_are_lost or stream.config.durability is not Durability.FSYNC
         ):
             return
-        truth, copy = self.truth((stream.id, number)), self.copies[now.leader, (stream.id, number)]
-        truth.unclean = now.leader_epoch
-        truth.committed.cut(copy.mirror.end)
-        if truth.committed.chain_at(truth.committed.end) != copy.mirror.chain_at(truth.committed.end):
-            # It parts from what was committed: what it has is all there is.
-            truth.committed = Mirror(copy.mirror.start_offset, copy.mirror.start_chain)
-        copy.excused = False
+        truth = self.truth((stream.id, number))
+        truth.unclean = truth.unclean_begins = now.leader_epoch
 
     # --- reports
 
@@ -198,6 +194,10 @@ class PlacementChecks(Knowledge):
         """A broker tells the controller that another one's run is gone (R14)."""
         self.mark(f"R14 reported {evidence.value}")
         self._reports[run, reporter] = now_us
+
+    def clock_off(self, run: bytes) -> None:
+        """A broker tells the controller that its clock was off for long."""
+        self._clocks_off[run] = None
 
     def damaged(self, run: bytes, name: ReplicaName) -> None:
         """A broker tells the controller of a damaged range (R6): whoever has one hands over."""
@@ -220,7 +220,10 @@ class PlacementChecks(Knowledge):
             return
         if known.fenced or known.stopping or self._set_aside or self.leaders_are_moved:
             return
-        if (known.incarnation, *key) in self._damaged:
+        if (known.incarnation, *key) in self._damaged or known.incarnation in self._clocks_off:
+            return
+        if was.leader in self.controllers:
+            # What a controller knows of itself it tells nobody.
             return
         where = f"{image.streams[key[0]].name}/{key[1]}"
         others = [member for member in was.isr if member != was.leader]

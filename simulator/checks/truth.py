@@ -54,6 +54,16 @@ class Truth:
         """Behind the last record of which a producer was told that it is committed."""
         self.unclean = 0
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
+        self.unclean_begins = 0
+        """That epoch, until its leader, or a later one, shows what is left; 0: it was shown."""
+
+    def given_up(self, mirror: Mirror) -> None:
+        """Somebody leads after an unclean election: what that log holds is all there is (R6)."""
+        self.unclean_begins = 0
+        self.committed.cut(mirror.end)
+        if self.committed.chain_at(self.committed.end) != mirror.chain_at(self.committed.end):
+            # It parts from what was committed before.
+            self.committed = Mirror(mirror.start_offset, mirror.start_chain)
 
     def committed_before(self, leader_epoch: int) -> int:
         """Up to where the leaders of earlier epochs had committed; who leads in it has all of that. It may

@@ -7,21 +7,20 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched
-from simulator.replica import Produced, Replica
 from tidelog.errors import TidelogError, UnexpectedOffset
-from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.runtime import partition
+from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.append_guard import AppendGuard
 from tidelog_broker.storage.log import Appended, PartitionLog
 
 
 @mutation("R7")
 def acks_all_is_answered_when_the_leader_alone_has_it() -> Iterator[None]:
-    def hasty(self: Replica) -> None:
-        for pending in self._queue.advance(self.log.end_offset):
-            self.broker.checks.acknowledged(self, pending.appended)
-            pending.answer(Produced(pending.appended))
+    def hasty(self: Partition) -> None:
+        for entry in self._uncommitted.advance(self.log.end_offset):
+            partition._answer(entry.done, entry.outcome)
 
-    with patched((Replica, "answer_committed", hasty)):
+    with patched((Partition, "_answer_committed", hasty)):
         yield
 
 
@@ -39,24 +38,14 @@ def what_was_written_is_refused_for_want_of_replicas() -> Iterator[None]:
 
 @mutation("R8")
 def a_duplicate_is_answered_before_its_first_copy_is_committed() -> Iterator[None]:
-    produce = Replica.produce
+    def hasty(self: Partition, outcomes: Any) -> None:
+        for append, outcome in outcomes:
+            if isinstance(outcome, Appended) and outcome.duplicate:
+                partition._answer(append.done, outcome)
+        written(self, outcomes)
 
-    def hasty(self: Replica, item: Any, answer: Any, *, acks_all: bool = True) -> None:
-        role = self.role
-        if isinstance(role, LeaderPartition):
-            try:
-                known = self.log.guard.check(item.header, None)
-            except TidelogError:
-                known = None
-            if known is not None:
-                last = known.base_offset + known.records - 1
-                outcome = Appended(known.base_offset, last, role.leader_epoch, 0, True)
-                self.broker.checks.acknowledged(self, outcome)
-                answer(Produced(outcome))
-                return
-        produce(self, item, answer, acks_all=acks_all)
-
-    with patched((Replica, "produce", hasty)):
+    written = Partition.written
+    with patched((Partition, "written", hasty)):
         yield
 
 

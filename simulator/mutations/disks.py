@@ -27,15 +27,15 @@ def an_unsynced_tail_is_trusted_after_a_restart() -> Iterator[None]:
 
 @mutation("2b")
 def a_power_loss_is_taken_for_a_kill() -> Iterator[None]:
-    from simulator.broker import Broker
+    from tidelog_broker.storage.data_directory import DataDirectory
 
-    original = Broker.crash
+    begin = DataDirectory.__init__
 
-    def mistaken(self: Broker, *, power: bool) -> None:
-        original(self, power=power)
-        self.same_boot = True
+    def mistaken(self: DataDirectory, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        self.same_boot = bool(self.meta.boot_id)
 
-    with patched((Broker, "crash", mistaken)):
+    with patched((DataDirectory, "__init__", mistaken)):
         yield
 
 

@@ -11,7 +11,9 @@ from tidelog_broker.core.replication import following, leading, reconciliation
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.messages import Diverged
+from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
+from tidelog_broker.runtime.replica_uplink import Uplink
+from tidelog_broker.runtime.replica_wire import from_leader
 
 
 @mutation("R1")
@@ -60,19 +62,17 @@ def truncation_is_not_fenced() -> Iterator[None]:
     def any_epoch(self: LeaderPartition, broker: int, incarnation: bytes, position: Any) -> Any:
         return None if broker in self.followers else refusal(self, broker, incarnation, position)
 
-    def to_anybody(self: Any, connection: Any, message: Any) -> None:
-        key, _, words = message
-        replica = self.replicas.get(key)
-        if replica is not None:
-            replica.received(words)
-
-    from simulator.links import _Up
+    def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
+        address, message = from_leader(header, payload)
+        replica = self.replicas.get((address.stream_id, address.partition))
+        if replica is not None and not isinstance(message, RangeWanted | RangeHeld):
+            replica.received(message)
 
     received, refusal = FollowerPartition.received, LeaderPartition._refusal
     with patched(
         (FollowerPartition, "received", unfenced),
         (LeaderPartition, "_refusal", any_epoch),
-        (_Up, "received", to_anybody),
+        (Uplink, "received", to_anybody),
     ):
         yield
 
@@ -96,7 +96,7 @@ def a_reader_is_not_told_of_a_truncation() -> Iterator[None]:
     def lenient(*arguments: Any, **facts: Any) -> None:
         return None
 
-    with mock.patch("simulator.readers.check_position", lenient):
+    with mock.patch("tidelog_broker.api.fetch_start.check_position", lenient):
         yield
 
 

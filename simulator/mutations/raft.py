@@ -89,7 +89,7 @@ def a_voters_new_disk_is_taken_for_its_old_one() -> Iterator[None]:
     from tidelog_broker.model import Voter
 
     def forgetful(broker_id: int, directory_id: bytes) -> Voter:
-        return Voter(broker_id, bytes([broker_id, 1]) * 8)
+        return Voter(broker_id, bytes([broker_id]) * 16)
 
-    with mock.patch("simulator.broker.Voter", forgetful):
+    with mock.patch("tidelog_broker.runtime.quorum_controller.Voter", forgetful):
         yield

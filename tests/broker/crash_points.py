@@ -35,7 +35,6 @@ from support.recording_files import History, RecordingFiles, Replay
 from support.waiting import until
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split_batches
-from tidelog_broker import service as service_module
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import decode_command
@@ -110,12 +109,11 @@ async def run(folder: Path, *, points: int, batches: int, seed: int, syncfs: boo
     """
     with contextlib.ExitStack() as patches:
         if syncfs:
-            patches.enter_context(mock.patch.object(service_module, "judge_here", return_value=VOUCHED))
             patches.enter_context(mock.patch.object(flush_rounds, "VOLUME_FLUSH_LOGS_MIN", 1))
-        return await _run(folder, points=points, batches=batches, seed=seed)
+        return await _run(folder, points=points, batches=batches, seed=seed, syncfs=syncfs)
 
 
-async def _run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
+async def _run(folder: Path, *, points: int, batches: int, seed: int, syncfs: bool) -> Report:
     rng = random.Random(seed)
     files = RecordingFiles()
     data = str(folder.resolve() / "data")
@@ -127,7 +125,10 @@ async def _run(folder: Path, *, points: int, batches: int, seed: int) -> Report:
             data_dir=Path(data), listeners=["internal=127.0.0.1:0"], http="", nats=server.url,
             checkpoint_interval_ms=50, sweep_interval_ms=200, disk_reserve_bytes=0,
         )  # fmt: skip
-        service = Service(settings, this_machine(files))
+        machine = this_machine(files)
+        if syncfs:
+            machine = machine._replace(judge_volume=lambda wish, path: VOUCHED)
+        service = Service(settings, machine)
         await service.start()
         try:
             async with asyncio.timeout(LOAD_SECONDS_MAX):

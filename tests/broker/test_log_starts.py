@@ -16,6 +16,7 @@ from support.waiting import until
 from tidelog.model import Retention, StreamConfig
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime import maintenance
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.maintenance import Maintenance
 from tidelog_broker.storage.log import PartitionLog
 from tidelog_broker.storage.store import LogStore
@@ -26,7 +27,7 @@ FULL = errno.ENOSPC
 class Replica:
     """What maintenance sees of a partition whose records are all committed."""
 
-    name, partition = "orders", 0
+    name, partition, key = "orders", 0, KEY
     leads, removed, dirty_since = True, False, None
     config = StreamConfig(retention=Retention(bytes=1), segment_bytes=4096, batch_bytes_max=4096)
 
@@ -61,7 +62,7 @@ class Stage:
             cast(Any, None),
             cast(Any, None),
             self.threads,
-            lambda: T0,
+            ClusterClock(lambda: T0),
             self.failures.append,
             checkpoint_interval=1,
             page_cache_flush_interval=1,

@@ -100,6 +100,31 @@ def test_an_indefinite_error_is_repeated_with_the_same_sequences(numbers: Number
     assert [(lane.take(), batch.base_sequence) for batch in batches] == [(batches[0], 0), (batches[1], 3)]
 
 
+def test_what_is_sent_behind_a_receipt_never_bears_the_sequences_of_what_it_told_of(numbers: Numbers) -> None:
+    """A receipt may come behind a batch in doubt: the log has both, and the first is sent again."""
+    lane, batches = lane_with(numbers, 3)
+    lane.refused(batches[0], errors.TimedOut("not committed in time; it may be later"))
+    lane.acknowledged(batches[1])
+    lane.refused(batches[2], errors.PrecedingFailed("after"))
+    lane.release(reset=True)
+    assert [batch.base_sequence for batch in lane._waiting] == [0, 6]
+    for batch in (batches[0], batches[2]):
+        lane.take()
+        lane.acknowledged(batch)
+    assert lane.next_sequence() == 9
+
+
+def test_a_repeat_of_what_stands_before_a_receipt_takes_no_sequence_back(numbers: Numbers) -> None:
+    lane, batches = lane_with(numbers, 2)
+    lane.refused(batches[0], errors.TimedOut("not committed in time; it may be later"))
+    lane.acknowledged(batches[1])
+    lane.release(reset=True)
+    assert lane.next_sequence() == 6
+    lane.take()
+    lane.acknowledged(batches[0])
+    assert lane.next_sequence() == 6
+
+
 @pytest.mark.parametrize("identity", [ID, ANONYMOUS], ids=["idempotent", "plain"])
 def test_what_ends_a_call_definitely_leaves_what_was_written_in_doubt(
     numbers: Numbers, identity: Identity

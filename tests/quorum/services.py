@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tidelog
 from tidelog_broker.config import Settings
+from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.clock import system_clock
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.runtime.quorum_controller import QuorumController
@@ -49,7 +50,7 @@ class Node:
                 deleted_delay_ms=0,
                 sweep_interval_ms=100,
             ),
-            clock=lambda: system_clock() + self.clock_off_us,
+            this_machine(clock=lambda: system_clock() + self.clock_off_us),
         )
         await self.service.start()
         internal, peer = self.service.listeners

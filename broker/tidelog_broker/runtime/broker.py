@@ -441,13 +441,6 @@ class Broker:
             await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
         except OSError as error:
             raise refusal_of(error) from error
-        except Stopping as error:
-            # The log begins there already, and the stop may have saved it.
-            raise TimedOut(
-                f"the broker stopped before saving where {partition.name}/{partition.partition} begins now; "
-                "the records may be deleted all the same",
-                retry_after_ms=error.retry_after_ms,
-            ) from error
         start, deadline = partition.log.start_offset, self.deadline(None)
         while partition.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import tidelog
-from tidelog._channels import Broker, dial
+from tidelog._channels import dial
 from tidelog.cli._errors import Exit, fail
 from tidelog.cli._output import console, facts
 from tidelog.cli._progress import Counter
