@@ -78,6 +78,14 @@ class PeerEar:
         """The other end has answered the greeting."""
 
     def dialer_said(self, data: bytes) -> None:
+        with self._checks.kept():
+            self._dialer_said(data)
+
+    def other_said(self, data: bytes) -> None:
+        with self._checks.kept():
+            self._other_said(data)
+
+    def _dialer_said(self, data: bytes) -> None:
         for header, payload in self._from_dialer.take(data):
             if self._lane is None:
                 words = hello.decode(header)
@@ -88,7 +96,7 @@ class PeerEar:
                 address, message = from_follower(header, memoryview(payload))
                 self._follower(address, message)
 
-    def other_said(self, data: bytes) -> None:
+    def _other_said(self, data: bytes) -> None:
         for header, payload in self._from_other.take(data):
             if not self._greeted:
                 self._greeted = True
@@ -198,6 +206,10 @@ class DoorEar:
             self._floors[call] = [(key, self._checks.truth(key).acknowledged) for key in keys]
 
     def told(self, call: object, path: str, response: Any) -> None:
+        with self._checks.kept():
+            self._told(call, path, response)
+
+    def _told(self, call: object, path: str, response: Any) -> None:
         if path == PRODUCE:
             self._produced_answer(call, response)
         elif path == FETCH:

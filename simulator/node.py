@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from simulator.disk import FakeDisk
+from simulator.disk import FakeDisk, Operation
 from simulator.doors import Door, Ear
 from simulator.network import Network
 from simulator.processes import Process
@@ -100,6 +100,7 @@ class Seen:
         self.applied = 0
         self.image: ClusterImage | None = None
         self.lost = 0
+        self.strays = 0
 
 
 class Node:
@@ -115,12 +116,15 @@ class Node:
         ear: Callable[[Node], Ear],
         observed: Callable[[Node], None],
         ended: Callable[[Node, BaseException | int], None],
+        removes: Callable[[Node, str], None],
     ) -> None:
         """`seeds`: brokers that it asks for their cluster. `observed` is called after each thing that happens
-        in its process; `ended` when that has ended by itself: with a code, or an error of its start."""
+        in its process; `ended` when that has ended by itself: with a code, or an error of its start;
+        `removes` before a file or folder is removed from its disk."""
         self._ear = ear(self)
         self._observed = observed
         self._told_ended = ended
+        self._removes = removes
         self.world = world
         self.id = broker_id
         self._network = network
@@ -211,6 +215,7 @@ class Node:
         self.stop_asked = False
         if not self.machine.powered:
             self._network.power_is_back(self.machine)
+        self.disk.before = self._before
         name = f"broker {self.id} run {self.run}"
         process = self.process = Process(
             self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
@@ -256,6 +261,10 @@ class Node:
             self.disk_us = usual
 
         self.world.after(until_us - self.world.now, over)
+
+    def _before(self, operation: Operation) -> None:
+        if operation.name == "remove":
+            self._removes(self, operation.path)
 
     def _observe(self) -> None:
         # A disk is dead when its process has met the end that was planned for it; the run sees to that.

@@ -113,8 +113,9 @@ class Simulation:
             number,
             tuple(range(1, min(SEEDS, plan.brokers) + 1)),
             ear=lambda made: DoorEar(self.checks, made),
-            observed=self._watch.look,
+            observed=self._look,
             ended=self._ended,
+            removes=self._removes,
         )
         node.voters = plan.voters
         node.volume_flush = plan.volume_flush
@@ -124,6 +125,14 @@ class Simulation:
         if plan.slow_disks:
             node.disk_us = (500, 20 * MS)
         return node
+
+    def _removes(self, node: Node, path: str) -> None:
+        with self.checks.kept():
+            self.checks.path_goes(node, path)
+
+    def _look(self, node: Node) -> None:
+        with self.checks.kept():
+            self._watch.look(node)
 
     @property
     def brokers(self) -> dict[int, Node]:
@@ -189,6 +198,8 @@ class Simulation:
 
     def _step(self) -> None:
         require(self.world.step(), "liveness", "nothing is planned any more")
+        if self.checks.violated is not None:
+            raise self.checks.violated
         for node in self.nodes.values():
             process = node.process
             if process is None:

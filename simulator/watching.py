@@ -97,6 +97,11 @@ class Watch:
         if len(replicas) != len(served):
             for key in [key for key in replicas if key not in served]:
                 self._gone(node, replicas.pop(key))
+        strays = broker._hosted.strays
+        if len(strays) != node.seen.strays:
+            for folder in strays[node.seen.strays :]:
+                self._checks.stray(node.id, node.disk, folder)
+            node.seen.strays = len(strays)
         if len(broker.lost) != node.seen.lost:
             node.seen.lost = len(broker.lost)
             for key in broker.lost:

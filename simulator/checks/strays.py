@@ -28,8 +28,11 @@ class StrayChecks(Knowledge):
             known[folder] = holds
             self.mark("2d stray")
 
-    def folder_goes(self, broker: Node, folder: str) -> None:
+    def path_goes(self, broker: Node, path: str) -> None:
         """M5: what is removed for good belongs to a stream that is deleted, or to a replica that left."""
+        folder = next((part for part in path.split("/") if ".deleted-" in part), "")
+        if not folder or path.rpartition("/")[2] != folder:
+            return
         stream_id = bytes.fromhex(folder.rpartition(".deleted-")[2].partition("-")[0].partition(".")[0])
         self.mark("M5 folder removed")
         if "-" not in folder.rpartition(".deleted-")[2]:

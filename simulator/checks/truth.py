@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.mirror import Link, Mirror
@@ -102,6 +103,8 @@ class Knowledge(ABC):
         self.image = ClusterImage()
         """The newest that anybody applied."""
         self.brokers: dict[int, Node] = {}
+        self.violated: Violated | None = None
+        """The first that was found in the middle of what a broker did, which takes exceptions for its own."""
         self.controllers: dict[int, None] = {}
         """Brokers that have led the quorum."""
         self.disks_are_lost = False
@@ -121,6 +124,14 @@ class Knowledge(ABC):
 
     def copy(self, replica: Replica) -> Copy:
         return self.copies.setdefault((replica.node.id, replica.key), Copy())
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """A violation in this block is kept for the run, which looks for it after each step."""
+        try:
+            yield
+        except Violated as violated:
+            self.violated = self.violated or violated
 
     def mark(self, rule: str) -> None:
         self.marks[rule] += 1
