@@ -14,7 +14,7 @@ from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.model import EntryType
+from tidelog_broker.model import Configuration, EntryType
 
 if TYPE_CHECKING:
     from simulator.node import Node
@@ -78,6 +78,8 @@ class Watch:
             if entry.type is EntryType.COMMAND:
                 command = decode_command(entry.payload)
                 self._image = apply(self._image, command, entry.index)
+            elif entry.type is EntryType.CONFIGURATION:
+                self._checks.configured(Configuration.decode(entry.payload))
             self._checks.imaged(node.id, self._image, command)
 
     # --- the partitions

@@ -28,6 +28,13 @@ class StorageFailure(BrokerError):
     """A write could not be undone or a flush failed: what is on disk is unknown (DESIGN 4.3)."""
 
 
+class NotConnected(Unavailable):
+    """There is no connection to a broker: nothing was asked, and its controller has said nothing."""
+
+    def __init__(self, broker: int) -> None:
+        super().__init__(f"broker {broker} is not connected; try again", retry_after_ms=100)
+
+
 class NotController(Unavailable):
     """Only the controller does this; `controller` and its address are named if they are known.
 

@@ -113,6 +113,8 @@ class CommitChecks(LogChecks):
             f"{replica.name}: the log start offset of broker {replica.node.id} went from "
             f"{copy.start_offset} to {start}",
         )
+        if start > copy.start_offset:
+            self.mark("R11 start moved")
         copy.start_offset = start
 
     # --- what clients are told

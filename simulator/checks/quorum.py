@@ -7,7 +7,7 @@ import zlib
 from simulator.checks.truth import Knowledge, require
 from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.messages import Message, VoteRequest, VoteResponse
-from tidelog_broker.model import Entry, Voter
+from tidelog_broker.model import Configuration, Entry, Voter
 
 
 class QuorumChecks(Knowledge):
@@ -18,6 +18,7 @@ class QuorumChecks(Knowledge):
         self._entries: dict[int, tuple[int, int]] = {}
         """Of the metadata log, by index: term and fingerprint of what was committed."""
         self._last_applied = 0
+        self._voters: tuple[Voter, ...] = ()
         self._terms: dict[int, Voter] = {}
         """Who led the quorum, by term."""
         self._votes: dict[tuple[Voter, int], Voter] = {}
@@ -60,6 +61,18 @@ class QuorumChecks(Knowledge):
             f"broker {broker} applies another entry {entry.index} of term {entry.term}; it was of {known[0]}",
         )
         self._last_applied = max(self._last_applied, entry.index)
+
+    def configured(self, configuration: Configuration) -> None:
+        """An entry says who votes."""
+        before, self._voters = self._voters, configuration.voters
+        if len(before) > 1 or len(self._voters) > 1:
+            self.mark("M1 voters changed")
+        known = {voter.broker_id: voter.directory_id for voter in before}
+        if any(known.get(one.broker_id, one.directory_id) != one.directory_id for one in self._voters):
+            require(False, "M2", f"the disk of a voter is changed in one step: {before} {self._voters}")
+        gone = [one for one in before if one not in self._voters]
+        if any(self.brokers[one.broker_id].directory_id not in (b"", one.directory_id) for one in gone):
+            self.mark("M2 a voter's lost disk leaves")
 
     def said(self, me: Voter, last_index: int, message: Message) -> None:
         """A voter says something; a vote counts from here on, whatever becomes of it."""

@@ -14,8 +14,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut, Unavailable
+from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut
 from tidelog_broker.core.raft.messages import Message
+from tidelog_broker.errors import NotConnected
 from tidelog_broker.peers.connection import Accept, Connection, Receiver
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import ProtocolBroken, WrongPeer
@@ -131,10 +132,10 @@ class ControlLinks:
             connection.send(HEADER, encode(word))
 
     async def ask(self, broker: int, request: Request, seconds: float) -> Answer:
-        """Raises `Unavailable` (not sent), `ConnectionLost` or `TimedOut` (both indefinite)."""
+        """Raises `NotConnected` (not sent), `ConnectionLost` or `TimedOut` (both indefinite)."""
         peer = self._peers.get(broker)
         if peer is None or peer.link.connection is None:
-            raise Unavailable(f"broker {broker} is not connected; try again", retry_after_ms=100)
+            raise NotConnected(broker)
         return await peer.ask(peer.link.connection, request, seconds)
 
     def _accept(self, hello: Hello) -> Receiver:

@@ -20,7 +20,7 @@ from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
 from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.errors import BrokerError, NotController
+from tidelog_broker.errors import BrokerError, NotConnected, NotController
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.cluster_clock import ClusterClock
@@ -103,7 +103,7 @@ class Membership:
             try:
                 self._told_time(await self._ask(Register.of(registration), SESSION_SECONDS), asked_us)
                 break
-            except (NotController, IndefiniteError) as error:
+            except (NotController, NotConnected, IndefiniteError) as error:
                 log.debug("not registered yet", reason=str(error))
                 deadline = self._loop.time() + TAKEN_SECONDS_MAX
             except TidelogError as error:
