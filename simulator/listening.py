@@ -6,14 +6,14 @@ What is said here may still be lost on its way; what must not be said must not b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simulator.checks import Checks
 from simulator.mirror import headers_of
 from simulator.node import PEER_PORT
 from simulator.replicas import Key
 from tidelog._framing import parse_fetch_answer
-from tidelog.records import BatchHeader
+from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.raft.messages import VoteRequest, VoteResponse
 from tidelog_broker.core.replication.messages import (
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 FETCH: Final = "/tidelog.v1.Log/Fetch"
 PRODUCE: Final = "/tidelog.v1.Log/Produce"
 OFFSETS: Final = "/tidelog.v1.Log/Offsets"
+
+UNEXPECTED_OFFSET: Final = "UNEXPECTED_OFFSET"
 
 
 class Frames:
@@ -181,14 +183,24 @@ class PeerEar:
             self._checks.sent(replica, message.leader_epoch, headers_of(data))
 
 
+class Produced(NamedTuple):
+    """A request of a Produce call that waits for its answer."""
+
+    key: Key
+    acks: int
+    header: BatchHeader
+    expected: int | None
+    """The offset that it is to get (R9)."""
+
+
 class DoorEar:
     """One broker's door (`doors.Ear`)."""
 
     def __init__(self, checks: Checks, node: Node) -> None:
         self._checks = checks
         self._node = node
-        self._produced: dict[tuple[object, int], tuple[Key, int, int]] = {}
-        """By call and request: the partition, which acks, and how many records."""
+        self._produced: dict[tuple[object, int], Produced] = {}
+        """By call and request."""
         self._fetched: dict[object, Any] = {}
         self._floors: dict[object, list[tuple[Key, int]]] = {}
         """By call of Offsets: for each partition what was acknowledged when it came."""
@@ -197,8 +209,9 @@ class DoorEar:
         if path == PRODUCE:
             facts = request.facts
             key = (facts.stream_id, facts.partition)
-            records = BatchHeader.unpack(bytes(request.batch[:80])).record_count if request.batch else 0
-            self._produced[call, facts.request_id] = (key, facts.acks, records)
+            header = BatchHeader.unpack(bytes(request.batch[:HEADER_BYTES]))
+            expected = facts.expected_offset if facts.HasField("expected_offset") else None
+            self._produced[call, facts.request_id] = Produced(key, facts.acks, header, expected)
         elif path == FETCH:
             self._fetched[call] = request
         elif path == OFFSETS:
@@ -220,17 +233,23 @@ class DoorEar:
                     self._checks.told_latest(self._node.id, key, one.leader_epoch, one.high_watermark, floor)
 
     def _produced_answer(self, call: object, response: Any) -> None:
-        key, acks, records = self._produced.pop((call, response.request_id))
-        checks = self._checks
+        produced = self._produced.pop((call, response.request_id))
+        checks, key, header = self._checks, produced.key, produced.header
+        replica = self._node.replicas.get(key)
         if response.HasField("error"):
-            checks.refused(common_pb2.ErrorCode.Name(response.error.code))
+            code = common_pb2.ErrorCode.Name(response.error.code)
+            checks.refused(code)
+            if code == UNEXPECTED_OFFSET and replica is not None:
+                checks.expectation_refused(replica, header)
             return
         receipt = response.receipt
         if receipt.duplicate:
             checks.mark("R8 repeat")
-        if acks == 0:
+        elif produced.expected is not None:
+            checks.expectation_met(key, header, receipt, produced.expected)
+        if produced.acks == 0:
             checks.acknowledged(self._node.id, key, receipt.last_offset + 1)
-        assert receipt.last_offset - receipt.base_offset + 1 == records, (receipt, records)
+        checks.counted(key, header, receipt)
 
     def _fetch_answer(self, call: object, response: Any) -> None:
         answer = parse_fetch_answer(response.SerializeToString())

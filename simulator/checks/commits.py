@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from simulator.checks.logs import LogChecks
 from simulator.checks.truth import Led, require
 from tidelog.model import Durability
-from tidelog.records import BatchHeader
+from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
     from simulator.replicas import Key, Replica
@@ -130,6 +131,41 @@ class CommitChecks(LogChecks):
             f"committed is {truth.committed.end}",
         )
         truth.acknowledged = max(truth.acknowledged, end)
+
+    def counted(self, key: Key, header: BatchHeader, receipt: log_pb2.ProduceReceipt) -> None:
+        """A receipt is of as many records as were sent."""
+        records = receipt.last_offset - receipt.base_offset + 1
+        require(
+            records == header.record_count,
+            "I8",
+            f"partition {key[1]}: {header.record_count} records were sent, {records} are acknowledged",
+        )
+
+    def expectation_met(
+        self, key: Key, header: BatchHeader, receipt: log_pb2.ProduceReceipt, expected: int
+    ) -> None:
+        """A conditional append was carried out, and is no repeat (R9)."""
+        self.mark("R9 met")
+        require(
+            receipt.base_offset == expected,
+            "R9",
+            f"partition {key[1]}: appended at {receipt.base_offset}, expected was {expected}",
+        )
+        sender = (header.producer_id, header.base_sequence)
+        self.truth(key).conditional[sender] = (receipt.leader_epoch, receipt.base_offset)
+
+    def expectation_refused(self, replica: Replica, header: BatchHeader) -> None:
+        """A conditional append is refused: it is not the repeat of one that is in this log (R9)."""
+        at = self.truth(replica.key).conditional.get((header.producer_id, header.base_sequence))
+        if at is None or header.producer_id == NO_PRODUCER_ID:
+            return
+        epoch, base = at
+        there = self.copy(replica).mirror.between(base, base + 1)
+        require(
+            not any(link.base == base and link.epoch == epoch for link in there),
+            "R9",
+            f"{replica.name}: a repeat of what met its offset, {base}, is refused",
+        )
 
     def read(self, broker: int, key: Key, end: int) -> None:
         """A reader is given records up to `end`."""
