@@ -94,8 +94,7 @@ def _has_records(holds: dict[str, bytes]) -> bool:
 def _moved_aside(disk: FakeDisk, folder: str) -> list[dict[str, bytes]]:
     """What lay in its place, where something else had to be made."""
     parent, _, name = folder.rpartition("/")
-    return [
-        _below(disk, f"{parent}/{other}")
-        for other in (disk.list(parent) if disk.exists(parent) else [])
-        if other == f".stray-{name}" or other.startswith(f".stray-{name}.")
-    ]
+    start = f"{parent}/.stray-{name}"
+    # By the files alone: a disk that has met its end answers no other question.
+    found = {path[: path.index("/", len(parent) + 1)] for path in disk.tree() if path.startswith(start)}
+    return [_below(disk, other) for other in sorted(found) if other == start or other.startswith(f"{start}.")]
