@@ -4,7 +4,7 @@ What a connection promises here is what TCP promises: bytes come in order, once,
 pieces of any size, late, and only as fast as the other end takes them. What is lost on the way is sent again,
 so it comes later still.
 
-A *cut* has a direction, and holds back what is sent into it. Whoever dials into one hears nothing. After it
+A *cut* has a direction, and holds back what is sent into it. A dial into it gets no answer. After it
 everything that was held back arrives, if both ends are still there to take it.
 
 A process that was *killed* leaves a machine that speaks for it: its connections are reset, and who dials is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
@@ -121,3 +122,23 @@ class SimProducer(SimClient):
 
     def _note(self, number: int, outcome: Outcome, offset: int | None) -> None:
         self.history.writes.append(Write(self.name, self.place, number, 1, outcome, offset))
+
+
+class SimErrand(SimClient):
+    """Sends one record, if it can, and ends. What became of it is nobody's business but the checks'."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.run(self._main)
+
+    async def _main(self) -> int:
+        with suppress(TidelogError):
+            async with self.client() as client:
+                options = ProducerOptions(delivery_timeout_s=DELIVERY_S, request_timeout_s=1.0)
+                producer = client.producer(self.stream, options=options)
+                try:
+                    await producer.start()
+                    await producer.send(stamp(self.name, 0), partition=self.partition, timestamp=self.now())
+                finally:
+                    await producer.abort()
+        return 0

@@ -23,7 +23,7 @@ from simulator.listening import DoorEar, tap
 from simulator.network import Conditions, Network
 from simulator.node import CLUSTER_ID, ROOT, Node, host_of
 from simulator.plan import Plan
-from simulator.producers import SimProducer
+from simulator.producers import SimErrand, SimProducer
 from simulator.readers import SimReader
 from simulator.replicas import Key
 from simulator.swarm import plan_of
@@ -41,6 +41,9 @@ from tidelog_broker.storage.rewrite import recover_data_directory
 FULL_CHECK_EVENTS: Final = 5_000
 BEGIN_SECONDS_MAX: Final = 60
 SEGMENT_BYTES: Final = 8 << 10
+FIRST_ERRAND: Final = 1_000
+"""Their names lie beyond those of all others."""
+
 SEEDS: Final = 3
 """Brokers that a new one asks for its cluster."""
 
@@ -85,6 +88,7 @@ class Simulation:
         self.keys: list[Key] = []
         self.producers: list[SimProducer] = []
         self.readers: list[SimReader] = []
+        self.errands: list[SimErrand] = []
         self.disturbed_us = 0
         """When a cut last began or ended."""
         self.raining = False
@@ -178,7 +182,7 @@ class Simulation:
         for node in self.nodes.values():
             if node.process is not None:
                 node.process.kill()
-        for client in (*self.producers, *self.readers):
+        for client in (*self.producers, *self.readers, *self.errands):
             client.process.kill()
 
     def until(self, condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
@@ -272,7 +276,11 @@ class Simulation:
         loop.call_soon(lambda: loop.create_task(asked(), name="asked by people"))
 
     def write_to(self, stream: str) -> None:
-        """Somebody sends a record to a stream."""
+        """A client comes, sends a record to a stream, and goes again."""
+        name = FIRST_ERRAND + len(self.errands)
+        self.errands.append(
+            SimErrand(self.world, self.network, self.history, name, tuple(self.nodes), stream, 0, 0)
+        )
 
     def _clients(self) -> None:
         names = self._names()

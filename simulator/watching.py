@@ -126,15 +126,12 @@ class Watch:
         checks.log_changed(replica)
         if was is not None and was.damaged != now.damaged:
             checks.damage_changed(replica, was.damaged, now.damaged)
-        if was is None or was.role is not now.role:
-            if isinstance(now.role, LeaderPartition):
-                node.world.tell(
-                    f"{replica.name} on {node.id}: leads in epoch {now.role.leader_epoch} from "
-                    f"{now.end_offset}, isr {list(replica.placed.isr)}"
-                )
-                checks.leader_began(replica)
-            elif was is not None:
-                checks.role_ended(replica)
+        if (was is None or was.role is not now.role) and isinstance(now.role, LeaderPartition):
+            node.world.tell(
+                f"{replica.name} on {node.id}: leads in epoch {now.role.leader_epoch} from "
+                f"{now.end_offset}, isr {list(replica.placed.isr)}"
+            )
+            checks.leader_began(replica)
         if was is None or was.high_watermark != now.high_watermark or was.role is not now.role:
             checks.reached(replica, now.high_watermark)
         checks.touched(replica)

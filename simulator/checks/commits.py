@@ -38,9 +38,6 @@ class CommitChecks(LogChecks):
             f"committed before: it has {copy.mirror.end}, committed was {end}",
         )
 
-    def role_ended(self, replica: Replica) -> None:
-        """It leads or follows no more, or another leader."""
-
     def reached(self, replica: Replica, high_watermark: int) -> None:
         """Its high watermark is this now."""
         copy = self.copy(replica)

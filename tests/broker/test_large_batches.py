@@ -256,7 +256,7 @@ async def test_eight_readers_of_large_batches_cost_a_bounded_amount_of_memory(tm
             assert await asyncio.gather(*(read() for _ in range(8))) == [6] * 8
             reading = False
             await watching
-    # 160 MiB and half as much; what is being freed just then; without a bound it was over 1,200 MB.
+    # 160 MiB and half as much, and what is being freed just then.
     assert peak - before < 450 << 20
 
 

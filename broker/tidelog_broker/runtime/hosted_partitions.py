@@ -151,7 +151,7 @@ class HostedPartitions:
         return gone
 
     def lose(self, key: tuple[bytes, int], assignment: int, reason: str, *, kept: bool = False) -> None:
-        """A partition has no usable log; `kept`: it is never made anew by itself."""
+        """A partition has no usable log; `kept`: it is made again only on command."""
         self.lost[key], self._lost_of[key] = reason, assignment
         if kept:
             self.kept.add(key)

@@ -6,7 +6,7 @@ soon as each registered broker has said, with a heartbeat of its registered run,
 next one. From then on the cluster refuses brokers that do not (`registration`), so an upgrade cannot be
 taken back any more.
 
-This is the controller's memory, not the cluster's: another controller asks anew (M3).
+This is the controller's memory, not the cluster's: another controller asks for it again (M3).
 """
 
 from __future__ import annotations
