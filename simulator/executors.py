@@ -84,7 +84,7 @@ class SimExecutor(Executor):
             try:
                 outcome.append(_outcome_of(self._world, job.work))
             except CrashPoint:
-                # The process ends here, in the middle of the work. The run sees that by the disk, which is dead.
+                # The process ends here, in the middle of the work. The run sees that by its dead disk.
                 return
             self._observe()
 
