@@ -103,6 +103,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         self._plan_turn()
 
+    def hold(self, duration_us: int) -> None:
+        """What runs now takes so long, and nothing else runs meanwhile. Asked again, it takes no longer."""
+        if self.stalled_until <= self._world.now:
+            self.stalled_until = self._world.now + duration_us
+
     def _plan_turn(self) -> None:
         if not self._turn_planned and not self.dead:
             self._turn_planned = True

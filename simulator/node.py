@@ -39,6 +39,9 @@ PEER_PORT: Final = 9212
 RESERVE_BYTES: Final = 64 << 10
 SEGMENT_BYTES: Final = 8 << 10
 
+STALLED_US: Final = 50_000
+"""A disk that takes so long is one that stalls."""
+
 DOOR_GRACE_S: Final = 0.5
 """How long open calls may take to end at a stop."""
 
@@ -253,7 +256,7 @@ class Node:
 
     def slow_disk(self, until_us: int) -> None:
         """What a thread does takes long until then."""
-        usual, self.disk_us = self.disk_us, (50_000, 1_000_000)
+        usual, self.disk_us = self.disk_us, (STALLED_US, 1_000_000)
         if usual == self.disk_us:
             return
 
@@ -265,6 +268,10 @@ class Node:
     def _before(self, operation: Operation) -> None:
         if operation.name == "remove":
             self._removes(self, operation.path)
+        process = self.process
+        if process is not None and not self.world.in_thread and self.disk_us[0] >= STALLED_US:
+            # On the event loop, which stands still until the disk is through with all that this callback does.
+            process.loop.hold(self.rng.randint(*self.disk_us))
 
     def _observe(self) -> None:
         # A disk is dead when its process has met the end that was planned for it; the run sees to that.
@@ -290,7 +297,7 @@ class Node:
         return Platform(
             files=self.disk,
             clock=self.clock_us,
-            elapsed=lambda: self.world.now,
+            elapsed=lambda: max(self.world.now, process.loop.stalled_until),
             rng=rng,
             new_id=lambda: rng.randbytes(16),
             threads=process.threads,

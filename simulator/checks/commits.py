@@ -103,7 +103,9 @@ class CommitChecks(LogChecks):
         """Something happened to a role."""
         copy = self.copy(replica)
         if not replica.leads:
-            copy.high_watermark = max(copy.high_watermark, replica.high_watermark)
+            # A log that is being cut is shorter before its role knows of it.
+            reached = min(replica.high_watermark, replica.log.end_offset)
+            copy.high_watermark = max(copy.high_watermark, reached)
         start = replica.log.start_offset
         require(
             start >= copy.start_offset,

@@ -26,7 +26,7 @@ from tidelog.model import Durability, StreamConfig
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
-from tidelog_broker.runtime.clock import system_clock
+from tidelog_broker.runtime.clock import elapsed_clock, system_clock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
 from tidelog_broker.runtime.partition import Partition
@@ -53,7 +53,7 @@ class Lanes:
         self.isolated: dict[Partition, Exception] = {}
         self.flushes = FlushRounds(self.store, self.threads[0], self.threads[1], self._fail, self._isolate)
         self.rounds = WriteRounds(
-            self.threads[2], self.flushes, system_clock, self._fail, self._isolate,
+            self.threads[2], self.flushes, system_clock, elapsed_clock, self._fail, self._isolate,
             inline=InlineWrites(SLOW_SECONDS),
         )  # fmt: skip
         self.partitions: list[Partition] = []

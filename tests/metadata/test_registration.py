@@ -191,3 +191,15 @@ def test_a_broker_of_which_something_was_said_or_that_is_another_one_stays() -> 
     for other, version in ((cordoned, seen), (anew, seen), (image, 0)):
         with pytest.raises(VersionConflict, match="broker 2 is at version"):
             registration.unregister(other, 2, alive(other), 10, expected_version=version)
+
+
+def test_2c_the_only_replica_of_a_partition_stays_its_own_without_a_log() -> None:
+    """Its broker tells of it all the same: only the controller knows that there is no other."""
+    image = applied(cluster(), [created(1, replicas=(0,)), created(2, replicas=(0, 1))])
+    lost = (ReplicaName(S, 0), ReplicaName(identifier(2), 0))
+
+    command = registration.register(image, of(0, lost=lost), alive(image), 10)
+
+    assert command is not None
+    assert command.lost == (ReplicaName(identifier(2), 0),)
+    assert applied(image, [command]).streams[S].partitions[0].isr == (0,)

@@ -76,18 +76,19 @@ async def test_who_lacks_nothing_is_not_suspect(cluster: Cluster, durability: Du
     assert not (folder_of(cluster, 3) / "suspect").exists()
 
 
-async def test_the_only_replica_of_a_partition_is_not_given_up(cluster: Cluster) -> None:
+async def test_the_only_replica_of_a_partition_tells_what_it_may_lack_too(cluster: Cluster) -> None:
+    """The image at a start may be older than the cluster's: whether there are others, the controller knows."""
     await filled(cluster, Durability.PAGE_CACHE, replicas=(1,))
     await cluster[1].kill()
     await cluster[1].start(same_boot=False)
-    assert cluster[1].suspects == ()
+    assert cluster[1].suspects == (Suspect(STREAM, 0, leader_epoch=1, log_end_offset=4),)
     await cluster[1].stop()
 
     os.remove(folder_of(cluster, 1) / "leader-epochs")
     await cluster[1].start()
 
     assert (STREAM, 0) in cluster[1].broker.lost
-    assert cluster[1].lost_replicas == ()
+    assert cluster[1].lost_replicas == (ReplicaName(STREAM, 0),)
 
 
 async def test_a_log_without_its_history_is_told_of_as_lost(cluster: Cluster) -> None:

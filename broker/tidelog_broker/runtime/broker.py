@@ -152,6 +152,7 @@ class Broker:
             threads.write,
             self._flushes,
             clock.append_us,
+            clock.elapsed,
             self.fail,
             self.isolate,
             AppendCounter(self.metrics).count,

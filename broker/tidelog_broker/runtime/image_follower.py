@@ -137,17 +137,15 @@ class ImageFollower:
     def suspects(self) -> tuple[Suspect, ...]:
         """For the registration, between `open_logs` and `start`: replicas that may lack what they
         acknowledged (R6). Their marks go once the image shows this run."""
-        return self._suspects.tell(self._controller.image, self._opened)
+        return self._suspects.tell(self._opened)
 
     def lost_replicas(self) -> tuple[ReplicaName, ...]:
-        """For the registration: replicas without a usable log; that of a partition which has no
-        other stays its own (2c)."""
-        lost = []
-        for key in sorted(self._hosted.lost):
-            placed = self._controller.image.partition(*key)
-            if placed is not None and len(placed.replicas) > 1 and key not in self._hosted.uncreated:
-                lost.append(ReplicaName(*key, self._hosted.lost_assignment(key)))
-        return tuple(lost)
+        """For the registration: replicas without a usable log (2c)."""
+        return tuple(
+            ReplicaName(*key, self._hosted.lost_assignment(key))
+            for key in sorted(self._hosted.lost)
+            if key not in self._hosted.uncreated
+        )
 
     def start(self) -> None:
         """Begins to serve what was opened, as the image of now says, and follows it from here on."""

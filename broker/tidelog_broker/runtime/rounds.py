@@ -48,18 +48,20 @@ class WriteRounds:
         threads: Executor,
         flushes: FlushRounds,
         clock: Clock,
+        elapsed: Clock,
         fail: Fail,
         isolate: Isolate,
         observe: Callable[[Partition, list[Outcome]], None] = lambda partition, outcomes: None,
         *,
         inline: InlineWrites | None = None,
     ) -> None:
-        """`observe` sees what became of the appends of each partition and round. `inline` says which rounds
+        """`clock` says when a batch is appended, `elapsed` how long a round took. `observe` sees what became of the appends of each partition and round. `inline` says which rounds
         are written on the event loop; None: the usual ones."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._flushes = flushes
         self._clock = clock
+        self._elapsed = elapsed
         self._fail = fail
         self._isolate = isolate
         self._observe = observe
@@ -134,7 +136,7 @@ class WriteRounds:
         self.rounds += 1
         if inline and self._inline.may(size, flushing=self._flushes.running):
             try:
-                done = write(work, tasks, now_us)
+                done = write(work, tasks, now_us, self._elapsed)
             except BaseException as error:
                 self._broken(work, error)
                 return
@@ -144,7 +146,7 @@ class WriteRounds:
                 log.warning("a write held up the event loop; the thread writes until one is fast again",
                             seconds=done.seconds, bytes=size)  # fmt: skip
             return
-        future = self._loop.run_in_executor(self._threads, write, work, tasks, now_us)
+        future = self._loop.run_in_executor(self._threads, write, work, tasks, now_us, self._elapsed)
         future.add_done_callback(lambda written: self._written(work, tasks, written))
 
     def _written(self, work: Work, tasks: list[Task], future: asyncio.Future[Written]) -> None:

@@ -40,12 +40,12 @@ def mark_unflushed(image: ClusterImage, logs: Logs) -> None:
     Those are of `page-cache` streams, or of streams that were and whose logs were not flushed as a whole
     since (R17). To be called unless the page cache of the last run lived until now: after a boot of the
     kernel, or when `recover` made the directory forget it (`DataDirectory.forget_boot`). A log that a clean
-    stop left lacks nothing, and a partition's only replica has nobody to make it good. Raises OSError.
+    stop left lacks nothing. Whether a partition has other replicas does not matter here: the image at a
+    start may be older than the cluster's. Raises OSError.
     """
-    for (stream_id, number), one in logs.items():
+    for (stream_id, _), one in logs.items():
         set_so = image.streams[stream_id].config.durability is Durability.PAGE_CACHE
-        page_cache = set_so or one.page_cache
-        if one.recovered and page_cache and _has_peers(image, stream_id, number):
+        if one.recovered and (set_so or one.page_cache):
             one.mark_suspect(UNFLUSHED)
 
 
@@ -59,9 +59,9 @@ class Suspects:
     def __repr__(self) -> str:
         return f"<Suspects told={len(self._told)}>"
 
-    def tell(self, image: ClusterImage, logs: Logs) -> tuple[Suspect, ...]:
-        """For the registration of this run; a partition's only replica stays what it is (2b)."""
-        self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect and _has_peers(image, *key)}
+    def tell(self, logs: Logs) -> tuple[Suspect, ...]:
+        """For the registration of this run."""
+        self._told = {key: logs[key] for key in sorted(logs) if logs[key].suspect}
         return tuple(
             Suspect(
                 *key,
@@ -77,7 +77,3 @@ class Suspects:
         told, self._told = self._told, {}
         return list(told.values())
 
-
-def _has_peers(image: ClusterImage, stream_id: bytes, number: int) -> bool:
-    placed = image.partition(stream_id, number)
-    return placed is not None and len(placed.replicas) > 1

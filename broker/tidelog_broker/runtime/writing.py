@@ -7,12 +7,12 @@ the write is in it, and the others of the round go on. Neighbour: `rounds`, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import NamedTuple
 
 from tidelog.errors import InternalError, TidelogError, Unavailable
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import Append, Outcome
+from tidelog_broker.runtime.clock import Clock
 from tidelog_broker.runtime.partition import Partition
 
 Work = list[tuple[Partition, list[Append]]]
@@ -39,13 +39,13 @@ class Written(NamedTuple):
     """That it took."""
 
 
-def write(work: Work, tasks: list[Task], now_us: int) -> Written:
+def write(work: Work, tasks: list[Task], now_us: int, elapsed: Clock) -> Written:
     """Raises `StorageFailure`; any other exception ends the writing of its own partition alone."""
-    began = perf_counter()
+    began_us = elapsed()
     unforeseen: dict[Partition, Exception] = {}
     done = [(one, _append(one, appends, now_us, unforeseen)) for one, appends in work]
     told = [_do(task, unforeseen) for task in tasks] if tasks else []
-    return Written(done, told, unforeseen, perf_counter() - began)
+    return Written(done, told, unforeseen, (elapsed() - began_us) / 1e6)
 
 
 def _append(

@@ -77,7 +77,7 @@ def register(
         rack=registration.rack,
         starts=registration.starts,
         suspects=registration.suspects,
-        lost=registration.lost,
+        lost=tuple(name for name in registration.lost if not _is_only(image, registration.broker_id, name)),
     )
     if known is not None and known.incarnation == command.incarnation and not known.fenced:
         same = (known.directory_id, known.listeners, known.rack, known.starts) == (
@@ -89,6 +89,12 @@ def register(
         if same:
             return None
     return replace(command, changes=elect(apply(image, command, image.version + 1), unwilling=unwilling))
+
+
+def _is_only(image: ClusterImage, broker: int, name: ReplicaName) -> bool:
+    """A partition's only replica, which stays its own without a log: nobody else has anything (2c)."""
+    placed = image.partition(name.stream_id, name.partition)
+    return placed is not None and placed.replicas == (broker,)
 
 
 def unregister(
