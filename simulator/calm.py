@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from simulator.checks import require
 from simulator.mirror import Mirror
 from simulator.network import Conditions
+from simulator.processes import unhandled
 from simulator.readers import LAST_READER, read_all
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
@@ -54,7 +55,9 @@ class Calm:
                 self._run.crash(broker, power=False)
             self._run.start(broker)
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+        self._clients_live()
         self._run.until(self._calm, LIVE_SECONDS_MAX, self._unrest)
+        self._clients_live()
         self._run.checks.full()
 
     def _operate(self) -> None:
@@ -79,6 +82,15 @@ class Calm:
                 self._run.checks.mark("2c nothing is left")
                 self._run.decide(partial(_elsewhere, key=key, broker=other.id))
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+
+    def _clients_live(self) -> None:
+        """What ended a client is a bug of the client library, or of these clients."""
+        run = self._run
+        for client in (*run.producers, *run.readers, *run.errands):
+            if client.failure is not None:
+                raise client.failure
+            if client.process.loop.errors:
+                raise unhandled(f"client {client.name}", client.process.loop.errors[0])
 
     def _unrest(self) -> str:
         return "; ".join(self._reasons())

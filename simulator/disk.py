@@ -59,6 +59,8 @@ class FakeDisk:
         """How many have happened."""
         self.log: list[Operation] | None = None
         """Set it to a list to keep what happens."""
+        self.died: Callable[[], None] = lambda: None
+        """Called when a crash point is met."""
         self.before: Callable[[Operation], None] | None = None
         """Called before each operation; may look, `crash()`, or raise."""
         self.crash_at: int | None = None
@@ -254,6 +256,10 @@ class FakeDisk:
 
     # --- Inside
 
+    def _die(self) -> None:
+        self.dead = True
+        self.died()
+
     def _alive(self) -> None:
         if self.dead:
             raise CrashPoint
@@ -261,13 +267,13 @@ class FakeDisk:
     def _count(self, name: str, path: str, position: int = 0, length: int = 0) -> None:
         operation = Operation(self.operations, name, path, position, length)
         if self.crash_at is not None and operation.number >= self.crash_at:
-            self.dead = True
+            self._die()
             raise CrashPoint(f"before {operation}")
         if self.before is not None:
             try:
                 self.before(operation)
             except CrashPoint:
-                self.dead = True
+                self._die()
                 raise
         if self.faults:
             self._maybe_fail(name, path)

@@ -74,8 +74,9 @@ class SimExecutor(Executor):
     def _begin(self, job: _Job) -> None:
         self._count += 1
         number = self._count
-        takes = self._rng.randint(*self._takes_us())
-        happens = self._rng.choice((0, takes, self._rng.randint(0, takes)))
+        rng, between = self._rng, self._world.between
+        takes = between(rng, *self._takes_us())
+        happens = (0, takes, between(rng, 0, takes))[between(rng, 0, 2)]
         outcome: list[Callable[[], Any]] = []
 
         def happen() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from asyncio import _set_running_loop as set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
@@ -111,27 +112,29 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def _plan_turn(self) -> None:
         if not self._turn_planned and not self.dead:
             self._turn_planned = True
-            delay = self._rng.randint(*TURN_US)
-            self._world.after(max(delay, self.stalled_until - self._world.now), self._turn)
+            world = self._world
+            delay = world.between(self._rng, *TURN_US)
+            world.after(max(delay, self.stalled_until - world.now), self._turn)
 
     def _turn(self) -> None:
         self._turn_planned = False
         if self.stalled_until > self._world.now:
             self._plan_turn()
             return
-        for _ in range(len(self._ready)):
+        ready, observe = self._ready, self._observe
+        for _ in range(len(ready)):
             if self.dead:
                 return
-            handle = self._ready.popleft()
-            if handle.cancelled():
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
                 continue
-            asyncio._set_running_loop(self)
+            set_running_loop(self)
             try:
                 handle._run()
             finally:
-                asyncio._set_running_loop(None)
-            self._observe()
-        if self._ready:
+                set_running_loop(None)
+            observe()
+        if ready:
             self._plan_turn()
 
     # --- the end
@@ -205,6 +208,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.dead:
             self.errors.append(context)
+            self._world.alarmed = True
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)

@@ -174,7 +174,7 @@ class Network:
 
     def delay(self) -> int:
         low, high = self.conditions.delay_us
-        delay = self.rng.randint(low, high)
+        delay = self.world.between(self.rng, low, high)
         if self.conditions.slow and self.rng.random() < self.conditions.slow:
             delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
         if self.conditions.lost and self.rng.random() < self.conditions.lost:

@@ -219,6 +219,7 @@ class Node:
         if not self.machine.powered:
             self._network.power_is_back(self.machine)
         self.disk.before = self._before
+        self.disk.died = self._alarm
         name = f"broker {self.id} run {self.run}"
         process = self.process = Process(
             self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
@@ -272,6 +273,9 @@ class Node:
         if process is not None and not self.world.in_thread and self.disk_us[0] >= STALLED_US:
             # On the event loop, which stands still until the disk is through with all that this callback does.
             process.loop.hold(self.rng.randint(*self.disk_us))
+
+    def _alarm(self) -> None:
+        self.world.alarmed = True
 
     def _observe(self) -> None:
         # A disk is dead when its process has met the end that was planned for it; the run sees to that.

@@ -15,6 +15,9 @@ from simulator.world import SECOND
 SECONDS: Final = 20.0
 """Of simulated time under faults."""
 
+EVENTS: Final = 50_000
+"""That happen under faults: a busy cluster gets less time, so that a run costs about as much as any other."""
+
 RATES: Final = (
     "kills",
     "power_losses",
@@ -104,6 +107,8 @@ class Plan:
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
     """How long a broker stays away."""
     seconds: float = SECONDS
-    """How long faults rain."""
+    """How long faults rain, at most."""
+    events_max: int = EVENTS
+    """How much happens meanwhile, at most."""
     faults: list[str] = field(default_factory=list)
     """By name, for people."""

@@ -95,3 +95,13 @@ class Process:
         self.loop.dead = True
         self._network.ended(self.sockets)
         self.loop.kill()
+
+
+def unhandled(owner: str, context: dict[str, Any]) -> Exception:
+    """What nobody in a process took care of."""
+    error = context.get("exception")
+    note = f"in {owner} nobody took care of: {context.get('message')}"
+    if isinstance(error, Exception):
+        error.add_note(note)
+        return error
+    return RuntimeError(f"{note}: {context}")

@@ -91,6 +91,8 @@ class SimProducer(SimClient):
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
 
     async def _send(self, producer: Producer, number: int) -> None:
         size = STAMP_BYTES + self.rng.choice((8, 40, 400))

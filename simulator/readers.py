@@ -32,17 +32,24 @@ class SimReader(SimClient):
         self.run(self._main)
 
     async def _main(self) -> int:
-        async with self.client() as client:
-            self._asking = asyncio.get_running_loop().create_task(self._ask_for_the_end(client))
-            while True:
-                try:
-                    await self._read(client)
-                except LogTruncated as error:
-                    self._jump(int(error.details["divergence_offset"]))
-                except OffsetOutOfRange as error:
-                    self._jump(int(error.details["log_start_offset"]))
-                except TidelogError:
-                    await asyncio.sleep(READ_AGAIN_S)
+        while True:
+            with suppress(TidelogError):
+                async with self.client() as client:
+                    await self._with(client)
+            # No broker answered when it began.
+            await asyncio.sleep(READ_AGAIN_S)
+
+    async def _with(self, client: Client) -> None:
+        self._asking = asyncio.get_running_loop().create_task(self._ask_for_the_end(client))
+        while True:
+            try:
+                await self._read(client)
+            except LogTruncated as error:
+                self._jump(int(error.details["divergence_offset"]))
+            except OffsetOutOfRange as error:
+                self._jump(int(error.details["log_start_offset"]))
+            except TidelogError:
+                await asyncio.sleep(READ_AGAIN_S)
 
     async def _ask_for_the_end(self, client: Client) -> None:
         """R15: now and then; the answer is judged where it is given."""

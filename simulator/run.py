@@ -23,6 +23,7 @@ from simulator.listening import DoorEar, tap
 from simulator.network import Conditions, Network
 from simulator.node import CLUSTER_ID, ROOT, Node, host_of
 from simulator.plan import Plan
+from simulator.processes import unhandled
 from simulator.producers import SimErrand, SimProducer
 from simulator.readers import SimReader
 from simulator.replicas import Key
@@ -96,6 +97,7 @@ class Simulation:
         self.full: Node | None = None
         """Whose disk is full."""
         self._watch = Watch(self.checks)
+        self._full_at = FULL_CHECK_EVENTS
         self.faults = Faults(self)
         self.calm = Calm(self)
         for number in range(1, plan.brokers + 1):
@@ -103,6 +105,7 @@ class Simulation:
         checks = self.checks
         checks.brokers = self.nodes
         checks.now_us = lambda: self.world.now
+        checks.alarm = self._alarm
         checks.is_undisturbed = self._is_undisturbed
         checks.disks_are_lost = plan.disk_losses > 0 or plan.strays > 0 or plan.rot > 0
         checks.leaders_are_moved = plan.leader_moves > 0
@@ -130,13 +133,18 @@ class Simulation:
             node.disk_us = (500, 20 * MS)
         return node
 
+    def _alarm(self) -> None:
+        self.world.alarmed = True
+
     def _removes(self, node: Node, path: str) -> None:
         with self.checks.kept():
             self.checks.path_goes(node, path)
 
     def _look(self, node: Node) -> None:
-        with self.checks.kept():
+        try:
             self._watch.look(node)
+        except Violated as violated:
+            self.checks.keep(violated)
 
     @property
     def brokers(self) -> dict[int, Node]:
@@ -201,7 +209,18 @@ class Simulation:
             self._step()
 
     def _step(self) -> None:
-        require(self.world.step(), "liveness", "nothing is planned any more")
+        world = self.world
+        if not world.step():
+            require(False, "liveness", "nothing is planned any more")
+        if world.alarmed:
+            world.alarmed = False
+            self._attend()
+        if world.events >= self._full_at:
+            self._full_at = world.events + FULL_CHECK_EVENTS
+            self.checks.full()
+
+    def _attend(self) -> None:
+        """Something happened that ends the run, or a process."""
         if self.checks.violated is not None:
             raise self.checks.violated
         for node in self.nodes.values():
@@ -212,9 +231,7 @@ class Simulation:
                 self.checks.mark("4 killed in a write")
                 self.end(node, power=self.rng.random() < 0.5)
             elif process.loop.errors:
-                raise _unhandled(node, process.loop.errors[0])
-        if self.world.events % FULL_CHECK_EVENTS == 0:
-            self.checks.full()
+                raise unhandled(f"broker {node.id}", process.loop.errors[0])
 
     # --- the beginning
 
@@ -308,7 +325,8 @@ class Simulation:
         end = self.world.now + int(self.plan.seconds * SECOND)
         self.raining = True
         self.faults.begin()
-        while self.world.now < end:
+        events_end = self.world.events + self.plan.events_max
+        while self.world.now < end and self.world.events < events_end:
             self._step()
         self.raining = False
 
@@ -379,16 +397,6 @@ class Simulation:
             if replica is not None and replica.leads:
                 return node
         return None
-
-
-def _unhandled(node: Node, context: dict[str, Any]) -> Exception:
-    """What nobody in a broker took care of."""
-    error = context.get("exception")
-    note = f"in broker {node.id} nobody took care of: {context.get('message')}"
-    if isinstance(error, Exception):
-        error.add_note(note)
-        return error
-    return RuntimeError(f"{note}: {context}")
 
 
 def simulate(seed: int, profile: str = "") -> Result:

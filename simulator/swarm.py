@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Final
 
 from simulator.network import random_conditions
-from simulator.plan import SECONDS, Plan, StreamPlan
+from simulator.plan import EVENTS, SECONDS, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.profiles import PROFILES
 from simulator.world import SECOND
 
 SECONDS_LONG: Final = 60.0
+EVENTS_LONG: Final = 150_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
@@ -72,6 +73,7 @@ def _drawn(seed: int) -> Plan:
         "stalls": rng.choice((0.0, 0.0, 0.1, 0.4)),
         "strays": rng.choice((0.0, 0.0, 0.2)),
     }
+    is_long = seed % LONG_EVERY == 0
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -100,7 +102,8 @@ def _drawn(seed: int) -> Plan:
                 (SECOND, 8 * SECOND),
             )
         ),
-        seconds=SECONDS_LONG if seed % LONG_EVERY == 0 else SECONDS,
+        seconds=SECONDS_LONG if is_long else SECONDS,
+        events_max=EVENTS_LONG if is_long else EVENTS,
         faults=[name for name, rate in rates.items() if rate],
         **rates,
     )

@@ -43,6 +43,8 @@ class World:
         self.now = 0
         self.events = 0
         """How many have happened."""
+        self.alarmed = False
+        """Something happened that the run has to see to: a violation, an error, an end."""
         self.in_thread = False
         """What happens now does so in a thread of some process, not on its event loop."""
         self.lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
@@ -70,7 +72,6 @@ class World:
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
         """Has `action` happen so much later."""
-        assert delay_us >= 0, delay_us
         timer = Timer(action)
         self._count += 1
         heapq.heappush(self._planned, (self.now + delay_us, self._count, timer))
@@ -87,6 +88,13 @@ class World:
             timer.action()
             return True
         return False
+
+    # --- chance
+
+    @staticmethod
+    def between(rng: random.Random, low: int, high: int) -> int:
+        """As `randint`, which takes four times as long."""
+        return low + int(rng.random() * (high - low + 1))
 
     # --- the story
 

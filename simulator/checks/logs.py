@@ -126,17 +126,13 @@ class LogChecks(StrayChecks):
         """Perhaps it did: something was appended, cut off, or dropped altogether."""
         copy, log = self.copy(replica), replica.log
         end, known = log.end_offset, copy.mirror.end
-        empty = log.start_offset == end
-        if end < known:
-            if empty:
-                self._restarted(replica)
-            else:
-                self._truncated(replica, known)
+        if log.start_offset == end and (end != known or copy.mirror.links):
+            # It may have dropped other batches than the leader's and end where it did.
+            self._restarted(replica)
+        elif end < known:
+            self._truncated(replica, known)
         elif end > known:
-            if empty:
-                self._restarted(replica)
-            else:
-                self._extend(replica, copy)
+            self._extend(replica, copy)
         copy.durable = max(copy.durable, log.durable_offset)
 
     def _extend(self, replica: Replica, copy: Copy, before: Mirror | None = None) -> None:

@@ -114,6 +114,8 @@ class Knowledge(ABC):
         self.leaders_are_moved = False
         """The run is one in which people have leaders changed."""
         self.now_us: Callable[[], int] = lambda: 0
+        self.alarm: Callable[[], None] = lambda: None
+        """Called when a violation is kept."""
         self.candidate: Callable[[int], None] = lambda broker: None
         """Told of a broker that asks for votes."""
         self.voter: Callable[[int], None] = lambda broker: None
@@ -133,7 +135,12 @@ class Knowledge(ABC):
         try:
             yield
         except Violated as violated:
-            self.violated = self.violated or violated
+            self.keep(violated)
+
+    def keep(self, violated: Violated) -> None:
+        """Notes a violation for the run; the first one counts."""
+        self.violated = self.violated or violated
+        self.alarm()
 
     def mark(self, rule: str) -> None:
         self.marks[rule] += 1
