@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
 from simulator.mirror import Mirror
-from simulator.network import Conditions
+from simulator.network import SLOWEST, Conditions
 from simulator.processes import unhandled
 from simulator.readers import LAST_READER, read_all
 from simulator.world import SECOND
@@ -46,6 +46,9 @@ class Calm:
         if self._run.full is not None:
             self._run.full.disk.fill(None)
             self._run.full = None
+        # What is on its way still comes as late as it would have.
+        latest = self._run.network.conditions.delay_us[1] * SLOWEST
+        self._run.disturbed_us = self._run.world.now + latest
         self._run.network.conditions = Conditions()
         for producer in self._run.producers:
             producer.stopped = True

@@ -57,6 +57,10 @@ class Conditions:
     """So many writes arrive in more than one piece."""
 
 
+SLOWEST: Final = 5_000
+"""How many times as long as usual something may be on its way."""
+
+
 class Machine:
     """Where processes run, one after the other: it has a name, and power or none."""
 
@@ -176,7 +180,7 @@ class Network:
         low, high = self.conditions.delay_us
         delay = self.world.between(self.rng, low, high)
         if self.conditions.slow and self.rng.random() < self.conditions.slow:
-            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
+            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, SLOWEST)))
         if self.conditions.lost and self.rng.random() < self.conditions.lost:
             delay += self.rng.randint(*RESEND_US)
         return delay

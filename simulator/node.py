@@ -271,7 +271,7 @@ class Node:
             self._removes(self, operation.path)
         process = self.process
         if process is not None and not self.world.in_thread and self.disk_us[0] >= STALLED_US:
-            # On the event loop, which stands still until the disk is through with all that this callback does.
+            # On the event loop, which stands still until the disk is through with all of this callback.
             process.loop.hold(self.rng.randint(*self.disk_us))
 
     def _alarm(self) -> None:
