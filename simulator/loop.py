@@ -1,8 +1,9 @@
 """The event loop of a simulated process: asyncio as the broker uses it, in simulated time.
 
 A process has a loop of its own, and all loops of a run share one `World`. What is ready in a process runs
-in turns, as in asyncio: everything that was ready when the turn began, first come, first served. Between
-turns time passes, and what is due in several processes at once comes in an order that the seed draws.
+in turns, as in asyncio: first come, first served, until nothing is ready any more. Between turns time passes,
+and what is due in several processes at once comes in an order that the seed draws. Within a turn none does, so
+that a run does not depend on how many callbacks a version of asyncio takes for the same thing.
 
 Nothing here knows a broker. A process that was killed has a loop that is dead: it takes everything that is
 still asked of it, and does nothing. Neighbours: `executors` are the threads, `transports` the sockets.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from simulator.executors import SimExecutor
 from simulator.world import SECOND, Timer, World
@@ -26,6 +28,9 @@ T = TypeVar("T")
 
 TURN_US: Final = (1, 20)
 """How long after something became ready a process gets round to it, at least and at most."""
+
+CALLBACKS_MAX: Final = 1_000
+"""In one turn; then others have theirs."""
 
 
 class Sockets(Protocol):
@@ -49,7 +54,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._timers: dict[asyncio.TimerHandle, Timer] = {}
         self._turn_planned = False
         self._rng = world.rng_of(f"turns of {name}")
-        self._tasks = 0
+        self._count = 0
+        self._tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+        """Those that live, and which was there first."""
         self._threads = SimExecutor(world, f"{name} default", 4, lambda: (50, 500))
         self.dead = False
         self.stalled_until = 0
@@ -122,8 +129,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             self._plan_turn()
             return
         ready, observe = self._ready, self._observe
-        for _ in range(len(ready)):
-            if self.dead:
+        for _ in range(CALLBACKS_MAX):
+            if self.dead or not ready:
                 return
             handle = ready.popleft()
             if handle._cancelled:  # type: ignore[attr-defined]
@@ -134,6 +141,8 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             finally:
                 set_running_loop(None)
             observe()
+            if self.stalled_until > self._world.now:
+                break
         if ready:
             self._plan_turn()
 
@@ -150,7 +159,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        tasks = [task for task in sorted(self._tasks, key=self._tasks.__getitem__) if not task.done()]
         asyncio._set_running_loop(self)
         try:
             for task in tasks:
@@ -171,10 +180,11 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         **unused: Any,
     ) -> asyncio.Task[T]:
-        self._tasks += 1
-        # The number makes names unlike, and tells which task was there first.
-        full = f"{self._tasks:08} {name or ''}"
-        return asyncio.Task(cast(Any, coro), loop=self, name=full, context=context)
+        full = None if name is None else str(name)
+        task = asyncio.Task(cast(Any, coro), loop=self, name=full or "task", context=context)
+        self._count += 1
+        self._tasks[task] = self._count
+        return task
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Callable[..., T], *args: Any

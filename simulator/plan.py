@@ -15,7 +15,7 @@ from simulator.world import SECOND
 SECONDS: Final = 20.0
 """Of simulated time under faults."""
 
-EVENTS: Final = 50_000
+EVENTS: Final = 30_000
 """That happen under faults: a busy cluster gets less time, so that a run costs about as much as any other."""
 
 RATES: Final = (

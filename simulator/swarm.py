@@ -17,7 +17,7 @@ from simulator.profiles import PROFILES
 from simulator.world import SECOND
 
 SECONDS_LONG: Final = 60.0
-EVENTS_LONG: Final = 150_000
+EVENTS_LONG: Final = 100_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 

@@ -34,7 +34,8 @@ QUICKLY_CAUGHT = {
 def test_a_seed_passes_and_does_some_work(seed: int) -> None:
     result = simulate(seed)
     assert result.ok, f"{result.violation}\npython -m simulator --seed {seed}"
-    assert result.seconds >= (SECONDS_LONG if seed % 5 == 0 else SECONDS)
+    long_enough = result.seconds >= (SECONDS_LONG if seed % 5 == 0 else SECONDS)
+    assert long_enough or result.events >= result.plan.events_max
     assert result.marks.get("R3 acknowledged", 0) + result.marks.get("M Raft elected", 0) > 1
 
 
