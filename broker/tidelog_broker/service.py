@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -148,17 +149,31 @@ async def serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run_until(Service(settings), stop, on_failed=_end_in_time)
+    return await run_until(Service(settings), stop, on_started=spare_the_collector, on_failed=_end_in_time)
+
+
+def spare_the_collector() -> None:
+    """Has the garbage collector leave out what is there now: modules, settings, the image and open logs.
+
+    Nearly all of it stays until the process ends, and looking through it takes 50 ms on the event loop.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 async def run_until(
-    service: Service, stop: asyncio.Event, *, on_failed: Callable[[], None] = lambda: None
+    service: Service,
+    stop: asyncio.Event,
+    *,
+    on_started: Callable[[], None] = lambda: None,
+    on_failed: Callable[[], None] = lambda: None,
 ) -> int:
     """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
 
     Raises `RunOver` or `DirectoryDamaged` if its run had to end although its disk works.
 
-    `on_failed` is called at once when it fails: what follows may hang on the broken disk.
+    `on_started` is called when it serves; `on_failed` at once when it fails: what follows may hang on the
+    broken disk.
     """
     starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -170,6 +185,7 @@ async def run_until(
         if starting.cancelled():
             return 0
     starting.result()
+    on_started()
     failed = service.broker.failed
     failed.add_done_callback(lambda done: stop.set())
     service.over.add_done_callback(lambda done: stop.set())
