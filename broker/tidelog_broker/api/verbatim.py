@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import NamedTuple
 
+from tidelog.errors import InvalidRequest
 from tidelog.large_field import SMALL_MESSAGE_BYTES, cut, head_of, join
+from tidelog_broker.api.calls import REQUEST_BYTES_MAX
 from tidelog_proto import log_pb2
 
 PIECE_BYTES = 1 << 20
 """Copied at a time by a thread that is not the event loop's."""
+
+
+FACTS_BYTES_MAX = 64 << 10
+"""Of what stands beside a large batch in its request: some numbers and an id."""
 
 
 class ProduceMessage(NamedTuple):
@@ -26,14 +32,22 @@ class ProduceMessage(NamedTuple):
 
 
 def parse_produce(data: bytes) -> ProduceMessage:
-    """The request in `data`, a large batch as a view of it; raises protobuf's DecodeError."""
+    """The request in `data`, a large batch as a view of it.
+
+    Raises protobuf's DecodeError, and `InvalidRequest` for what takes long to parse and has no batch to show.
+    """
     if len(data) >= SMALL_MESSAGE_BYTES:
         found = cut(data, log_pb2.ProduceRequest.BATCH_FIELD_NUMBER)
-        if found is not None:
+        if found is not None and len(found.rest) <= FACTS_BYTES_MAX:
             facts = log_pb2.ProduceRequest.FromString(found.rest)
             # Of a field that is there twice the last counts, and protobuf finds it.
             if not facts.batch:
                 return ProduceMessage(facts, memoryview(data)[found.start : found.end])
+    if len(data) > REQUEST_BYTES_MAX:
+        raise InvalidRequest(
+            f"a ProduceRequest of {len(data)} bytes has no batch, two of them, or more than "
+            f"{FACTS_BYTES_MAX} bytes beside it"
+        )
     facts = log_pb2.ProduceRequest.FromString(data)
     return ProduceMessage(facts, facts.batch)
 
@@ -50,8 +64,9 @@ class VerbatimAnswer:
         """The batches' bytes, in pieces."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
-        """The bytes of the whole FetchResponse; the batches are copied once."""
-        return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
+        """The bytes of the whole FetchResponse; the batches are copied once, and let go."""
+        parts, self.parts = self.parts, ()
+        return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, parts)
 
     def encoded(self) -> EncodedAnswer:
         """The same, serialized already: for a thread, where it is large."""
