@@ -87,6 +87,7 @@ class Service:
             assembly.services,
             calls_max=settings.connections_max,
             client_calls_max=settings.client_calls_max,
+            message_bytes_max=settings.message_bytes_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.

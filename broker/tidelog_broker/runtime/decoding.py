@@ -37,8 +37,11 @@ T = TypeVar("T")
 class Decoding:
     """See the module."""
 
-    def __init__(self, threads: Executor, bytes_max: int) -> None:
-        """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings."""
+    def __init__(self, threads: Executor, bytes_max: int, *, record_bytes_max: int) -> None:
+        """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings.
+        `record_bytes_max`: of an answer with one large record, which gRPC copies on the event loop.
+        """
+        self.record_bytes_max = record_bytes_max
         self._threads = threads
         self.budget = ByteBudget(bytes_max, idle_seconds_max=IDLE_SECONDS_MAX)
         self.large_answers = ByteBudget(bytes_max // 2, idle_seconds_max=IDLE_SECONDS_MAX)
