@@ -202,12 +202,13 @@ def _run(options: argparse.Namespace) -> int:
     leave_pandas_out()
     import uvloop
 
-    from tidelog_broker.service import serve
+    from tidelog_broker.service import serve, spare_the_collector
 
     configure_logging(settings)
     keep_large_blocks()
     # By default 5 ms, and each turn of the event loop may wait for it several times.
     sys.setswitchinterval(THREAD_TURN_SECONDS)
+    spare_the_collector()
     return uvloop.run(serve(settings))
 
 

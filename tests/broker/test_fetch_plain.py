@@ -18,6 +18,7 @@ from tidelog_broker.api import fetch_plain
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.verbatim import EncodedAnswer
+from tidelog_broker.runtime import decoding as decoding_module
 from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.storage.log import Chunk
 from tidelog_proto import log_pb2
@@ -30,6 +31,11 @@ RECORD_BYTES_MAX = 1 << 20
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1) as pool:
         yield pool
+
+
+@pytest.fixture(autouse=True)
+def taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding_module, "IDLE_SECONDS_MIN", 0.0)
 
 
 class FakeCall:

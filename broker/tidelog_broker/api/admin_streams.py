@@ -99,8 +99,8 @@ class StreamRequests:
         if size + ENVELOPE_BYTES_MAX > message_bytes_max:
             raise InvalidRequest(
                 f"batch_bytes_max is {size}; with {ENVELOPE_BYTES_MAX} bytes around it that is more than "
-                f"brokers take in one message, {message_bytes_max} (message_bytes_max). Ask for less, or raise "
-                "message_bytes_max on all brokers",
+                f"brokers take in one message, {message_bytes_max} (message_bytes_max). Ask for less, or "
+                "raise message_bytes_max on all brokers",
                 field="batch_bytes_max",
             )
 

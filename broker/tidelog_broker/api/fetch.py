@@ -197,7 +197,7 @@ class FetchCall:
             self._ready[reading.index] = reading
 
     async def _verbatim(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
-        """The next chunk as it lies, or less of it if there is no room for so much (`runtime.answer_room`)."""
+        """The next chunk as it lies, or less if there is no room for so much (`runtime.answer_room`)."""
         room = reading.take_ahead_room() or self._answers.take(self._client, self._bytes_max)
         try:
             chunk = await self.read(reading, SMALL_ANSWER_BYTES if room is None else self._bytes_max)
@@ -247,10 +247,10 @@ class FetchCall:
         while not await room.granted(min(deadline - self._loop.time(), self.seconds_until_heartbeat())):
             if self._loop.time() >= deadline:
                 raise ResourceExhausted(
-                    f"the batch at offset {reading.offset} has {room.bytes} bytes; of answers that were not taken "
-                    f"for {LARGE_WAIT_SECONDS_MAX:g} s, this client holds {self._answers.used_by(self._client)} "
-                    f"bytes and all hold {self._answers.used}; a client may hold "
-                    f"{self._answers.client_bytes_max} and all {self._answers.bytes_max} "
+                    f"the batch at offset {reading.offset} has {room.bytes} bytes and found no room for "
+                    f"{LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken this client holds "
+                    f"{self._answers.used_by(self._client)} bytes, and all clients {self._answers.used}; "
+                    f"one may hold {self._answers.client_bytes_max}, and all {self._answers.bytes_max} "
                     f"(fetch_answer_bytes_max). End calls that are not read, or try again",
                     retry_after_ms=1000,
                     limit="fetch_answer_bytes_max",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import methodcaller
 from typing import Any
 
 import grpc
@@ -17,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX, ENVELOPE_BYTES_MAX
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method, Observe
+from tidelog_broker.api.verbatim import VerbatimAnswer
 
 ANSWER_BYTES_MAX = BATCH_BYTES_HARD_MAX + ENVELOPE_BYTES_MAX
 """The largest batch and what stands around it (F3): it may have been written with other settings."""
@@ -98,8 +98,7 @@ class GrpcDoor:
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         codecs: dict[str, Any] = {
             "request_deserializer": method.parse,
-            # Not the class's: some answers serialize themselves (`verbatim`).
-            "response_serializer": methodcaller("SerializeToString"),
+            "response_serializer": _serialized,
         }
         answer: Any = method.answer
         match method.kind:
@@ -109,3 +108,12 @@ class GrpcDoor:
                 return grpc.unary_stream_rpc_method_handler(answer, **codecs)
             case Kind.DUPLEX:
                 return grpc.stream_stream_rpc_method_handler(answer, **codecs)
+
+
+def _serialized(answer: Any) -> bytes:
+    # Not the class's method: some answers serialize themselves (`verbatim`).
+    data: bytes = answer.SerializeToString()
+    if isinstance(answer, VerbatimAnswer):
+        # It waits until its client takes it, and one copy is enough for that.
+        answer.drop()
+    return data

@@ -64,9 +64,12 @@ class VerbatimAnswer:
         """The batches' bytes, in pieces."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
-        """The bytes of the whole FetchResponse; the batches are copied once, and let go."""
-        parts, self.parts = self.parts, ()
-        return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, parts)
+        """The bytes of the whole FetchResponse; the batches are copied once."""
+        return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
+
+    def drop(self) -> None:
+        """Lets the batches go: they are with whoever took the bytes."""
+        self.parts = ()
 
     def encoded(self) -> EncodedAnswer:
         """The same, serialized already: for a thread, where it is large."""
