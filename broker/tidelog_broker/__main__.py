@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import sys
@@ -202,13 +203,14 @@ def _run(options: argparse.Namespace) -> int:
     leave_pandas_out()
     import uvloop
 
-    from tidelog_broker.service import serve, spare_the_collector
+    from tidelog_broker.service import serve
 
     configure_logging(settings)
     keep_large_blocks()
     # By default 5 ms, and each turn of the event loop may wait for it several times.
     sys.setswitchinterval(THREAD_TURN_SECONDS)
-    spare_the_collector()
+    # The modules: a collection while the broker starts need not look at them (`runtime.collector`).
+    gc.freeze()
     return uvloop.run(serve(settings))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import threading
@@ -19,6 +18,7 @@ from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.platform import Platform, this_machine
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.collector import Collector
 from tidelog_broker.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
@@ -150,16 +150,7 @@ async def serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run_until(Service(settings), stop, on_started=spare_the_collector, on_failed=_end_in_time)
-
-
-def spare_the_collector() -> None:
-    """Has the garbage collector leave out what is there now: modules, settings, the image and open logs.
-
-    Nearly all of it stays until the process ends, and looking through it takes 50 ms on the event loop. Not
-    even once: what garbage there is stays, too.
-    """
-    gc.freeze()
+    return await run_until(Service(settings), stop, on_started=Collector().start, on_failed=_end_in_time)
 
 
 async def run_until(

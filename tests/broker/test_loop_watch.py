@@ -13,7 +13,6 @@ import pytest
 from support.broker import BrokerProcess
 from tidelog_broker.runtime import loop_watch
 from tidelog_broker.runtime.loop_watch import ALARM_SECONDS, Late, LoopWatch
-from tidelog_broker.service import spare_the_collector
 
 
 class Said:
@@ -91,15 +90,6 @@ async def test_the_garbage_collector_is_told_from_the_code_that_it_stands_in() -
     finally:
         watch.stop()
     assert late[0].collected_max > late[0].seconds / 2
-
-
-def test_what_a_broker_has_at_its_start_is_left_out_of_collections() -> None:
-    lasting: list[list[int]] = [[] for _ in range(1000)]
-    try:
-        spare_the_collector()
-        assert gc.get_freeze_count() >= len(lasting)
-    finally:
-        gc.unfreeze()
 
 
 async def test_where_the_system_does_not_count_waiting_the_thread_s_own_clock_does(
