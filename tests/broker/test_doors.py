@@ -42,6 +42,13 @@ async def test_a_large_request_without_records_is_refused_before_it_is_parsed(ap
     assert Refusal(caught.value).code == "INVALID_REQUEST"
 
 
+async def test_a_request_of_very_many_parts_is_refused_before_it_is_parsed(api: Api) -> None:
+    request = log_pb2.OffsetsRequest(partitions=[log_pb2.FetchPartition()] * 40_000)
+    refused = await refusal(api.log.Offsets(request))
+    assert refused.code == "INVALID_REQUEST"
+    assert "fields" in refused.message
+
+
 async def test_an_unknown_method_is_unimplemented(api: Api) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await api.channel.unary_unary("/tidelog.v1.Log/Dance")(b"")

@@ -35,8 +35,10 @@ from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError
 
 from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.large_field import fields
 from tidelog_broker.api.admission import CLIENT, Admission, client_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
+from tidelog_broker.runtime.turns import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +47,18 @@ OUTBOX_MAX = 10_000
 
 REQUEST_BYTES_MAX = 1 << 20
 """Of a request without records. Protobuf takes up to 30 ms for so much, if it is made of tiny messages."""
+
+REQUEST_FIELDS_MAX = 11_000
+"""Of such a request. The largest of ours name ten thousand partitions or streams."""
+
+COUNTED_BYTES_MIN = 64 << 10
+"""The fields of a smaller request are not counted."""
+
+TURN_BYTES_MAX = 4 << 20
+"""Of calls and answers in one turn of the event loop; some ten milliseconds."""
+
+CALL_BYTES = 128 << 10
+"""To begin a call, or to send an answer of it, takes as long as so many bytes of an answer, beside those."""
 
 # Not in the stubs.
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -105,6 +119,7 @@ class Calls:
         """`admission` says how many run at a time."""
         self._admission = admission
         self._observe = observe
+        self._turns = Turns(TURN_BYTES_MAX)
 
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
         """All rpcs of a service."""
@@ -124,6 +139,8 @@ class Calls:
     def _unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
         async def answer(request: Any, context: Caller) -> Any:
             try:
+                # Refusals take as long.
+                await self._turns.turn(CALL_BYTES)
                 with self._admitted(context):
                     response = await function(_accepted(request))
             except Exception as error:
@@ -137,9 +154,12 @@ class Calls:
     def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
         async def answer(request: Any, context: Caller) -> None:
             try:
+                # Refusals take as long.
+                await self._turns.turn(CALL_BYTES)
                 with self._admitted(context):
                     async with aclosing(function(_accepted(request))) as responses:
                         async for response in responses:
+                            await self._turns.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
                             await context.write(response)
             except Exception as error:
                 await self._abort(name, error, context)
@@ -262,9 +282,22 @@ def _parser_of_small(descriptor: Descriptor) -> Callable[[bytes], Any]:
             raise InvalidRequest(
                 f"the request has {len(data)} bytes; one without records has {REQUEST_BYTES_MAX} at most"
             )
+        if len(data) > COUNTED_BYTES_MIN:
+            _check_few_fields(data)
         return request_class.FromString(data)
 
     return parse
+
+
+def _check_few_fields(data: bytes) -> None:
+    """Each may be a message, and take fifty times its bytes."""
+    try:
+        many = any(number > REQUEST_FIELDS_MAX for number, _ in enumerate(fields(data, 0, len(data)), 1))
+    except ValueError:
+        # Protobuf will say so.
+        return
+    if many:
+        raise InvalidRequest(f"the request has more than {REQUEST_FIELDS_MAX} fields")
 
 
 def _careful(name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -63,6 +63,11 @@ class VerbatimAnswer:
         self.parts = parts
         """The batches' bytes, in pieces."""
 
+    @property
+    def bytes_to_send(self) -> int:
+        """About what it takes to send."""
+        return sum(map(len, self.parts))
+
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """The bytes of the whole FetchResponse; the batches are copied once."""
         return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
@@ -97,6 +102,11 @@ class EncodedAnswer:
             for at in range(0, len(view), PIECE_BYTES):
                 out.write(view[at : at + PIECE_BYTES])
         self.data = out.getvalue()
+
+    @property
+    def bytes_to_send(self) -> int:
+        """What it takes to send."""
+        return len(self.data)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """The bytes, which are handed over: a second time there are none."""
