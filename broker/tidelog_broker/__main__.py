@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import sys
@@ -30,6 +31,9 @@ KEPT_HEAP_BYTES_MAX = 256 << 20
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+
+THREAD_TURN_SECONDS = 0.001
+"""How long a thread that computes keeps the interpreter's lock while the event loop wants it."""
 
 GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 """Parts of gRPC that the broker does without (`poll_in_place`)."""
@@ -203,6 +207,10 @@ def _run(options: argparse.Namespace) -> int:
 
     configure_logging(settings)
     keep_large_blocks()
+    # By default 5 ms, and each turn of the event loop may wait for it several times.
+    sys.setswitchinterval(THREAD_TURN_SECONDS)
+    # The modules: a collection while the broker starts need not look at them (`runtime.collector`).
+    gc.freeze()
     return uvloop.run(serve(settings))
 
 

@@ -357,6 +357,8 @@ def _limits(settings: Settings) -> BrokerLimits:
         catch_up_threads=settings.catch_up_threads,
         decode_threads=settings.decode_threads,
         fetch_decoded_bytes_max=settings.fetch_decoded_bytes_max,
+        fetch_answer_bytes_max=settings.fetch_answer_bytes_max,
+        message_bytes_max=settings.message_bytes_max,
         validation_threads=settings.validation_threads,
         catch_up_bytes_per_second=settings.catch_up_bytes_per_second,
         scrub_bytes_per_second=settings.scrub_bytes_per_second,

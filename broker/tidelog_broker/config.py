@@ -217,6 +217,13 @@ class Settings(BaseSettings):
         "all together; others wait for their turn, and a batch that needs more is refused. Half as much "
         "again may lie in answers with one large record that clients have not taken yet. Bytes.",
     )
+    fetch_answer_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=4 * MIB,
+        description="What readers of batches (Fetch with the format VERBATIM) have in answers that they "
+        "have not taken yet, and read ahead, all together; a client's address has a quarter of it. Over it "
+        "answers are smaller, and a batch of more than 64 KiB waits for its turn. Bytes.",
+    )
     validation_threads: int = Field(
         default=2, ge=1, le=64, description="Threads that check large batches and requests of clients."
     )
@@ -279,6 +286,14 @@ class Settings(BaseSettings):
     )
     deleted_delay_ms: int = Field(
         default=60_000, ge=0, description="How long a deleted stream's files are kept. ms."
+    )
+    message_bytes_max: int = Field(
+        default=17 * MIB,
+        ge=4 * MIB,
+        le=65 * MIB,
+        description="The largest message that clients may send, and the largest answer with plain records: "
+        "a batch and 1 MiB around it. Streams with a larger batch_bytes_max need more; but gRPC copies each "
+        "message on the event loop, which holds up all requests: up to a millisecond a MiB. Bytes.",
     )
     connections_max: int = Field(
         default=10_000, ge=1, description="gRPC calls served at a time; others are refused."

@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidelog_broker.runtime.loop_watch import Late
+
 FLUSH_BUCKETS = (
     0.0001, 0.000125, 0.00016, 0.0002, 0.00025, 0.000315, 0.0004, 0.0005, 0.00063, 0.0008,
     0.001, 0.00125, 0.0016, 0.002, 0.0025, 0.00315, 0.004, 0.005, 0.0063, 0.008,
@@ -32,7 +34,7 @@ class Metrics:
 
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
         self.registry = CollectorRegistry()
-        self._loop_late_max = 0.0
+        self._loop_late_max = self._loop_ran_max = 0.0
         self.registry.register(_Collected(samples))
         self.calls = Counter(
             "tidelog_rpc_calls", "Calls by rpc and outcome.", ["rpc", "code"], registry=self.registry
@@ -73,6 +75,11 @@ class Metrics:
             "The latest of them since the start.",
             registry=self.registry,
         )
+        self.loop_ran_max_seconds = Gauge(
+            "tidelog_event_loop_ran_max_seconds",
+            "The longest since the start that the event loop's own thread can have run while a beat was due.",
+            registry=self.registry,
+        )
         self.scrubbed_bytes = Counter(
             "tidelog_scrub_bytes", "Bytes of logs read to look for rot.", registry=self.registry
         )
@@ -91,12 +98,15 @@ class Metrics:
             registry=self.registry,
         )
 
-    def loop_was_late(self, seconds: float) -> None:
+    def loop_was_late(self, late: Late) -> None:
         """Counts a beat of the event loop."""
-        self.loop_late_seconds.observe(seconds)
-        if seconds > self._loop_late_max:
-            self._loop_late_max = seconds
-            self.loop_late_max_seconds.set(seconds)
+        self.loop_late_seconds.observe(late.seconds)
+        if late.seconds > self._loop_late_max:
+            self._loop_late_max = late.seconds
+            self.loop_late_max_seconds.set(late.seconds)
+        if late.ran_max > self._loop_ran_max:
+            self._loop_ran_max = late.ran_max
+            self.loop_ran_max_seconds.set(late.ran_max)
 
 
 class _Collected(Collector):

@@ -18,6 +18,7 @@ from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.platform import Platform, this_machine
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.collector import Collector
 from tidelog_broker.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
@@ -86,6 +87,7 @@ class Service:
             assembly.services,
             calls_max=settings.connections_max,
             client_calls_max=settings.client_calls_max,
+            message_bytes_max=settings.message_bytes_max,
             observe=lambda rpc, code: metrics.calls.labels(rpc, code).inc(),
         )
         # Addresses first: one that is taken must not cost the clean-stop mark.
@@ -148,17 +150,22 @@ async def serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run_until(Service(settings), stop, on_failed=_end_in_time)
+    return await run_until(Service(settings), stop, on_started=Collector().start, on_failed=_end_in_time)
 
 
 async def run_until(
-    service: Service, stop: asyncio.Event, *, on_failed: Callable[[], None] = lambda: None
+    service: Service,
+    stop: asyncio.Event,
+    *,
+    on_started: Callable[[], None] = lambda: None,
+    on_failed: Callable[[], None] = lambda: None,
 ) -> int:
     """Runs a broker until `stop` is set or its storage fails; 0, or 1 after a failure.
 
     Raises `RunOver` or `DirectoryDamaged` if its run had to end although its disk works.
 
-    `on_failed` is called at once when it fails: what follows may hang on the broken disk.
+    `on_started` is called when it serves; `on_failed` at once when it fails: what follows may hang on the
+    broken disk.
     """
     starting, stopped = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -170,6 +177,7 @@ async def run_until(
         if starting.cancelled():
             return 0
     starting.result()
+    on_started()
     failed = service.broker.failed
     failed.add_done_callback(lambda done: stop.set())
     service.over.add_done_callback(lambda done: stop.set())

@@ -8,11 +8,14 @@ protobuf's business. Used by both ends of Produce and Fetch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 SMALL_MESSAGE_BYTES: Final = 4096
 """Below this a message is better left to protobuf: the copies cost less than looking."""
+
+FIELDS_BEFORE_MAX: Final = 64
+"""A field that stands behind more others is not looked for: no message of ours has so many."""
 
 _LENGTH_DELIMITED = 2
 _NUMBER_BITS_MAX = 63
@@ -24,6 +27,17 @@ class Cut(NamedTuple):
     rest: bytes
     """The message without it."""
     start: int
+    end: int
+
+
+class Field(NamedTuple):
+    """Where one field of a message lies."""
+
+    number: int
+    begin: int
+    """Of its tag."""
+    start: int
+    """Of what is in it: behind its tag, and behind its length if it has one."""
     end: int
 
 
@@ -40,12 +54,14 @@ def head_of(message: bytes, field: int, size: int) -> bytes:
 def cut(data: bytes, field: int) -> Cut | None:
     """Where the bytes field number `field` of the message in `data` lies.
 
-    None: it is not there, or the bytes are no message; protobuf knows what to say then.
+    None: it is not among the first fields, or the bytes are no message; protobuf knows what to say then.
     """
     tag_wanted = field << 3 | _LENGTH_DELIMITED
     at, size = 0, len(data)
     try:
-        while at < size:
+        for _ in range(FIELDS_BEFORE_MAX):
+            if at >= size:
+                break
             start = at
             tag, at = _read_varint(data, at)
             if tag == tag_wanted:
@@ -56,6 +72,22 @@ def cut(data: bytes, field: int) -> Cut | None:
     except (IndexError, ValueError):
         pass
     return None
+
+
+def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
+    """The fields of the message that lies in ``data[start:end]``. Raises ValueError if it is none."""
+    at = start
+    while at < end:
+        begin = at
+        try:
+            tag, at = _read_varint(data, at)
+            content = _read_varint(data, at)[1] if tag & 7 == _LENGTH_DELIMITED else at
+            at = _skip(data, at, tag & 7)
+        except IndexError:
+            at = end + 1
+        if at > end:
+            raise ValueError("a field is cut short")
+        yield Field(tag >> 3, begin, content, at)
 
 
 def _varint(number: int) -> bytes:

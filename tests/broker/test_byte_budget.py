@@ -6,8 +6,10 @@ from concurrent.futures import Future
 from tidelog_broker.runtime.byte_budget import ByteBudget, Lease
 
 
-def budget(bytes_max: int = 100, idle_seconds_max: float = 3600.0) -> ByteBudget:
-    return ByteBudget(bytes_max, idle_seconds_max=idle_seconds_max)
+def budget(
+    bytes_max: int = 100, idle_seconds_max: float = 3600.0, idle_seconds_min: float = 0.0
+) -> ByteBudget:
+    return ByteBudget(bytes_max, idle_seconds_min=idle_seconds_min, idle_seconds_max=idle_seconds_max)
 
 
 def held(lease: Lease) -> bool:
@@ -159,3 +161,18 @@ async def test_a_release_while_a_thread_works_waits_for_the_thread() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert room.used == 0
+
+
+async def test_an_idle_lease_keeps_its_bytes_for_a_moment_although_somebody_waits() -> None:
+    room, dropped = budget(idle_seconds_min=0.05), asyncio.Event()
+    lease = room.request(60)
+    lease.idle(dropped.set)
+    waits = room.request(60)
+    assert not held(waits)
+    # A client that reads is back at once, and finds what it had.
+    assert lease.busy()
+    assert not dropped.is_set()
+    lease.idle(dropped.set)
+    assert await waits.granted(10)
+    assert dropped.is_set()
+    assert not lease.busy()

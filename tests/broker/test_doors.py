@@ -11,9 +11,9 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from support.api import Api, refusal
+from support.api import Api, Refusal, refusal
 from support.broker import BrokerProcess
-from tidelog_proto import admin_pb2
+from tidelog_proto import admin_pb2, log_pb2
 
 
 async def test_a_refused_call_says_code_retriable_and_definite(api: Api) -> None:
@@ -26,9 +26,27 @@ async def test_a_refused_call_says_code_retriable_and_definite(api: Api) -> None
 
 async def test_bytes_that_are_no_request_are_refused_and_the_broker_lives(api: Api) -> None:
     call = api.channel.unary_unary("/tidelog.v1.Admin/CreateStream")
-    with pytest.raises(grpc.aio.AioRpcError):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"\xff\xff\xff")
+    assert Refusal(caught.value).code == "INVALID_REQUEST"
     assert await api.create()
+
+
+async def test_a_large_request_without_records_is_refused_before_it_is_parsed(api: Api) -> None:
+    partitions = [log_pb2.FetchPartition(stream_id=bytes(1000))] * 1100
+    refused = await refusal(api.log.Offsets(log_pb2.OffsetsRequest(partitions=partitions)))
+    assert refused.code == "INVALID_REQUEST"
+    assert "1048576" in refused.message
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await api.log.Fetch(log_pb2.FetchRequest(partitions=partitions)).read()
+    assert Refusal(caught.value).code == "INVALID_REQUEST"
+
+
+async def test_a_request_of_very_many_parts_is_refused_before_it_is_parsed(api: Api) -> None:
+    request = log_pb2.OffsetsRequest(partitions=[log_pb2.FetchPartition()] * 40_000)
+    refused = await refusal(api.log.Offsets(request))
+    assert refused.code == "INVALID_REQUEST"
+    assert "fields" in refused.message
 
 
 async def test_an_unknown_method_is_unimplemented(api: Api) -> None:

@@ -18,17 +18,24 @@ from tidelog_broker.api import fetch_plain
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.verbatim import EncodedAnswer
+from tidelog_broker.runtime import decoding as decoding_module
 from tidelog_broker.runtime.decoding import Decoding
 from tidelog_broker.storage.log import Chunk
 from tidelog_proto import log_pb2
 
 VALUE_BYTES = 300_000
+RECORD_BYTES_MAX = 1 << 20
 
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(1) as pool:
         yield pool
+
+
+@pytest.fixture(autouse=True)
+def taken_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding_module, "IDLE_SECONDS_MIN", 0.0)
 
 
 class FakeCall:
@@ -70,7 +77,11 @@ def offsets(answer: log_pb2.FetchResponse | EncodedAnswer) -> list[int]:
 async def test_large_records_come_one_by_one_and_everything_is_given_back(
     threads: ThreadPoolExecutor,
 ) -> None:
-    decoding, call, reading = Decoding(threads, 4 << 20), FakeCall(), reading_of_all()
+    decoding, call, reading = (
+        Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
+        FakeCall(),
+        reading_of_all(),
+    )
     answers = PlainAnswers(decoding, 1 << 20, call)
     found = []
     async for answer in answers.answers(reading):
@@ -85,7 +96,11 @@ async def test_large_records_come_one_by_one_and_everything_is_given_back(
 async def test_what_was_taken_back_while_the_client_was_slow_is_read_again_from_there(
     threads: ThreadPoolExecutor,
 ) -> None:
-    decoding, call, reading = Decoding(threads, 4 << 20), FakeCall(1000), reading_of_all()
+    decoding, call, reading = (
+        Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX),
+        FakeCall(1000),
+        reading_of_all(),
+    )
     plain = PlainAnswers(decoding, 1500, call)
     found = []
     while reading.offset < 3:
@@ -102,7 +117,7 @@ async def test_what_was_taken_back_while_the_client_was_slow_is_read_again_from_
 
 
 async def test_who_waits_for_room_has_heartbeats_and_holds_nothing(threads: ThreadPoolExecutor) -> None:
-    decoding, call = Decoding(threads, 4 << 20), FakeCall()
+    decoding, call = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
     other = decoding.budget.request(decoding.budget.bytes_max)
     call.heartbeat_due = True
     plain = PlainAnswers(decoding, 1 << 20, call)
@@ -122,7 +137,7 @@ async def test_a_reader_that_finds_no_room_for_a_large_record_is_told_so(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_plain, "LARGE_WAIT_SECONDS_MAX", 0.0)
-    decoding, call = Decoding(threads, 4 << 20), FakeCall()
+    decoding, call = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX), FakeCall()
     decoding.large_answers.request(decoding.large_answers.bytes_max)
     plain = PlainAnswers(decoding, 1 << 20, call)
     with pytest.raises(ResourceExhausted, match="fetch_decoded_bytes_max") as refused:
@@ -136,17 +151,29 @@ async def test_a_reader_that_finds_no_room_for_a_large_record_is_told_so(
 
 async def test_a_batch_or_record_that_never_fits_is_refused(threads: ThreadPoolExecutor) -> None:
     for bytes_max, what in ((500_000, "batch that takes"), (1_000_000, "record at offset 0")):
-        decoding, plain = (one := Decoding(threads, bytes_max)), PlainAnswers(one, 1 << 20, FakeCall())
+        decoding, plain = (
+            (one := Decoding(threads, bytes_max, record_bytes_max=RECORD_BYTES_MAX)),
+            PlainAnswers(one, 1 << 20, FakeCall()),
+        )
         with pytest.raises(BatchTooLarge, match=what):
             await anext(plain.answers(reading_of_all()))
         plain.close()
         assert decoding.bytes == 0
 
 
+async def test_a_record_that_is_too_large_for_any_answer_is_refused(threads: ThreadPoolExecutor) -> None:
+    decoding = Decoding(threads, 4 << 20, record_bytes_max=VALUE_BYTES - 1)
+    plain = PlainAnswers(decoding, 1 << 20, FakeCall())
+    with pytest.raises(BatchTooLarge, match="message_bytes_max"):
+        await anext(plain.answers(reading_of_all()))
+    plain.close()
+    assert decoding.bytes == 0
+
+
 async def test_a_call_that_is_cancelled_while_a_thread_decodes_gives_back_when_the_thread_is_done(
     threads: ThreadPoolExecutor,
 ) -> None:
-    decoding = Decoding(threads, 4 << 20)
+    decoding = Decoding(threads, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
     going, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -175,7 +202,7 @@ async def test_a_call_that_is_cancelled_while_a_thread_decodes_gives_back_when_t
 
 async def test_at_a_stop_readers_hear_that_the_broker_stops() -> None:
     pool = ThreadPoolExecutor(1)
-    decoding = Decoding(pool, 4 << 20)
+    decoding = Decoding(pool, 4 << 20, record_bytes_max=RECORD_BYTES_MAX)
     pool.shutdown()
     plain = PlainAnswers(decoding, 1 << 20, FakeCall())
     with pytest.raises(Stopping):

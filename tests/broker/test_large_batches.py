@@ -238,7 +238,7 @@ async def test_eight_readers_of_large_batches_cost_a_bounded_amount_of_memory(tm
     flags = ("--fetch-decoded-bytes-max", str(160 << 20))
     with BrokerProcess(tmp_path, flags=flags) as broker:
         async with Api(broker.address) as api:
-            stream = await filled(api, *(batch(bytes(30 << 20), compression=Compression.ZSTD),) * 6)
+            stream = await filled(api, *(batch(*[bytes(15 << 20)] * 2, compression=Compression.ZSTD),) * 6)
             before = _memory_bytes(broker)
             peak, reading = before, True
 
@@ -253,7 +253,7 @@ async def test_eight_readers_of_large_batches_cost_a_bounded_amount_of_memory(tm
                     return sum([len(one.records.records) async for one in own.fetch(start_of(stream))])
 
             watching = asyncio.create_task(watch())
-            assert await asyncio.gather(*(read() for _ in range(8))) == [6] * 8
+            assert await asyncio.gather(*(read() for _ in range(8))) == [12] * 8
             reading = False
             await watching
     # 160 MiB and half as much, and what is being freed just then.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from support.broker import BrokerProcess
-from tidelog_broker.runtime.loop_watch import ALARM_SECONDS, LoopWatch
+from tidelog_broker.runtime import loop_watch
+from tidelog_broker.runtime.loop_watch import ALARM_SECONDS, Late, LoopWatch
 
 
 class Said:
@@ -35,7 +39,7 @@ def hog_the_loop(watch: LoopWatch) -> None:
 
 
 async def test_a_long_turn_is_told_with_what_the_loop_was_busy_with() -> None:
-    late, said = list[float](), Said()
+    late, said = list[Late](), Said()
     watch = LoopWatch(late.append, said)
     watch.start()
     try:
@@ -46,11 +50,63 @@ async def test_a_long_turn_is_told_with_what_the_loop_was_busy_with() -> None:
     [line] = said.lines
     assert "hog_the_loop" in line["busy_with"]
     assert line["seconds"] >= ALARM_SECONDS
-    assert max(late) >= ALARM_SECONDS
+    assert 0 <= line["ran_at_most"] <= line["seconds"]
+    assert 0 <= line["waited_for_a_processor_at_most"] <= line["seconds"]
+    assert max(late).seconds >= ALARM_SECONDS
+
+
+def compute(seconds: float) -> None:
+    """Has the calling thread run for some time, by its own clock."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+async def test_a_turn_that_computes_is_told_from_one_that_sleeps() -> None:
+    late: list[Late] = []
+    watch = LoopWatch(late.append, Said())
+    watch.start()
+    try:
+        for hold, ran in ((time.sleep, False), (compute, True)):
+            late.clear()
+            hold(4 * ALARM_SECONDS)
+            await until(lambda: bool(late))
+            assert late[0].seconds >= ALARM_SECONDS
+            assert (late[0].ran_max >= ALARM_SECONDS) == ran
+    finally:
+        watch.stop()
+
+
+async def test_the_garbage_collector_is_told_from_the_code_that_it_stands_in() -> None:
+    late: list[Late] = []
+    watch = LoopWatch(late.append, Said())
+    watch.start()
+    try:
+        late.clear()
+        deadline = time.monotonic() + 4 * ALARM_SECONDS
+        while time.monotonic() < deadline:
+            gc.collect()
+        await until(lambda: bool(late))
+    finally:
+        watch.stop()
+    assert late[0].collected_max > late[0].seconds / 2
+
+
+async def test_where_the_system_does_not_count_waiting_the_thread_s_own_clock_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_watch, "SCHEDSTAT", "/nowhere")
+    times = loop_watch.Times()
+    before, _, _ = times()
+    compute(0.01)
+    ran, waited, _ = times()
+    assert ran - before >= 0.01
+    assert waited == 0
+    times.close()
 
 
 async def test_lines_about_long_turns_are_few_and_the_next_says_how_many_were_left_out() -> None:
-    late, said, now = list[float](), Said(), [0.0]
+    late, said, now = list[Late](), Said(), [0.0]
     watch = LoopWatch(late.append, said, quiet_clock=lambda: now[0])
     watch.start()
     try:
@@ -58,22 +114,22 @@ async def test_lines_about_long_turns_are_few_and_the_next_says_how_many_were_le
             now[0] = at
             watch.seen = None
             hog_the_loop(watch)
-            await until(lambda n=long_turns: sum(one >= ALARM_SECONDS for one in late) >= n)  # type: ignore[misc]
+            await until(lambda n=long_turns: sum(one.seconds >= ALARM_SECONDS for one in late) >= n)  # type: ignore[misc]
     finally:
         watch.stop()
-    assert len(said.lines) < sum(one >= ALARM_SECONDS for one in late)
+    assert len(said.lines) < sum(one.seconds >= ALARM_SECONDS for one in late)
     assert said.lines[0]["untold"] == 0
     assert said.lines[-1]["untold"] >= 2
 
 
 async def test_beats_are_counted_and_end_with_the_watch() -> None:
-    late: list[float] = []
+    late: list[Late] = []
     watch = LoopWatch(late.append, Said())
     watch.start()
     await until(lambda: len(late) >= 3)
     watch.stop()
     count = len(late)
-    assert min(late) >= 0
+    assert min(late).seconds >= 0
     await asyncio.sleep(0.06)
     assert len(late) == count
 
@@ -82,3 +138,4 @@ def test_a_broker_shows_how_late_its_event_loop_was(broker: BrokerProcess) -> No
     text = broker.get("/metrics")
     assert "tidelog_event_loop_late_seconds_count" in text
     assert "tidelog_event_loop_late_max_seconds" in text
+    assert "tidelog_event_loop_ran_max_seconds" in text

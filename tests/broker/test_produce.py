@@ -2,14 +2,16 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
-from support.api import Api, batch, code_of, refusal
+from support.api import Api, batch, code_of, refusal, start_of
+from support.broker import BrokerProcess
 from tidelog.records import Compression
-from tidelog_proto import log_pb2
+from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
 MINUTE_US = 60_000_000
 
@@ -158,16 +160,44 @@ async def test_batches_that_break_the_format_are_refused_and_the_call_goes_on(ap
     assert (await call.produce(stream, good, reset=True)).receipt.base_offset == 0
 
 
-async def test_a_batch_over_the_streams_limit_is_refused_and_one_of_64_mib_passes_where_allowed(
-    api: Api,
-) -> None:
+async def test_a_batch_over_the_streams_limit_is_refused(api: Api) -> None:
     small = await api.create(batch_bytes_max=3072)
     error = (await api.produce().produce(small, batch(bytes(4000)))).error
     assert code_of(error) == "BATCH_TOO_LARGE"
     assert error.details.get("batch_bytes_max", "3072") == "3072"
-    large = await api.create(batch_bytes_max=64 << 20)
-    response = await api.produce().produce(large, batch(bytes(60 << 20)))
+    large = await api.create(batch_bytes_max=16 << 20)
+    response = await api.produce().produce(large, batch(bytes(15 << 20)))
     assert response.HasField("receipt"), response.error
+
+
+async def test_streams_take_batches_of_64_mib_only_where_brokers_take_such_messages(
+    api: Api, tmp_path: Path
+) -> None:
+    refused = await refusal(
+        api.admin.CreateStream(
+            admin_pb2.CreateStreamRequest(
+                name="large", config=common_pb2.StreamConfig(batch_bytes_max=64 << 20)
+            )
+        )
+    )
+    assert refused.code == "INVALID_REQUEST"
+    assert "message_bytes_max" in refused.message
+    small = await api.create()
+    refused = await refusal(
+        api.admin.AlterStream(
+            admin_pb2.AlterStreamRequest(
+                name=small.name, config=common_pb2.StreamConfig(batch_bytes_max=17 << 20)
+            )
+        )
+    )
+    assert "message_bytes_max" in refused.message
+    with BrokerProcess(tmp_path, flags=("--message-bytes-max", str(65 << 20))) as broker:
+        async with Api(broker.address) as own:
+            large = await own.create(batch_bytes_max=64 << 20)
+            response = await own.produce().produce(large, batch(bytes(60 << 20)))
+            assert response.HasField("receipt"), response.error
+            sizes = [len(one.batches) async for one in own.fetch(start_of(large), format=log_pb2.VERBATIM)]
+            assert max(sizes) > 60 << 20
 
 
 async def test_a_compressed_bomb_is_refused_before_it_is_opened(api: Api) -> None:

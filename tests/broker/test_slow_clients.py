@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -14,14 +15,15 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from support.api import Api, Refusal, start_of
+from support.api import Api, Refusal, batch, start_of
 from support.broker import BrokerProcess
 from support.waiting import until, until_true
 from tidelog.errors import ResourceExhausted
+from tidelog.records import split_batches
 from tidelog_broker.api.admission import Admission, client_of
 from tidelog_broker.api.http import PAGES_MAX, HttpDoor
 from tidelog_broker.metrics import Metrics
-from tidelog_proto import log_pb2
+from tidelog_proto import common_pb2, log_pb2
 
 CONNECTIONS = 8
 PAGE = {"large": "x" * (16 << 20)}
@@ -150,6 +152,99 @@ async def test_a_real_broker_answers_probes_beside_silent_connections(
         assert await asyncio.to_thread(broker.get, "/healthz") == "ok\n"
         assert await asyncio.to_thread(broker.get, "/readyz") == "ready\n"
         assert await api.create()
+
+
+# --- readers of batches
+
+ANSWER_BYTES_MAX = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def little_room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    flags = ("--fetch-answer-bytes-max", str(ANSWER_BYTES_MAX), "--tail-cache-bytes-max", "0")
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), flags=flags) as process:
+        yield process
+
+
+async def number_of(broker: BrokerProcess, name: str) -> float:
+    text = await asyncio.to_thread(broker.get, "/metrics")
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+async def filled(api: Api, count: int, size: int) -> common_pb2.StreamDescription:
+    stream, call = await api.create(batch_bytes_max=4 << 20), api.produce()
+    for number in range(count):
+        data = batch(b"%d" % number, os.urandom(size))
+        assert (await call.produce(stream, data)).HasField("receipt")
+    return stream
+
+
+async def numbers_read(api: Api, stream: common_pb2.StreamDescription) -> int:
+    """How many batches a reader gets; it must get them all."""
+    count = 0
+    async for response in api.fetch(start_of(stream), format=log_pb2.VERBATIM):
+        assert not response.HasField("error"), response.error
+        count += len(list(split_batches(response.batches)))
+    return count
+
+
+@contextlib.asynccontextmanager
+async def stalled(
+    broker: BrokerProcess, stream: common_pb2.StreamDescription, count: int
+) -> AsyncIterator[None]:
+    """Readers of as much as they may have, each with a connection of its own, that read nothing."""
+    request = log_pb2.FetchRequest(
+        partitions=[start_of(stream)], format=log_pb2.VERBATIM, response_bytes_max=1 << 20
+    )
+    apis = [Api(broker.address) for _ in range(count)]
+    calls = [one.log.Fetch(request) for one in apis]
+    try:
+
+        async def all_there() -> bool:
+            return await number_of(broker, "tidelog_fetch_calls") >= count
+
+        await until_true(all_there, "they have begun")
+        yield
+    finally:
+        for call in calls:
+            call.cancel()
+        for one in apis:
+            await one.channel.close()
+
+
+async def test_readers_of_batches_that_stop_reading_hold_no_more_than_a_client_s_share(
+    little_room: BrokerProcess,
+) -> None:
+    async with Api(little_room.address) as api:
+        stream = await filled(api, 200, 60_000)
+        async with stalled(little_room, stream, 30):
+            assert 0 < await number_of(little_room, "tidelog_answer_bytes") <= ANSWER_BYTES_MAX / 4
+            # What others read fits into small answers.
+            assert await numbers_read(api, stream) == 200
+            assert await number_of(little_room, "tidelog_answer_bytes") <= ANSWER_BYTES_MAX / 4
+
+        async def given_back() -> bool:
+            return await number_of(little_room, "tidelog_answer_bytes") == 0
+
+        await until_true(given_back, "ended calls hold nothing")
+
+
+async def test_a_reader_of_large_batches_waits_for_room_and_has_heartbeats(
+    little_room: BrokerProcess,
+) -> None:
+    async with Api(little_room.address) as api:
+        small, large = await filled(api, 200, 60_000), await filled(api, 8, 3 << 20)
+        request = log_pb2.FetchRequest(partitions=[start_of(large)], format=log_pb2.VERBATIM, heartbeat_ms=50)
+        async with stalled(little_room, small, 30):
+            call = api.log.Fetch(request)
+            first = await call.read()
+            assert first.HasField("heartbeat")
+            assert await number_of(little_room, "tidelog_answer_waiting") == 1
+        count = 0
+        while not (response := await call.read()).HasField("end"):
+            count += len(list(split_batches(response.batches)))
+        assert count == 8
+        assert await number_of(little_room, "tidelog_answer_waiting") == 0
 
 
 # --- gRPC

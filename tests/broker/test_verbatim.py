@@ -7,7 +7,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.errors import InvalidRequest
 from tidelog.large_field import SMALL_MESSAGE_BYTES
+from tidelog_broker.api.calls import REQUEST_BYTES_MAX
 from tidelog_broker.api.verbatim import VerbatimAnswer, parse_produce
 from tidelog_proto import log_pb2
 
@@ -70,3 +72,17 @@ def test_an_answer_is_what_protobuf_would_have_written(parts: list[bytes], high:
 
     facts.batches = b"".join(parts)
     assert found == facts
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x78\1" * (REQUEST_BYTES_MAX // 2 + 1),
+        request(REQUEST_BYTES_MAX).SerializeToString() * 2,
+        b"\x78\1" * 40_000 + request(REQUEST_BYTES_MAX).SerializeToString(),
+    ],
+    ids=["no batch", "two batches", "much beside a batch"],
+)
+def test_what_would_take_protobuf_long_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="ProduceRequest"):
+        parse_produce(data)

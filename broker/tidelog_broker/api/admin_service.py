@@ -127,10 +127,10 @@ class AdminService:
     # --- here
 
     async def describe_stream(self, request: pb.DescribeStreamRequest) -> Message:
-        return self._views.describe_stream(request)
+        return await self._views.describe_stream(request)
 
     async def list_streams(self, request: pb.ListStreamsRequest) -> Message:
-        return self._views.list_streams(request)
+        return await self._views.list_streams(request)
 
     async def list_reassignments(self, request: pb.ListReassignmentsRequest) -> Message:
         return self._views.list_reassignments(request)
@@ -139,4 +139,4 @@ class AdminService:
         return self._views.describe_cluster(request)
 
     async def describe_replicas(self, request: pb.DescribeReplicasRequest) -> Message:
-        return self._views.describe_replicas(request)
+        return await self._views.describe_replicas(request)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from tidelog import wire
 from tidelog.errors import InvalidRequest
+from tidelog.model import StreamSettings
+from tidelog.records.limits import ENVELOPE_BYTES_MAX
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
@@ -26,6 +28,7 @@ class StreamRequests:
 
     async def create(self, request: admin_pb2.CreateStreamRequest) -> admin_pb2.CreateStreamResponse:
         settings = wire.settings_from_proto(request.config)
+        self._check_batches_can_be_sent(settings)
         labels, replicas = dict(request.labels), _replicas(request.replicas)
         stream_id, now_us = self._new_id(), self._broker.clock.append_us()
 
@@ -57,6 +60,7 @@ class StreamRequests:
 
     async def alter(self, request: admin_pb2.AlterStreamRequest) -> admin_pb2.AlterStreamResponse:
         settings, new_replicas = wire.settings_from_proto(request.config), _replicas(request.new_replicas)
+        self._check_batches_can_be_sent(settings)
         if not settings.given() and not request.HasField("owner"):
             raise InvalidRequest("the request changes nothing; give at least one setting")
 
@@ -88,6 +92,17 @@ class StreamRequests:
         await self._broker.applied(change.image.version)
         assert isinstance(change.command, DeleteStream), "a deletion is decided or refused"
         return admin_pb2.DeleteStreamResponse(stream_id=change.command.stream_id)
+
+    def _check_batches_can_be_sent(self, settings: StreamSettings) -> None:
+        """Raises `InvalidRequest`: gRPC would end calls with larger messages, and say no more than that."""
+        size, message_bytes_max = settings.batch_bytes_max or 0, self._broker.limits.message_bytes_max
+        if size + ENVELOPE_BYTES_MAX > message_bytes_max:
+            raise InvalidRequest(
+                f"batch_bytes_max is {size}; with {ENVELOPE_BYTES_MAX} bytes around it that is more than "
+                f"brokers take in one message, {message_bytes_max} (message_bytes_max). Ask for less, or "
+                "raise message_bytes_max on all brokers",
+                field="batch_bytes_max",
+            )
 
     async def _settled(self, image: ClusterImage, name: str) -> StreamImage:
         """The stream, once the partitions on this broker are as the image says."""

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from tidelog import cluster_wire, wire
+from tidelog import cluster_wire
 from tidelog.errors import InvalidRequest
 from tidelog.model import ClusterDescription, ReplicaDescription
 from tidelog_broker.api.admin_replicas import streams_of
 from tidelog_broker.api.admin_streams import named
+from tidelog_broker.api.described import counted, describe_into
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
 from tidelog_broker.core.metadata.survey import standing_of, survey
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.quorum_controller import QuorumController
-from tidelog_proto import admin_pb2
+from tidelog_proto import admin_pb2, common_pb2
 
 PAGE_SIZE_DEFAULT = 1000
 PAGE_SIZE_MAX = 10_000
@@ -33,11 +34,14 @@ class AdminViews:
         self._broker = broker
         self._quorum = quorum
 
-    def describe_stream(self, request: admin_pb2.DescribeStreamRequest) -> admin_pb2.DescribeStreamResponse:
-        stream = named(self._quorum.image, request.name)
-        return admin_pb2.DescribeStreamResponse(stream=wire.stream_to_proto(stream.describe()))
+    async def describe_stream(
+        self, request: admin_pb2.DescribeStreamRequest
+    ) -> admin_pb2.DescribeStreamResponse:
+        found: list[common_pb2.StreamDescription] = []
+        await describe_into(found, [named(self._quorum.image, request.name)])
+        return admin_pb2.DescribeStreamResponse(stream=found[0])
 
-    def list_streams(self, request: admin_pb2.ListStreamsRequest) -> admin_pb2.ListStreamsResponse:
+    async def list_streams(self, request: admin_pb2.ListStreamsRequest) -> admin_pb2.ListStreamsResponse:
         if request.page_size > PAGE_SIZE_MAX:
             raise InvalidRequest(f"page_size is {request.page_size}; it is {PAGE_SIZE_MAX} at most")
         image = self._quorum.image
@@ -49,10 +53,9 @@ class AdminViews:
         )
         size = request.page_size or PAGE_SIZE_DEFAULT
         page = names[:size]
-        return admin_pb2.ListStreamsResponse(
-            streams=[wire.stream_to_proto(named(image, name).describe()) for name in page],
-            next_page_token=page[-1] if len(names) > size else "",
-        )
+        response = admin_pb2.ListStreamsResponse(next_page_token=page[-1] if len(names) > size else "")
+        await describe_into(response.streams, (named(image, name) for name in page))
+        return response
 
     def list_reassignments(
         self, request: admin_pb2.ListReassignmentsRequest
@@ -91,25 +94,27 @@ class AdminViews:
         )
         return cluster_wire.cluster_to_proto(description)
 
-    def describe_replicas(
+    async def describe_replicas(
         self, request: admin_pb2.DescribeReplicasRequest
     ) -> admin_pb2.DescribeReplicasResponse:
         broker, image = self._broker, self._quorum.image
         only = named(image, request.name).id if request.name else None
-        found = [
-            self._replica(partition, image.partition(*key))
-            for key, partition in broker.partitions.items()
-            if only is None or key[0] == only
-        ]
+        found, done = list[ReplicaDescription](), 0
+        for key, partition in list(broker.partitions.items()):
+            if only is None or key[0] == only:
+                found.append(self._replica(partition, image.partition(*key)))
+                done = await counted(done)
         found += [
             self._lost_replica(image.streams[key[0]], key[1])
             for key in broker.lost
             if key[0] in image.streams and (only is None or key[0] == only)
         ]
         found.sort(key=lambda replica: (replica.name, replica.partition))
-        return admin_pb2.DescribeReplicasResponse(
-            replicas=[cluster_wire.replica_to_proto(replica) for replica in found]
-        )
+        response = admin_pb2.DescribeReplicasResponse()
+        for replica in found:
+            response.replicas.append(cluster_wire.replica_to_proto(replica))
+            done = await counted(done)
+        return response
 
     def _replica(self, partition: Partition, placed: PartitionImage | None) -> ReplicaDescription:
         log, me = partition.log, self._broker.broker_id

@@ -6,11 +6,15 @@ every other out. Pure; neighbour: `grpc_door` asks before it serves a call.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Final
 
 from tidelog.errors import ResourceExhausted
 
 RETRY_MS: Final = 1000
+
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""Whose call is served, in all that is done for it. Set by `calls`."""
 
 
 class Admission:

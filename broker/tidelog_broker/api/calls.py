@@ -10,7 +10,8 @@ A service is an object with one method per rpc, by its name in snake case:
 - both streams: ``def produce(send) -> call`` with ``receive(request)``, ``full``,
   ``unanswered`` and ``until(condition)``
 
-A service may name parsers of its own for some requests: ``request_parsers``, by rpc.
+A service may name parsers of its own for some requests: ``request_parsers``, by rpc. All others are parsed by
+protobuf, on the event loop, and are small.
 
 They raise `TidelogError`; anything else is a bug, logged with its trace and answered as
 INTERNAL.
@@ -30,16 +31,34 @@ import grpc
 import grpc.aio
 import structlog
 from google.protobuf import message_factory
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError
 
-from tidelog.errors import TidelogError
-from tidelog_broker.api.admission import Admission, client_of
+from tidelog.errors import InvalidRequest, TidelogError
+from tidelog.large_field import fields
+from tidelog_broker.api.admission import CLIENT, Admission, client_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
+from tidelog_broker.runtime.turns import Turns
 
 log = structlog.get_logger(__name__)
 
 OUTBOX_MAX = 10_000
 """Answers of one Produce call that its client has not taken yet; over it no more requests are read."""
+
+REQUEST_BYTES_MAX = 1 << 20
+"""Of a request without records. Protobuf takes up to 30 ms for so much, if it is made of tiny messages."""
+
+REQUEST_FIELDS_MAX = 11_000
+"""Of such a request. The largest of ours name ten thousand partitions or streams."""
+
+COUNTED_BYTES_MIN = 64 << 10
+"""The fields of a smaller request are not counted."""
+
+TURN_BYTES_MAX = 4 << 20
+"""Of calls and answers in one turn of the event loop; some ten milliseconds."""
+
+CALL_BYTES = 128 << 10
+"""To begin a call, or to send an answer of it, takes as long as so many bytes of an answer, beside those."""
 
 # Not in the stubs.
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -77,13 +96,19 @@ class Kind(Enum):
     """Many requests, many answers."""
 
 
+class Refused(NamedTuple):
+    """Stands for a request that was not parsed; the call ends with the reason."""
+
+    error: TidelogError
+
+
 class Method(NamedTuple):
     """One rpc of a service."""
 
     name: str
     kind: Kind
     parse: Callable[[bytes], Any]
-    """Its requests."""
+    """Its requests. Raises nothing, because gRPC would tell the client nothing: see `Refused`."""
     answer: Answer
 
 
@@ -94,13 +119,15 @@ class Calls:
         """`admission` says how many run at a time."""
         self._admission = admission
         self._observe = observe
+        self._turns = Turns(TURN_BYTES_MAX)
 
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
         """All rpcs of a service."""
         for method in descriptor.methods:
             function = getattr(service, _snake(method.name))
-            request_class: Any = message_factory.GetMessageClass(method.input_type)
-            parse = _parsers_of(service).get(method.name, request_class.FromString)
+            parse = _careful(
+                method.name, _parsers_of(service).get(method.name) or _parser_of_small(method.input_type)
+            )
             if method.client_streaming:
                 kind, answer = Kind.DUPLEX, self._duplex(method.name, function)
             elif method.server_streaming:
@@ -112,8 +139,10 @@ class Calls:
     def _unary(self, name: str, function: Callable[[Any], Any]) -> Answer:
         async def answer(request: Any, context: Caller) -> Any:
             try:
+                # Refusals take as long.
+                await self._turns.turn(CALL_BYTES)
                 with self._admitted(context):
-                    response = await function(request)
+                    response = await function(_accepted(request))
             except Exception as error:
                 await self._abort(name, error, context)
             else:
@@ -125,9 +154,12 @@ class Calls:
     def _stream(self, name: str, function: Callable[[Any], AsyncGenerator[Any]]) -> Answer:
         async def answer(request: Any, context: Caller) -> None:
             try:
+                # Refusals take as long.
+                await self._turns.turn(CALL_BYTES)
                 with self._admitted(context):
-                    async with aclosing(function(request)) as responses:
+                    async with aclosing(function(_accepted(request))) as responses:
                         async for response in responses:
+                            await self._turns.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
                             await context.write(response)
             except Exception as error:
                 await self._abort(name, error, context)
@@ -143,7 +175,7 @@ class Calls:
             try:
                 call = function(outbox.put)
                 while (request := await context.read()) is not _EOF:
-                    call.receive(request)
+                    call.receive(_accepted(request))
                     if call.full:
                         await call.until(lambda: not call.full)
                     if outbox.full:
@@ -170,6 +202,8 @@ class Calls:
     def _admitted(self, context: Caller) -> Iterator[None]:
         client = client_of(context.peer())
         self._admission.enter(client)
+        # The context is the call's own: gRPC serves each in a task.
+        CLIENT.set(client)
         try:
             yield
         finally:
@@ -238,6 +272,50 @@ class _Outbox:
 def _parsers_of(service: object) -> Mapping[str, Callable[[bytes], Any]]:
     found: Mapping[str, Callable[[bytes], Any]] = getattr(service, "request_parsers", {})
     return found
+
+
+def _parser_of_small(descriptor: Descriptor) -> Callable[[bytes], Any]:
+    request_class: Any = message_factory.GetMessageClass(descriptor)
+
+    def parse(data: bytes) -> Any:
+        if len(data) > REQUEST_BYTES_MAX:
+            raise InvalidRequest(
+                f"the request has {len(data)} bytes; one without records has {REQUEST_BYTES_MAX} at most"
+            )
+        if len(data) > COUNTED_BYTES_MIN:
+            _check_few_fields(data)
+        return request_class.FromString(data)
+
+    return parse
+
+
+def _check_few_fields(data: bytes) -> None:
+    """Each may be a message, and take fifty times its bytes."""
+    try:
+        many = any(number > REQUEST_FIELDS_MAX for number, _ in enumerate(fields(data, 0, len(data)), 1))
+    except ValueError:
+        # Protobuf will say so.
+        return
+    if many:
+        raise InvalidRequest(f"the request has more than {REQUEST_FIELDS_MAX} fields")
+
+
+def _careful(name: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def parse_or_refuse(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return Refused(InvalidRequest(f"the {len(data)} bytes of the request are no {name}Request"))
+        except TidelogError as error:
+            return Refused(error)
+
+    return parse_or_refuse
+
+
+def _accepted(request: Any) -> Any:
+    if isinstance(request, Refused):
+        raise request.error
+    return request
 
 
 def _snake(name: str) -> str:

@@ -15,14 +15,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
-from tidelog.errors import InvalidRequest, TidelogError, Unavailable
+from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError, Unavailable
 from tidelog.records import split_batches
 from tidelog.wire import error_to_proto
+from tidelog_broker.api.admission import CLIENT
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
+from tidelog_broker.runtime.answer_room import SMALL_ANSWER_BYTES, Held
 from tidelog_broker.runtime.broker import Broker
+from tidelog_broker.runtime.decoding import LARGE_WAIT_SECONDS_MAX
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Chunk
 from tidelog_proto import log_pb2
@@ -34,6 +37,9 @@ RESPONSE_BYTES_DEFAULT = 1 << 20
 RESPONSE_BYTES_MAX = 16 << 20
 AHEAD_BYTES_MAX = 8 << 20
 """Of one call, read before they are asked for; one chunk always may."""
+
+STARTED_AT_ONCE_MAX = 100
+"""Partitions of one call, in one turn of the event loop."""
 
 ENCODE_HERE_BYTES_MAX = 4 << 20
 """Larger answers are copied together in a thread."""
@@ -76,6 +82,8 @@ class FetchCall:
         self._by_partition: dict[Partition, list[Reading]] = {}
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._answers = broker.answers
+        self._client = CLIENT.get()
         self._aheads = 0
         """Chunks that are read ahead."""
 
@@ -89,6 +97,8 @@ class FetchCall:
         """The answers, until every partition has ended."""
         try:
             for index, wanted in enumerate(self._request.partitions):
+                if index % STARTED_AT_ONCE_MAX == STARTED_AT_ONCE_MAX - 1:
+                    await asyncio.sleep(0)
                 try:
                     reading = await self._start(index, wanted)
                 except TidelogError as error:
@@ -114,6 +124,8 @@ class FetchCall:
         finally:
             if self._plain is not None:
                 self._plain.close()
+            for reading in self._active.values():
+                reading.close()
             for partition in self._by_partition:
                 partition.unfollow(self)
             self._by_partition.clear()
@@ -140,6 +152,7 @@ class FetchCall:
             yield self._response(reading, heartbeat=log_pb2.Heartbeat())
 
     def _forget(self, reading: Reading) -> None:
+        reading.close()
         # A commit may have put it back in line meanwhile.
         self._ready.pop(reading.index, None)
         readings = self._by_partition[reading.partition]
@@ -183,11 +196,40 @@ class FetchCall:
         elif not reading.dry:
             self._ready[reading.index] = reading
 
-    async def _verbatim(self, reading: Reading) -> AsyncGenerator[VerbatimAnswer | EncodedAnswer]:
-        """The next chunk as it lies."""
-        chunk = await self.read(reading, self._bytes_max)
-        if chunk is None:
-            return
+    async def _verbatim(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
+        """The next chunk as it lies, or less if there is no room for so much (`runtime.answer_room`)."""
+        room = reading.take_ahead_room() or self._answers.take(self._client, self._bytes_max)
+        try:
+            chunk = await self.read(reading, SMALL_ANSWER_BYTES if room is None else self._bytes_max)
+            if chunk is None:
+                return
+            needed = chunk.bytes
+            if needed > (SMALL_ANSWER_BYTES if room is None else room.bytes):
+                # One large batch.
+                if room is not None:
+                    room.release()
+                room = self._answers.request(self._client, needed)
+                if not await room.granted(0):
+                    # Nothing is held meanwhile.
+                    del chunk
+                    async with aclosing(self._until_granted(room, reading)) as heartbeats:
+                        async for heartbeat in heartbeats:
+                            yield heartbeat
+                    chunk = await self.read(reading, SMALL_ANSWER_BYTES)
+                    if chunk is None or chunk.bytes > needed:
+                        # What was there is deleted: the next look sees what is there now.
+                        return
+            if room is not None:
+                room.shrink(chunk.bytes)
+            answer = await self._answer_with(chunk, reading)
+            del chunk
+            yield answer
+        finally:
+            if room is not None:
+                room.release()
+
+    async def _answer_with(self, chunk: Chunk, reading: Reading) -> VerbatimAnswer | EncodedAnswer:
+        """An answer; `reading` then stands behind it."""
         parts, reached, epoch = chunk.parts, chunk.next_offset, chunk.leader_epoch
         if reading.end is not None and reached > reading.end:
             parts, epoch = _cut_behind(b"".join(parts), reading.end)
@@ -196,9 +238,25 @@ class FetchCall:
         self._read_ahead(reading)
         answer = VerbatimAnswer(self._response(reading), parts)
         if sum(map(len, parts)) <= ENCODE_HERE_BYTES_MAX:
-            yield answer
-        else:
-            yield await self._broker.in_catch_up_thread(answer.encoded)
+            return answer
+        return await self._broker.in_catch_up_thread(answer.encoded)
+
+    async def _until_granted(self, room: Held, reading: Reading) -> AsyncGenerator[log_pb2.FetchResponse]:
+        """Waits for the turn of one large batch, with heartbeats. Raises `ResourceExhausted`."""
+        deadline = self._loop.time() + LARGE_WAIT_SECONDS_MAX
+        while not await room.granted(min(deadline - self._loop.time(), self.seconds_until_heartbeat())):
+            if self._loop.time() >= deadline:
+                raise ResourceExhausted(
+                    f"the batch at offset {reading.offset} has {room.bytes} bytes and found no room for "
+                    f"{LARGE_WAIT_SECONDS_MAX:g} s: in answers that were not taken this client holds "
+                    f"{self._answers.used_by(self._client)} bytes, and all clients {self._answers.used}; "
+                    f"one may hold {self._answers.client_bytes_max}, and all {self._answers.bytes_max} "
+                    f"(fetch_answer_bytes_max). End calls that are not read, or try again",
+                    retry_after_ms=1000,
+                    limit="fetch_answer_bytes_max",
+                )
+            for heartbeat in self.heartbeats():
+                yield heartbeat
 
     def _check_leader(self, reading: Reading) -> None:
         """Raises what ends the reading of a partition that is not led, or not here, as when that began."""
@@ -244,6 +302,9 @@ class FetchCall:
         if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
             return
         if reading.offset < reading.limit() and not log.is_cached(reading.offset):
+            reading.ahead_room = self._answers.take(self._client, self._bytes_max)
+            if reading.ahead_room is None:
+                return
             self._aheads += 1
             reading.ahead = self._from_disk(reading, self._bytes_max)
             # Its failure is met when it is awaited; a call that ends before leaves it unseen.

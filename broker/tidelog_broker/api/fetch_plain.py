@@ -147,6 +147,14 @@ class PlainAnswers:
     ) -> Answers:
         """Waits until an answer with one large record may be made. What is decoded may be dropped meanwhile:
         then the room is kept for the next attempt."""
+        if record.bytes > self._decoding.record_bytes_max:
+            raise BatchTooLarge(
+                f"the record at offset {reading.offset} or behind it has {record.bytes} bytes; an answer "
+                f"with plain records has {self._decoding.record_bytes_max} at most (message_bytes_max). Read "
+                f"it in the format VERBATIM, or raise message_bytes_max",
+                bytes_needed=record.bytes,
+                bytes_max=self._decoding.record_bytes_max,
+            )
         size, budget = COPIES * record.bytes, self._decoding.large_answers
         _check_fits(
             budget,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tidelog_broker.runtime.answer_room import Held
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.storage.log import Chunk
 
@@ -13,6 +14,7 @@ class Reading:
 
     __slots__ = (
         "ahead",
+        "ahead_room",
         "decoded_bytes",
         "done",
         "dry",
@@ -44,6 +46,8 @@ class Reading:
         self.place: tuple[int, int] | None = None
         self.ahead: asyncio.Future[Chunk | None] | None = None
         """A read of the next chunk that runs already."""
+        self.ahead_room: Held | None = None
+        """For that chunk."""
         self.decoded_bytes = 0
         """What the next chunk takes once decoded, if that is known; 0: it is not."""
         self.told_at = asyncio.get_running_loop().time()
@@ -55,6 +59,21 @@ class Reading:
 
     def finished(self) -> bool:
         return self.end is not None and self.offset >= self.end
+
+    def take_ahead_room(self) -> Held | None:
+        """The room for what is read ahead, which the caller must release."""
+        room, self.ahead_room = self.ahead_room, None
+        return room
+
+    def close(self) -> None:
+        """Gives back what is held for it, once no thread reads ahead."""
+        room = self.take_ahead_room()
+        if room is None:
+            return
+        if self.ahead is None or self.ahead.done():
+            room.release()
+        else:
+            self.ahead.add_done_callback(lambda _: room.release())
 
     def stands_behind(self, offset: int, epoch: int | None, place: tuple[int, int] | None) -> None:
         """Everything below `offset` was sent; `place` is where the next read may begin, if known."""

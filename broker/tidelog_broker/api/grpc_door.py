@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import methodcaller
 from typing import Any
 
 import grpc
@@ -14,12 +13,13 @@ from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
-from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX, ENVELOPE_BYTES_MAX
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method, Observe
+from tidelog_broker.api.verbatim import VerbatimAnswer
 
-MESSAGE_BYTES_MAX = BATCH_BYTES_HARD_MAX + (1 << 20)
-"""The largest batch and what stands around it (F3)."""
+ANSWER_BYTES_MAX = BATCH_BYTES_HARD_MAX + ENVELOPE_BYTES_MAX
+"""The largest batch and what stands around it (F3): it may have been written with other settings."""
 
 BESIDE_CALLS_MAX = 256
 """Calls of health and reflection that always have room, and those that are being refused. What comes on top
@@ -28,8 +28,7 @@ gRPC itself refuses, without details."""
 KEEPALIVE_MS = 20_000
 
 SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -47,12 +46,15 @@ class GrpcDoor:
         *,
         calls_max: int,
         client_calls_max: int,
+        message_bytes_max: int,
         observe: Observe,
     ) -> None:
-        """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address."""
+        """`calls_max`: served at a time; `client_calls_max`: of them, of one client's address;
+        `message_bytes_max`: of what clients send."""
         calls = Calls(Admission(calls_max=calls_max, client_calls_max=client_calls_max), observe)
         self._server = grpc.aio.server(
-            options=SERVER_OPTIONS, maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX
+            options=(*SERVER_OPTIONS, ("grpc.max_receive_message_length", message_bytes_max)),
+            maximum_concurrent_rpcs=calls_max + BESIDE_CALLS_MAX,
         )
         names = [descriptor.full_name for descriptor, _ in services]
         for descriptor, service in services:
@@ -96,8 +98,7 @@ class GrpcDoor:
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         codecs: dict[str, Any] = {
             "request_deserializer": method.parse,
-            # Not the class's: some answers serialize themselves (`verbatim`).
-            "response_serializer": methodcaller("SerializeToString"),
+            "response_serializer": _serialized,
         }
         answer: Any = method.answer
         match method.kind:
@@ -107,3 +108,12 @@ class GrpcDoor:
                 return grpc.unary_stream_rpc_method_handler(answer, **codecs)
             case Kind.DUPLEX:
                 return grpc.stream_stream_rpc_method_handler(answer, **codecs)
+
+
+def _serialized(answer: Any) -> bytes:
+    # Not the class's method: some answers serialize themselves (`verbatim`).
+    data: bytes = answer.SerializeToString()
+    if isinstance(answer, VerbatimAnswer):
+        # It waits until its client takes it, and one copy is enough for that.
+        answer.drop()
+    return data

@@ -21,7 +21,16 @@ from tidelog.wire import error_to_proto
 from tidelog_broker.api.fetch import FetchAnswer, FetchCall
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.produce import ProduceCall
-from tidelog_broker.api.publish_records import WORK_PER_BYTE, PublishMessage, Shares, parse_publish, shares_of
+from tidelog_broker.api.publish_records import (
+    PUBLISH_RECORDS_MAX,
+    WORK_PER_BYTE,
+    WORK_PER_RECORD,
+    LargePublish,
+    PublishMessage,
+    Shares,
+    parse_publish,
+    shares_of,
+)
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.runtime.appends import (
@@ -36,11 +45,11 @@ from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
 from tidelog_proto import log_pb2
 
-PUBLISH_RECORDS_MAX = 10_000
-"""Records of one Publish."""
-
 OFFSETS_PARTITIONS_MAX = 10_000
 """Partitions of one Offsets request."""
+
+AT_ONCE_MAX = 500
+"""Partitions asked about, or receipts made, in one turn of the event loop."""
 
 FETCH_CALLS_MAX = 5_000
 """Fetch calls at a time."""
@@ -75,7 +84,9 @@ class LogService:
             self._fetches -= 1
             self._broker.metrics.fetch_calls.set(self._fetches)
 
-    async def publish(self, message: PublishMessage) -> log_pb2.PublishResponse:
+    async def publish(self, message: PublishMessage | LargePublish) -> log_pb2.PublishResponse:
+        if isinstance(message, LargePublish):
+            message = await self._parsed(message)
         request = message.request
         if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:
             raise InvalidRequest(f"{len(request.records)} records; a Publish takes 1–{PUBLISH_RECORDS_MAX}")
@@ -102,6 +113,8 @@ class LogService:
         for (indexes, partition, _), outcome in zip(waiting, done, strict=True):
             assert isinstance(outcome, SinglesAppended)
             for place, index in enumerate(indexes):
+                if place % AT_ONCE_MAX == AT_ONCE_MAX - 1:
+                    await asyncio.sleep(0)
                 receipts[index] = log_pb2.PublishReceipt(
                     partition=partition.partition,
                     offset=outcome.offsets[place],
@@ -111,12 +124,17 @@ class LogService:
         response.receipts.extend(receipt for receipt in receipts if receipt is not None)
         return response
 
+    async def _parsed(self, message: LargePublish) -> PublishMessage:
+        found: PublishMessage = await self._broker.checks.run(object(), len(message.data), message.parsed)
+        return found
+
     async def _by_partition(self, stream: StreamImage, message: PublishMessage) -> Shares:
         """The records by partition; of a large request in a thread."""
         checks, sticky = self._broker.checks, next(self._sticky) % len(stream.partitions)
         clock = self._broker.clock
         work = partial(shares_of, message.request, stream, sticky, clock.append_us(), clock.wall())
-        if checks.here(message.bytes * WORK_PER_BYTE):
+        work_bytes = max(message.bytes * WORK_PER_BYTE, len(message.request.records) * WORK_PER_RECORD)
+        if checks.here(work_bytes):
             return work()
         found: Shares = await checks.run(object(), message.bytes, work)
         return found
@@ -178,9 +196,12 @@ class LogService:
     async def offsets(self, request: log_pb2.OffsetsRequest) -> log_pb2.OffsetsResponse:
         if len(request.partitions) > OFFSETS_PARTITIONS_MAX:
             raise InvalidRequest(f"{len(request.partitions)} partitions, {OFFSETS_PARTITIONS_MAX} at most")
-        return log_pb2.OffsetsResponse(
-            partitions=[await self._offsets(wanted) for wanted in request.partitions]
-        )
+        response = log_pb2.OffsetsResponse()
+        for number, wanted in enumerate(request.partitions, 1):
+            response.partitions.append(await self._offsets(wanted))
+            if number % AT_ONCE_MAX == 0:
+                await asyncio.sleep(0)
+        return response
 
     async def _offsets(self, wanted: log_pb2.FetchPartition) -> log_pb2.PartitionOffsets:
         try:

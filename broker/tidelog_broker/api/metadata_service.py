@@ -9,6 +9,7 @@ import re2
 
 from tidelog import wire
 from tidelog.errors import InvalidRequest, ResourceExhausted
+from tidelog_broker.api.described import describe_into
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
@@ -61,13 +62,14 @@ class MetadataService:
         if request.HasField("pattern"):
             pattern = compiled_pattern(request.pattern)
             found.update((s.id, s) for s in image.streams.values() if pattern.fullmatch(s.name))
-        return metadata_pb2.ResolveResponse(
+        response = metadata_pb2.ResolveResponse(
             cluster_id=image.cluster_id,
             version=image.version,
             brokers=_brokers(image.brokers.values(), request.listener),
-            streams=[wire.stream_to_proto(stream.describe()) for stream in found.values()],
             missing=missing,
         )
+        await describe_into(response.streams, found.values())
+        return response
 
     async def watch(self, request: metadata_pb2.WatchRequest) -> AsyncIterator[metadata_pb2.WatchResponse]:
         if self._watches >= WATCHES_MAX:
@@ -81,7 +83,7 @@ class MetadataService:
             while True:
                 changed.clear()
                 image = self._controller.image
-                yield _changes(sent, image, request.listener, full=sent.version == 0)
+                yield await _changes(sent, image, request.listener, full=sent.version == 0)
                 sent = image
                 await changed.wait()
         finally:
@@ -89,18 +91,19 @@ class MetadataService:
             self._watches -= 1
 
 
-def _changes(
+async def _changes(
     old: ClusterImage, new: ClusterImage, listener: str, *, full: bool
 ) -> metadata_pb2.WatchResponse:
     delta = delta_between(old, new)
-    return metadata_pb2.WatchResponse(
+    response = metadata_pb2.WatchResponse(
         cluster_id=new.cluster_id,
         version=new.version,
         full=full,
         brokers=_brokers(delta.brokers, listener),
-        streams=[wire.stream_to_proto(stream.describe()) for stream in delta.streams],
         deleted=[stream.id for stream in delta.deleted],
     )
+    await describe_into(response.streams, delta.streams)
+    return response
 
 
 def _brokers(brokers: Iterable[BrokerImage], listener: str) -> list[common_pb2.BrokerDescription]:

@@ -1,22 +1,52 @@
 """The records of a Publish request: which partition each belongs to, and what is stored of it.
 
-Pure functions of the request: of a large one they run in a thread (`runtime.checks`).
+Pure functions of the request: of a large one they run in a thread (`runtime.checks`). Protobuf keeps the
+interpreter's lock while it parses, so a thread has it parse a slice at a time, and looks first whether a
+record that is a large slice alone is made of few parts.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from tidelog.errors import InvalidRequest, InvalidTimestamp
+from tidelog.large_field import fields
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Singles
 from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
-from tidelog_proto import log_pb2
+from tidelog_proto import common_pb2, log_pb2
 
 WORK_PER_BYTE = 32
 """A byte of single records costs as much as so many of a batch, whose records nobody looks at one by one."""
+
+WORK_PER_RECORD = 2048
+"""So does a single record, however small."""
+
+PUBLISH_RECORDS_MAX = 10_000
+"""Records of one Publish."""
+
+PARSED_HERE_BYTES_MAX = 64 << 10
+"""A larger Publish is parsed in a thread."""
+
+PARSED_BYTES_MAX = 256 << 10
+"""Parsed at a time, about, which takes some milliseconds at worst."""
+
+LARGE_RECORD_FIELDS_MAX = 8 * HEADERS_PER_RECORD_MAX
+"""Of a record that is larger than that: more than one with as many headers as a record may have needs."""
+
+OTHER_FIELDS_MAX = 64
+"""Of a large Publish, beside its records."""
+
+_RECORDS = log_pb2.PublishRequest.RECORDS_FIELD_NUMBER
+_MESSAGES: Mapping[int, Any] = {
+    log_pb2.PublishRecord.RECORD_FIELD_NUMBER: {common_pb2.Record.HEADERS_FIELD_NUMBER: {}}
+}
+"""Which fields of a PublishRecord are messages, and which of theirs."""
 
 Shares = dict[int, tuple[list[int], Singles]]
 """Partition → indexes of its records in the request, and these records."""
@@ -29,9 +59,62 @@ class PublishMessage(NamedTuple):
     bytes: int
 
 
-def parse_publish(data: bytes) -> PublishMessage:
+class LargePublish(NamedTuple):
+    """A PublishRequest that a thread has to parse."""
+
+    data: bytes
+
+    def parsed(self) -> PublishMessage:
+        """Raises `InvalidRequest`."""
+        request = log_pb2.PublishRequest()
+        try:
+            for piece in _slices(self.data):
+                request.MergeFromString(piece)
+        except (DecodeError, ValueError):
+            raise InvalidRequest(f"the {len(self.data)} bytes of the request are no PublishRequest") from None
+        return PublishMessage(request, len(self.data))
+
+
+def parse_publish(data: bytes) -> PublishMessage | LargePublish:
     """Raises protobuf's DecodeError."""
+    if len(data) > PARSED_HERE_BYTES_MAX:
+        return LargePublish(data)
     return PublishMessage(log_pb2.PublishRequest.FromString(data), len(data))
+
+
+def _slices(data: bytes) -> Iterator[bytes]:
+    """The message in pieces of whole fields. Raises `InvalidRequest`, or ValueError if it is none."""
+    records = others = begin = 0
+    for field in fields(data, 0, len(data)):
+        if field.number == _RECORDS:
+            records += 1
+        else:
+            others += 1
+        if records > PUBLISH_RECORDS_MAX:
+            raise InvalidRequest(f"more than {PUBLISH_RECORDS_MAX} records; a Publish takes so many at most")
+        if others > OTHER_FIELDS_MAX:
+            raise InvalidRequest("a large Publish has its records and few other fields")
+        if field.end - field.start > PARSED_BYTES_MAX:
+            _check_few_fields(data, field.start, field.end)
+        if field.end - begin > PARSED_BYTES_MAX:
+            yield data[begin : field.end]
+            begin = field.end
+    yield data[begin:]
+
+
+def _check_few_fields(data: bytes, start: int, end: int) -> None:
+    count, messages = 0, [(start, end, _MESSAGES)]
+    while messages:
+        start, end, inner = messages.pop()
+        for field in fields(data, start, end):
+            count += 1
+            if count > LARGE_RECORD_FIELDS_MAX:
+                raise InvalidRequest(
+                    f"a record of more than {PARSED_BYTES_MAX} bytes has more than "
+                    f"{LARGE_RECORD_FIELDS_MAX} fields"
+                )
+            if field.number in inner:
+                messages.append((field.start, field.end, inner[field.number]))
 
 
 def shares_of(

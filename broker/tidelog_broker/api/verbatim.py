@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import NamedTuple
 
+from tidelog.errors import InvalidRequest
 from tidelog.large_field import SMALL_MESSAGE_BYTES, cut, head_of, join
+from tidelog_broker.api.calls import REQUEST_BYTES_MAX
 from tidelog_proto import log_pb2
 
 PIECE_BYTES = 1 << 20
 """Copied at a time by a thread that is not the event loop's."""
+
+
+FACTS_BYTES_MAX = 64 << 10
+"""Of what stands beside a large batch in its request: some numbers and an id."""
 
 
 class ProduceMessage(NamedTuple):
@@ -26,14 +32,22 @@ class ProduceMessage(NamedTuple):
 
 
 def parse_produce(data: bytes) -> ProduceMessage:
-    """The request in `data`, a large batch as a view of it; raises protobuf's DecodeError."""
+    """The request in `data`, a large batch as a view of it.
+
+    Raises protobuf's DecodeError, and `InvalidRequest` for what takes long to parse and has no batch to show.
+    """
     if len(data) >= SMALL_MESSAGE_BYTES:
         found = cut(data, log_pb2.ProduceRequest.BATCH_FIELD_NUMBER)
-        if found is not None:
+        if found is not None and len(found.rest) <= FACTS_BYTES_MAX:
             facts = log_pb2.ProduceRequest.FromString(found.rest)
             # Of a field that is there twice the last counts, and protobuf finds it.
             if not facts.batch:
                 return ProduceMessage(facts, memoryview(data)[found.start : found.end])
+    if len(data) > REQUEST_BYTES_MAX:
+        raise InvalidRequest(
+            f"a ProduceRequest of {len(data)} bytes has no batch, two of them, or more than "
+            f"{FACTS_BYTES_MAX} bytes beside it"
+        )
     facts = log_pb2.ProduceRequest.FromString(data)
     return ProduceMessage(facts, facts.batch)
 
@@ -49,9 +63,18 @@ class VerbatimAnswer:
         self.parts = parts
         """The batches' bytes, in pieces."""
 
+    @property
+    def bytes_to_send(self) -> int:
+        """About what it takes to send."""
+        return sum(map(len, self.parts))
+
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """The bytes of the whole FetchResponse; the batches are copied once."""
         return join(self.facts.SerializeToString(), log_pb2.FetchResponse.BATCHES_FIELD_NUMBER, self.parts)
+
+    def drop(self) -> None:
+        """Lets the batches go: they are with whoever took the bytes."""
+        self.parts = ()
 
     def encoded(self) -> EncodedAnswer:
         """The same, serialized already: for a thread, where it is large."""
@@ -79,6 +102,11 @@ class EncodedAnswer:
             for at in range(0, len(view), PIECE_BYTES):
                 out.write(view[at : at + PIECE_BYTES])
         self.data = out.getvalue()
+
+    @property
+    def bytes_to_send(self) -> int:
+        """What it takes to send."""
+        return len(self.data)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
         """The bytes, which are handed over: a second time there are none."""

@@ -26,6 +26,7 @@ from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.metrics import Metrics, Sample
+from tidelog_broker.runtime.answer_room import AnswerRoom
 from tidelog_broker.runtime.appends import Append
 from tidelog_broker.runtime.checks import Checks
 from tidelog_broker.runtime.cluster_clock import ClusterClock
@@ -82,6 +83,8 @@ class BrokerLimits:
     catch_up_threads: int = 2
     decode_threads: int = 2
     fetch_decoded_bytes_max: int = 256 << 20
+    fetch_answer_bytes_max: int = 256 << 20
+    message_bytes_max: int = 17 << 20
     validation_threads: int = 2
     catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
     scrub_bytes_per_second: int = 4 << 20
@@ -135,8 +138,12 @@ class Broker:
             validation_threads=limits.validation_threads,
             make=make_threads,
         )
-        self.decoding = Decoding(threads.decode, limits.fetch_decoded_bytes_max)
+        self.decoding = Decoding(
+            threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
+        )
         """For readers that want plain records."""
+        self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
+        """For readers that want batches as they lie."""
         self.checks = Checks(threads.validation, limits.validation_threads)
         """Of what clients send."""
         self._flushes = FlushRounds(
@@ -462,7 +469,7 @@ class Broker:
             self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
         )
         yield from clock_samples(self.clock, self._maintenance.retention)
-        yield from load_samples(self.decoding, self.checks)
+        yield from load_samples(self.decoding, self.answers, self.checks)
 
     def state(self) -> dict[str, Any]:
         """What the broker believes, for /debug/state."""

@@ -4,7 +4,8 @@ A call asks for a `Lease` before it allocates, and gives it back on every way ou
 order of asking, so that a large wish is not passed for ever by small ones. A holder that waits for somebody
 else, such as a reader that does not read, marks its lease as idle and says how to drop what it holds: an
 idle lease is taken back when somebody else waits, or after a while. So the queue moves as long as threads
-do, whatever clients do.
+do, whatever clients do. It is taken back after a moment only: a client that reads comes back within that, and
+what it reads must not be made again for each of its answers.
 
 All methods run on the event loop. Neighbour: `decoding` says what is bounded here.
 """
@@ -22,17 +23,22 @@ from typing import Any
 class ByteBudget:
     """See the module."""
 
-    def __init__(self, bytes_max: int, *, idle_seconds_max: float) -> None:
-        """`idle_seconds_max`: how long an idle lease keeps its bytes although nobody waits for them."""
+    def __init__(self, bytes_max: int, *, idle_seconds_min: float, idle_seconds_max: float) -> None:
+        """How long an idle lease keeps its bytes: `idle_seconds_min` although somebody waits for them,
+        `idle_seconds_max` if nobody does.
+        """
         self.bytes_max = bytes_max
         self.used = 0
         """Bytes of all leases that are held. Above `bytes_max` never."""
         self._loop = asyncio.get_running_loop()
+        self._idle_seconds_min = idle_seconds_min
         self._idle_seconds_max = idle_seconds_max
         self._waiting: deque[Lease] = deque()
         self._idle: dict[Lease, Callable[[], None]] = {}
         """Held and not in use, longest first, with what drops what they stand for."""
         self._sweep: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
+        """When the next idle lease may be taken back for those that wait."""
 
     def __repr__(self) -> str:
         return f"<ByteBudget used={self.used} of {self.bytes_max} waiting={self.waiting}>"
@@ -68,8 +74,18 @@ class ByteBudget:
 
     def _make_room(self, size: int) -> bool:
         while self.used + size > self.bytes_max and self._idle:
-            self._take_back(next(iter(self._idle)))
+            lease = next(iter(self._idle))
+            due = lease.idle_since + self._idle_seconds_min
+            if due > self._loop.time():
+                if self._look is None:
+                    self._look = self._loop.call_at(due, self._look_again)
+                break
+            self._take_back(lease)
         return self.used + size <= self.bytes_max
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._grant()
 
     def _take_back(self, lease: Lease) -> None:
         drop = self._idle.pop(lease)

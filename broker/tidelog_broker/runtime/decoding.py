@@ -24,6 +24,9 @@ ANSWER_BYTES_MAX = 64 << 10
 """Of one answer with plain records, about; a single larger record still comes whole. All that a reader keeps
 which has stopped reading."""
 
+IDLE_SECONDS_MIN = 0.1
+"""How long it waits at least, although another reader needs the room: a client that reads is back by then."""
+
 IDLE_SECONDS_MAX = 1.0
 """How long what is decoded waits for a client that takes no answer."""
 
@@ -37,11 +40,15 @@ T = TypeVar("T")
 class Decoding:
     """See the module."""
 
-    def __init__(self, threads: Executor, bytes_max: int) -> None:
-        """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings."""
+    def __init__(self, threads: Executor, bytes_max: int, *, record_bytes_max: int) -> None:
+        """`bytes_max`: what all readers together have decoded, `fetch_decoded_bytes_max` of the settings.
+        `record_bytes_max`: of an answer with one large record, which gRPC copies on the event loop.
+        """
+        self.record_bytes_max = record_bytes_max
         self._threads = threads
-        self.budget = ByteBudget(bytes_max, idle_seconds_max=IDLE_SECONDS_MAX)
-        self.large_answers = ByteBudget(bytes_max // 2, idle_seconds_max=IDLE_SECONDS_MAX)
+        idle = {"idle_seconds_min": IDLE_SECONDS_MIN, "idle_seconds_max": IDLE_SECONDS_MAX}
+        self.budget = ByteBudget(bytes_max, **idle)
+        self.large_answers = ByteBudget(bytes_max // 2, **idle)
 
     @property
     def bytes(self) -> int:

@@ -7,18 +7,24 @@ overdue by `ALARM_SECONDS`; then it notes what the loop's thread is doing at tha
 has ended, the loop logs both.
 
 A turn may be long because of other threads (they share the interpreter's lock) or other processes: then what
-is named is innocent, and differs from line to line.
+is named is innocent, and differs from line to line. So the watch also says for how much of the delay
+the loop's own thread can have run, and for how much it was ready to run and had no processor
+(Linux counts both), and for how much Python's collector looked for garbage, which it does in whatever
+line it is due. What is left the thread waited for the interpreter's lock, or for a file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import PurePath
-from time import monotonic
+from time import monotonic, thread_time
 from types import FrameType
+from typing import NamedTuple
 
 import structlog
 
@@ -36,6 +42,52 @@ QUIET_SECONDS = 10.0
 FRAMES_MAX = 8
 """Of the stack, innermost first."""
 
+SCHEDSTAT = "/proc/thread-self/schedstat"
+"""Nanoseconds that a thread has run, and that it was ready to run and waited for a processor."""
+
+
+class Late(NamedTuple):
+    """How late a beat was, and what of that time the loop's thread did. Seconds."""
+
+    seconds: float
+    ran_max: float
+    """It ran for so long, at most: what ran since the beat before may have ended before this beat was due."""
+    unscheduled_max: float
+    """It waited for a processor for so long, at most; 0 where the system does not say."""
+    collected_max: float
+    """The garbage collector ran for so long, at most."""
+
+
+class Times:
+    """What the calling thread has spent since it began: it ran, it waited for a processor, the garbage
+    collector ran (in whichever thread). Seconds."""
+
+    def __init__(self) -> None:
+        self._collecting = self._collected = 0.0
+        gc.callbacks.append(self._see_collection)
+        try:
+            self._file: int | None = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = None
+
+    def __call__(self) -> tuple[float, float, float]:
+        if self._file is None:
+            return thread_time(), 0.0, self._collected
+        ran, waited, _ = os.pread(self._file, 100, 0).split()
+        return int(ran) / 1e9, int(waited) / 1e9, self._collected
+
+    def close(self) -> None:
+        gc.callbacks.remove(self._see_collection)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _see_collection(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = monotonic()
+        else:
+            self._collected += monotonic() - self._collecting
+
 
 def _warn(text: str, **facts: object) -> None:
     # Not `log.warning` itself: how lines look is set up after this module is imported.
@@ -47,12 +99,12 @@ class LoopWatch:
 
     def __init__(
         self,
-        observe: Callable[[float], None],
+        observe: Callable[[Late], None],
         say: Callable[..., None] = _warn,
         quiet_clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`observe` gets the seconds by which each beat was late; `say` a line about a long turn, by
-        `quiet_clock` not too often.
+        """`observe` gets how late each beat was; `say` a line about a long turn, by `quiet_clock` not too
+        often.
         """
         self._loop = asyncio.get_running_loop()
         self._observe = observe
@@ -61,6 +113,9 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         """When the next beat is due. Seconds, monotonic."""
+        self._times: Times | None = None
+        self._spent = 0.0, 0.0, 0.0
+        """The times at the last beat."""
         self.seen: tuple[float, str] | None = None
         """The beat that was overdue, and what the loop did then."""
         self._told_at = float("-inf")
@@ -70,6 +125,8 @@ class LoopWatch:
 
     def start(self) -> None:
         """Watches the event loop that runs in the calling thread."""
+        self._times = Times()
+        self._spent = self._times()
         self._wait()
         self._thread = threading.Thread(
             target=self._watch, args=(threading.get_ident(),), name="tidelog-loop-watch", daemon=True
@@ -82,16 +139,19 @@ class LoopWatch:
             self._timer.cancel()
         if self._thread is not None:
             self._thread.join()
+        if self._times is not None:
+            self._times.close()
+            self._times = None
 
     def _wait(self) -> None:
         self._due = monotonic() + BEAT_SECONDS
         self._timer = self._loop.call_later(BEAT_SECONDS, self._beat)
 
     def _beat(self) -> None:
-        due, late = self._due, monotonic() - self._due
+        due, late = self._due, self._late()
         self._wait()
-        self._observe(max(0.0, late))
-        if late < ALARM_SECONDS:
+        self._observe(late)
+        if late.seconds < ALARM_SECONDS:
             return
         if self._quiet_clock() - self._told_at < QUIET_SECONDS:
             self._untold += 1
@@ -100,11 +160,21 @@ class LoopWatch:
         busy_with = seen[1] if seen is not None and seen[0] == due else "it ended before it could be seen"
         self._say(
             "the event loop was kept from its next turn: every request waited meanwhile",
-            seconds=round(late, 3),
+            seconds=round(late.seconds, 3),
+            ran_at_most=round(late.ran_max, 3),
+            waited_for_a_processor_at_most=round(late.unscheduled_max, 3),
+            collected_garbage_at_most=round(late.collected_max, 3),
             busy_with=busy_with,
             untold=self._untold,
         )
         self._told_at, self._untold = self._quiet_clock(), 0
+
+    def _late(self) -> Late:
+        seconds = max(0.0, monotonic() - self._due)
+        assert self._times is not None, "it was started"
+        before, self._spent = self._spent, self._times()
+        since = (now - then for now, then in zip(self._spent, before, strict=True))
+        return Late(seconds, *(min(seconds, one) for one in since))
 
     def _watch(self, ident: int) -> None:
         """In a thread of its own: sleeps until the beat that is due next would be overdue."""

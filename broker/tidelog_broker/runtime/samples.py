@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tidelog_broker.metrics import Sample
 from tidelog_broker.runtime.age_retention import AgeRetention
+from tidelog_broker.runtime.answer_room import AnswerRoom
 from tidelog_broker.runtime.checks import Checks
 from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.decoding import Decoding
@@ -52,9 +53,11 @@ def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Samp
     yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
 
 
-def load_samples(decoding: Decoding, checks: Checks) -> Iterator[Sample]:
+def load_samples(decoding: Decoding, answers: AnswerRoom, checks: Checks) -> Iterator[Sample]:
     yield "tidelog_decoded_bytes", "Leased by readers of plain records.", (), decoding.bytes
     yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
+    yield "tidelog_answer_bytes", "Of batches in answers that readers have not taken.", (), answers.used
+    yield "tidelog_answer_waiting", "Readers of large batches that wait for room.", (), answers.waiting
     yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 BATCH_BYTES_HARD_MAX = 64 << 20
 """No configuration allows a larger batch. Bytes."""
 
+ENVELOPE_BYTES_MAX = 1 << 20
+"""What may stand around a batch in its message. Bytes."""
+
 DECODED_BYTES_HARD_MAX = (1 << 31) - 1
 """No configuration allows a batch that decodes to more: offsets into a column are 32-bit. Bytes."""
 

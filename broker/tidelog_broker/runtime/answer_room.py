@@ -1,0 +1,145 @@
+"""Room for answers that clients have not taken yet: of all together, and of each client.
+
+A Fetch call that sends batches as they lie holds an answer until its client has taken it, and maybe the
+next one, read ahead. A client that stops reading keeps both for as long as it likes. So a call takes room
+before it reads; when there is none it makes do with small answers, for which every call has room
+(`SMALL_ANSWER_BYTES`), and waits only where a single batch is larger.
+
+A client has a share only: one that takes nothing leaves room for the others. What it asks for alone, beyond
+any bound, it gets when nothing else is held.
+
+All methods run on the event loop. Neighbours: `byte_budget` bounds what is decoded, `api.fetch` asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+SMALL_ANSWER_BYTES: Final = 64 << 10
+"""An answer of so many bytes needs no room."""
+
+CLIENT_SHARES: Final = 4
+"""One client has one of so many shares at most."""
+
+
+class AnswerRoom:
+    """See the module."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.client_bytes_max = bytes_max // CLIENT_SHARES
+        self.used = 0
+        """Bytes of all that is held."""
+        self._of_client: dict[str, int] = {}
+        self._waiting: deque[Held] = deque()
+        self._full = False
+        """The next of those that wait does so for what other clients hold."""
+
+    def __repr__(self) -> str:
+        return f"<AnswerRoom used={self.used} of {self.bytes_max} waiting={self.waiting}>"
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for room for one large batch."""
+        return len(self._waiting)
+
+    def used_by(self, client: str) -> int:
+        """Bytes that a client's calls hold."""
+        return self._of_client.get(client, 0)
+
+    def take(self, client: str, size: int) -> Held | None:
+        """Room for `size` bytes, which must be released; None: there is none now."""
+        if self._full or not self._fits(client, size):
+            return None
+        held = Held(self, client, size)
+        self._count(held, size)
+        return held
+
+    def request(self, client: str, size: int) -> Held:
+        """As `take`, in its turn: see `Held.granted`."""
+        held = Held(self, client, size)
+        held.turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(held)
+        self._grant()
+        return held
+
+    def _fits(self, client: str, size: int) -> bool:
+        own = self.used_by(client)
+        return (not self.used or self.used + size <= self.bytes_max) and (
+            not own or own + size <= self.client_bytes_max
+        )
+
+    def _count(self, held: Held, size: int) -> None:
+        self.used += size
+        own = self.used_by(held.client) + size
+        if own:
+            self._of_client[held.client] = own
+        else:
+            self._of_client.pop(held.client, None)
+
+    def _grant(self) -> None:
+        """In the order of asking, but past those whose client has its share."""
+        still: deque[Held] = deque()
+        self._full = False
+        while self._waiting:
+            held = self._waiting.popleft()
+            assert held.turn is not None, "it was requested"
+            if self._fits(held.client, held.bytes):
+                self._count(held, held.bytes)
+                held.turn.set_result(None)
+                continue
+            still.append(held)
+            own = self.used_by(held.client)
+            if not own or own + held.bytes <= self.client_bytes_max:
+                # Nobody else may take what becomes free.
+                self._full = True
+                break
+        self._waiting.extendleft(reversed(still))
+
+
+class Held:
+    """Some bytes of the room, or a place in the queue for them, until its release."""
+
+    __slots__ = ("_over", "_room", "bytes", "client", "turn")
+
+    def __init__(self, room: AnswerRoom, client: str, size: int) -> None:
+        self._room = room
+        self._over = False
+        self.client = client
+        self.bytes = size
+        self.turn: asyncio.Future[None] | None = None
+        """Done when its turn has come; None: it was there at once."""
+
+    def __repr__(self) -> str:
+        state = "over" if self._over else "held" if self._there else "waits"
+        return f"<Held {state} bytes={self.bytes} client={self.client}>"
+
+    @property
+    def _there(self) -> bool:
+        return self.turn is None or self.turn.done()
+
+    async def granted(self, seconds_max: float) -> bool:
+        """Waits for its turn, for `seconds_max` at most; whether it has come. It keeps its place."""
+        if self.turn is not None and not self.turn.done():
+            await asyncio.wait((self.turn,), timeout=seconds_max)
+        return self._there
+
+    def shrink(self, size: int) -> None:
+        """Keeps only `size` bytes of what is held."""
+        assert size <= self.bytes, f"{self!r} cannot become {size} bytes"
+        self._room._count(self, size - self.bytes)
+        self.bytes = size
+        self._room._grant()
+
+    def release(self) -> None:
+        """Gives the bytes, or the place in the queue, back. A second time does nothing."""
+        if self._over:
+            return
+        there, self._over = self._there, True
+        if there:
+            self._room._count(self, -self.bytes)
+        else:
+            self._room._waiting.remove(self)
+        self._room._grant()
