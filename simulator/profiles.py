@@ -190,12 +190,12 @@ def _busy(plan: Plan) -> Plan:
     """Nothing is amiss, and there is always a write while a flush runs."""
     return _calm(
         plan,
-        seconds=SECONDS_SHORT,
+        seconds=SECONDS_SHORT / 2,
         brokers=3,
-        streams=_streams(plan, fsync=True, min_insync=2),
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
         network=Conditions(),
-        producers=(Kind.IDEMPOTENT, Kind.PLAIN, Kind.IDEMPOTENT),
-        produce_pause_us=2_000,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=5_000,
     )
 
 
@@ -214,9 +214,41 @@ def _losses_of_power(plan: Plan) -> Plan:
     )
 
 
+def _deposals(plan: Plan) -> Plan:
+    """Leaders are deposed while records are on their way to followers, and disks are slow to take them."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000), slow=0.02),
+        leader_moves=3.0,
+        kills=1.0,
+        power_losses=0.3,
+        cuts=0.7,
+        cut_us=(SECOND // 2, 2 * SECOND),
+        slow_disks=True,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
 def _torn_cuts(plan: Plan) -> Plan:
-    """Logs are cut all the time, and processes end in the middle of it."""
-    return replace(_takeovers(plan), mid_write_kills=4.0, everybody=0.2)
+    """Logs are cut again and again, and processes end in the middle of it."""
+    return replace(_deposals(plan), slow_disks=False, mid_write_kills=4.0, everybody=0.2)
+
+
+def _standstills(plan: Plan) -> Plan:
+    """Processes and disks stand still, for longer than a connection lives."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        stalls=0.7,
+        produce_pause_us=20_000,
+    )
 
 
 def _full_disks(plan: Plan) -> Plan:
@@ -229,8 +261,27 @@ def _full_disks(plan: Plan) -> Plan:
         network=Conditions(),
         full_disks=1.5,
         start_moves=1.0,
+        kills=0.7,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
         producers=(Kind.IDEMPOTENT, Kind.PLAIN),
         produce_pause_us=15_000,
+    )
+
+
+def _minima(plan: Plan) -> Plan:
+    """The minimum moves while appends are on their way: some are refused in the middle of others."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=3),
+        network=Conditions(delay_us=(1_000, 10_000)),
+        kills=0.5,
+        minimum_changes=5.0,
+        producers=(Kind.PLAIN, Kind.IDEMPOTENT),
+        down_us=(SECOND, 4 * SECOND),
+        produce_pause_us=10_000,
     )
 
 
@@ -243,10 +294,10 @@ def _stops(plan: Plan) -> Plan:
         streams=_streams(plan, fsync=True, min_insync=2),
         network=Conditions(delay_us=(200, 5_000)),
         stops=0.7,
-        leader_moves=3.0,
+        leader_moves=1.0,
         producers=(Kind.IDEMPOTENT, Kind.PLAIN),
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=15_000,
+        produce_pause_us=30_000,
     )
 
 
@@ -276,24 +327,24 @@ def _moves(plan: Plan) -> Plan:
         brokers=4,
         voters=3,
         streams=_streams(plan, fsync=True, min_insync=2),
-        network=Conditions(delay_us=(200, 20_000), slow=0.1),
-        reassignments=15.0,
+        network=Conditions(delay_us=(200, 5_000), slow=0.05),
+        reassignments=5.0,
         kills=0.3,
         down_us=(SECOND // 50, SECOND // 5),
-        produce_pause_us=20_000,
+        produce_pause_us=10_000,
     )
 
 
 def _leader_alone(plan: Plan) -> Plan:
-    """Followers are away for long, and nobody waits for a disk."""
+    """Partitions have one replica, and nobody waits for a disk."""
     return _calm(
         plan,
         seconds=SECONDS_SHORT,
         brokers=3,
-        streams=_streams(plan, fsync=False, min_insync=1),
+        streams=_streams(plan, replication_factor=1, fsync=False, min_insync=1),
         network=Conditions(),
         kills=1.0,
-        down_us=(SECOND, 4 * SECOND),
+        down_us=(SECOND // 50, SECOND // 5),
         produce_pause_us=15_000,
     )
 
@@ -360,7 +411,7 @@ def _failed_flushes(plan: Plan) -> Plan:
         plan,
         seconds=SECONDS_SHORT,
         brokers=3,
-        streams=_streams(plan, fsync=False, min_insync=1),
+        streams=_streams(plan, min_insync=1),
         network=Conditions(),
         failed_flushes=0.7,
         kills=0.3,
@@ -382,8 +433,11 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "leader acks": _leader_acks,
     "busy": _busy,
     "losses of power": _losses_of_power,
+    "deposals": _deposals,
     "torn cuts": _torn_cuts,
+    "standstills": _standstills,
     "full disks": _full_disks,
+    "minima": _minima,
     "stops": _stops,
     "starts": _starts,
     "moves": _moves,

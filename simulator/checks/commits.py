@@ -23,6 +23,8 @@ class CommitChecks(LogChecks):
 
     def __init__(self) -> None:
         super().__init__()
+        self._producers: dict[int, None] = {}
+        """Ids that were given out."""
         self._stalls: dict[Key, tuple[int, int]] = {}
         """Partitions that have something to commit: their high watermark, and since when."""
 
@@ -154,7 +156,13 @@ class CommitChecks(LogChecks):
 
     def touched(self, replica: Replica) -> None:
         """Something happened to a role."""
-        copy = self.copy(replica)
+        copy, partition = self.copy(replica), replica.partition
+        require(
+            replica.leads or not (partition.queued or partition.uncommitted),
+            "R7",
+            f"{replica.name}: broker {replica.node.id} does not lead; {partition.queued} appends wait to "
+            f"be written there, {partition.uncommitted} for their commit",
+        )
         if not replica.leads:
             # A log that is being cut is shorter before its role knows of it.
             reached = min(replica.high_watermark, replica.log.end_offset)

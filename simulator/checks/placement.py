@@ -31,8 +31,6 @@ class PlacementChecks(Knowledge):
         """By the reported run and the reporter: when it was said last."""
         self._damaged: dict[tuple[bytes, bytes, int], None] = {}
         """Run, stream and partition: which replicas were said to be damaged, by whoever has them."""
-        self._producers: dict[int, None] = {}
-        """Ids that were given out."""
         self._clocks_off: dict[bytes, None] = {}
         """Runs that told of a clock that was off for long: their leaderships move (R18)."""
         self._set_aside = False

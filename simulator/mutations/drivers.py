@@ -10,6 +10,7 @@ from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.model import Entry, HardState, Snapshot
 from tidelog_broker.runtime.control_membership import Membership
 from tidelog_broker.runtime.raft_driver import RaftDriver
+from tidelog_broker.storage import files as storage_files
 from tidelog_broker.storage import raft_log
 from tidelog_broker.storage.raft_log import RaftLog
 
@@ -80,11 +81,9 @@ def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]
 
 @mutation("Raft, persist first", "votes")
 def hard_state_is_not_flushed() -> Iterator[None]:
-    from tidelog_broker.storage.files import write_all
-
     def hasty(files: Any, path: str, data: bytes) -> None:
         file = files.open(f"{path}.tmp", create=True)
-        write_all(file, [data], 0)
+        storage_files.write_all(file, [data], 0)
         file.close()
         files.rename(f"{path}.tmp", path)
 
@@ -94,18 +93,16 @@ def hard_state_is_not_flushed() -> Iterator[None]:
 
 @mutation("Raft 7", "snapshots")
 def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
-    from tidelog_broker.storage.files import write_all
-
     def hasty(files: Any, path: str, data: bytes) -> None:
         if "/install-" not in path:
             replace(files, path, data)
             return
         file = files.open(f"{path}.tmp", create=True)
-        write_all(file, [data], 0)
+        storage_files.write_all(file, [data], 0)
         file.close()
         files.rename(f"{path}.tmp", path)
 
-    replace = raft_log.replace_file
+    replace = storage_files.replace_file
     with patched((raft_log, "replace_file", hasty)):
         yield
 

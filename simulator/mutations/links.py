@@ -30,19 +30,19 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
         yield
 
 
-@mutation("R2", "takeovers")
+@mutation("R2", "deposals")
 def a_turn_of_an_earlier_leadership_is_sent() -> Iterator[None]:
     with patched((ReplicaFeed, "_stands", lambda self, turn: True)):
         yield
 
 
-@mutation("N5", "stops")
+@mutation("N5", "moves")
 def a_leadership_counts_as_settled_before_it_is() -> Iterator[None]:
     with patched((handing_over._Leaving, "has_settled", lambda self: True)):
         yield
 
 
-@mutation("N5", "stops")
+@mutation("N5", "moves")
 def appends_are_taken_while_a_leadership_is_handed_over() -> Iterator[None]:
     """The hand-over ends before the controller is told of it."""
 

@@ -17,7 +17,7 @@ from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_uplink import Uplink
 
 
-@mutation("R2", "takeovers")
+@mutation("R2", "deposals")
 def a_role_begins_while_a_write_of_the_last_one_is_on_its_way() -> Iterator[None]:
     def at_once(self: Replica) -> None:
         operations, self._operations = self._operations, 0
@@ -37,7 +37,7 @@ def a_run_leads_what_the_run_before_it_led() -> Iterator[None]:
         yield
 
 
-@mutation("R3", "takeovers")
+@mutation("R3", "deposals")
 def the_high_watermark_of_the_last_role_is_forgotten() -> Iterator[None]:
     def forgetful(self: Replica) -> None:
         known = self._high_watermark
@@ -49,7 +49,7 @@ def the_high_watermark_of_the_last_role_is_forgotten() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "flapping")
+@mutation("R1", "standstills")
 def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
     def patient(self: FollowerPartition) -> None:
         self._connected = False
@@ -58,7 +58,7 @@ def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "takeovers")
+@mutation("R1", "deposals")
 def a_follower_stays_with_its_last_leader() -> Iterator[None]:
     with patched((Host, "unfollow", lambda self, replica, leader: None)):
         yield

@@ -69,7 +69,7 @@ def readers_are_not_woken_by_a_commit() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "takeovers")
+@mutation("R7", "deposals")
 def who_waits_is_forgotten_when_a_leadership_ends() -> Iterator[None]:
     def silent(self: Partition, *, led: bool) -> None:
         with patched((Partition, "_answer_waiting", lambda self, ended: None)):
@@ -80,7 +80,7 @@ def who_waits_is_forgotten_when_a_leadership_ends() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "takeovers")
+@mutation("R7", "deposals")
 def who_waits_when_a_leadership_ends_is_told_of_success() -> Iterator[None]:
     def sure(self: Partition, ended: Any) -> None:
         for entry in self._uncommitted.give_up():
@@ -92,7 +92,7 @@ def who_waits_when_a_leadership_ends_is_told_of_success() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "takeovers")
+@mutation("R7", "deposals")
 def what_was_written_as_a_leadership_ended_waits_for_the_next_one() -> Iterator[None]:
     def patient(self: Partition, outcomes: Any) -> None:
         left, self._left = self._left, None
@@ -130,7 +130,7 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("8", "small ISRs")
+@mutation("R7", "minima")
 def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
     from tidelog_broker.api import produce
     from tidelog_broker.storage import log_writing
@@ -147,8 +147,8 @@ def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "stops")
-def a_stop_tells_those_who_wait_of_success() -> Iterator[None]:
+@mutation("R7", "failed flushes")
+def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
     def sure(self: Partition, unwritten: TidelogError, uncommitted: TidelogError) -> None:
         for entry in self._uncommitted.give_up():
             partitions._answer(entry.done, entry.outcome)

@@ -81,13 +81,13 @@ def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "takeovers")
+@mutation("R1", "deposals")
 def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
     with patched((LogTail, "begin_history", lambda self: None)):
         yield
 
 
-@mutation("R1, R8", "takeovers")
+@mutation("R1, R8", "deposals")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
     def keeping(self: PartitionLog, cut: Any) -> None:
         guard = self._guard
@@ -101,7 +101,7 @@ def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("R1, R5", "takeovers")
+@mutation("R1, R5", "deposals")
 def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
     with patched((LeaderEpochs, "cut", lambda self, end: None)):
         yield
@@ -115,9 +115,7 @@ def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
 
 @mutation("R5, R11", "starts")
 def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
-    from tidelog_broker.storage import log
-
-    with patched((log.LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
+    with patched((LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
         yield
 
 
