@@ -231,6 +231,12 @@ class FakeDisk:
             assert isinstance(node, Inode), path
             return not node.unsynced
 
+    def synced_bytes(self, path: str) -> int:
+        """Below here all that readers see of a file would survive a crash; 0: there is no such file."""
+        with self._lock:
+            node = self._find(path)
+            return node.synced_bytes if isinstance(node, Inode) else 0
+
     def fill(self, room: int | None) -> None:
         """From now on only so many more bytes fit; None: there is no bound."""
         with self._lock:

@@ -93,6 +93,12 @@ class Inode:
         self.synced += len(steps)
         self.unsynced = self.unsynced[len(steps) :]
 
+    @property
+    def synced_bytes(self) -> int:
+        """Below here all that readers see would survive a crash."""
+        reached = (one.position if isinstance(one, _Write) else one.size for one in self.unsynced)
+        return min(reached, default=len(self.content))
+
     def forsake(self) -> None:
         """A flush failed: the cache keeps the pages and calls them clean."""
         if self.unsynced:

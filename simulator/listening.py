@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FETCH: Final = "/tidelog.v1.Log/Fetch"
 PRODUCE: Final = "/tidelog.v1.Log/Produce"
+INIT_PRODUCER: Final = "/tidelog.v1.Log/InitProducer"
 OFFSETS: Final = "/tidelog.v1.Log/Offsets"
 
 UNEXPECTED_OFFSET: Final = "UNEXPECTED_OFFSET"
@@ -141,7 +142,8 @@ class PeerEar:
             case control_wire.ChangeIsr():
                 self._checks.mark("R4 proposed")
             case control_wire.Settled():
-                self._checks.mark("N5 settled")
+                for led in request.settled:
+                    self._checks.settled(request.broker_id, (led.stream_id, led.partition), led.leader_epoch)
             case _:
                 pass
 
@@ -227,6 +229,8 @@ class DoorEar:
             self._produced_answer(call, response)
         elif path == FETCH:
             self._fetch_answer(call, response)
+        elif path == INIT_PRODUCER:
+            self._checks.producer_given(response.producer_id)
         elif path == OFFSETS:
             for (key, floor), one in zip(self._floors.pop(call, []), response.partitions, strict=True):
                 if not one.HasField("error"):
@@ -249,6 +253,8 @@ class DoorEar:
             checks.expectation_met(key, header, receipt, produced.expected)
         if produced.acks == 0:
             checks.acknowledged(self._node.id, key, receipt.last_offset + 1)
+        elif produced.acks == 1 and replica is not None:
+            checks.held(replica, receipt.last_offset + 1)
         checks.counted(key, header, receipt)
 
     def _fetch_answer(self, call: object, response: Any) -> None:

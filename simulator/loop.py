@@ -2,8 +2,8 @@
 
 A process has a loop of its own, and all loops of a run share one `World`. What is ready in a process runs
 in turns, as in asyncio: first come, first served, until nothing is ready any more. Between turns time passes,
-and what is due in several processes at once comes in an order that the seed draws. Within a turn none does, so
-that a run does not depend on how many callbacks a version of asyncio takes for the same thing.
+and what is due in several processes at once comes in an order that the seed draws. Within a turn none does,
+so that a run does not depend on how many callbacks a version of asyncio takes for the same thing.
 
 Nothing here knows a broker. A process that was killed has a loop that is dead: it takes everything that is
 still asked of it, and does nothing. Neighbours: `executors` are the threads, `transports` the sockets.

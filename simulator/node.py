@@ -147,6 +147,8 @@ class Node:
         self.volume_flush = False
         """Logs are made durable by one flush of the whole disk (4.3)."""
         self.scrub_bytes_per_second = 0
+        self.snapshot_entries = 0
+        """Of the metadata log, after which it takes a snapshot; 0: as many as users have."""
         self.nats = ""
         self.process: Process | None = None
         """None: it is down."""
@@ -187,6 +189,10 @@ class Node:
             self.incarnation = assembly.controller.incarnation
             self.directory_id = assembly.directory.directory_id
             self.same_boot = assembly.directory.same_boot
+            if self.snapshot_entries:
+                driver = assembly.controller._driver
+                driver._snapshot_entries = self.snapshot_entries
+                driver._snapshot_due = driver.log.snapshot_index + self.snapshot_entries
 
     @property
     def controls(self) -> bool:

@@ -37,6 +37,7 @@ RATES: Final = (
     "mid_write_kills",
     "stalls",
     "strays",
+    "failed_flushes",
 )
 """What a plan may have none of."""
 
@@ -102,6 +103,10 @@ class Plan:
     """A process stands still for a while, or its disk is slow for as long."""
     strays: float = 0.0
     """Folders are moved about on the disk of a broker that is down."""
+    failed_flushes: float = 0.0
+    """A disk does not take what it is to flush (4.3)."""
+    snapshot_entries: int = 0
+    """Entries of the metadata log after which a snapshot is taken; 0: as many as users have."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)

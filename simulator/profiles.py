@@ -11,6 +11,9 @@ from simulator.plan import RATES, Plan, StreamPlan
 from simulator.producers import Kind
 from simulator.world import SECOND
 
+SECONDS_SHORT: Final = 10.0
+"""Of faults, where they come one upon the other."""
+
 
 def _calm(plan: Plan, **faults: Any) -> Plan:
     """No faults but those."""
@@ -170,6 +173,253 @@ def _bad_disks(plan: Plan) -> Plan:
     )
 
 
+def _leader_acks(plan: Plan) -> Plan:
+    """Some producers want their leader's disk alone."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        kills=0.3,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN, Kind.IDEMPOTENT),
+        produce_pause_us=20_000,
+    )
+
+
+def _busy(plan: Plan) -> Plan:
+    """Nothing is amiss, and there is always a write while a flush runs."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT / 2,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
+        network=Conditions(),
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=5_000,
+    )
+
+
+def _losses_of_power(plan: Plan) -> Plan:
+    """Machines lose power, one after the other or all at once, and nothing was promised of the page cache."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        power_losses=1.5,
+        everybody=0.5,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=15_000,
+    )
+
+
+def _deposals(plan: Plan) -> Plan:
+    """Leaders are deposed while records are on their way to followers, and disks are slow to take them."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000), slow=0.02),
+        leader_moves=3.0,
+        kills=1.0,
+        power_losses=0.3,
+        cuts=0.7,
+        cut_us=(SECOND // 2, 2 * SECOND),
+        slow_disks=True,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _torn_cuts(plan: Plan) -> Plan:
+    """Logs are cut again and again, and processes end in the middle of it."""
+    return replace(_deposals(plan), slow_disks=False, mid_write_kills=4.0, everybody=0.2)
+
+
+def _standstills(plan: Plan) -> Plan:
+    """Processes and disks stand still, for longer than a connection lives."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        stalls=0.7,
+        produce_pause_us=20_000,
+    )
+
+
+def _full_disks(plan: Plan) -> Plan:
+    """One disk after the other is full, in the middle of a write."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        full_disks=1.5,
+        start_moves=1.0,
+        kills=0.7,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=15_000,
+    )
+
+
+def _minima(plan: Plan) -> Plan:
+    """The minimum moves while appends are on their way: some are refused in the middle of others."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=3),
+        network=Conditions(delay_us=(1_000, 10_000)),
+        kills=0.5,
+        minimum_changes=5.0,
+        producers=(Kind.PLAIN, Kind.IDEMPOTENT),
+        down_us=(SECOND, 4 * SECOND),
+        produce_pause_us=10_000,
+    )
+
+
+def _stops(plan: Plan) -> Plan:
+    """Brokers stop one after the other, leaders move by plan, and some write without sequences."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000)),
+        stops=0.7,
+        leader_moves=1.0,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=30_000,
+    )
+
+
+def _starts(plan: Plan) -> Plan:
+    """Records are deleted all the time, while leaders change and processes end in the middle of a write."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000)),
+        start_moves=6.0,
+        leader_moves=2.0,
+        kills=1.0,
+        power_losses=0.3,
+        mid_write_kills=2.0,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=15_000,
+    )
+
+
+def _moves(plan: Plan) -> Plan:
+    """Replicas go to other brokers and come back, faster than answers arrive."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=4,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 5_000), slow=0.05),
+        reassignments=5.0,
+        kills=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _leader_alone(plan: Plan) -> Plan:
+    """Partitions have one replica, and nobody waits for a disk."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, replication_factor=1, fsync=False, min_insync=1),
+        network=Conditions(),
+        kills=1.0,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=15_000,
+    )
+
+
+def _unanswered(plan: Plan) -> Plan:
+    """Answers are late or lost, and records are given up before anybody knows what became of them."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(delay_us=(200, 10_000), slow=0.05, lost=0.02),
+        kills=0.5,
+        stalls=0.5,
+        cuts=0.3,
+        cut_us=(3 * SECOND, 9 * SECOND),
+        leader_moves=1.0,
+        minimum_changes=0.5,
+        producers=(Kind.IDEMPOTENT, Kind.IDEMPOTENT),
+        down_us=(SECOND // 5, 6 * SECOND),
+        produce_pause_us=20_000,
+    )
+
+
+def _cut_off(plan: Plan) -> Plan:
+    """Brokers are heard and do not hear, or the other way round, for longer than a session."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        cuts=0.3,
+        cut_us=(4 * SECOND, 8 * SECOND),
+        one_way=True,
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=20_000,
+    )
+
+
+def _snapshots(plan: Plan) -> Plan:
+    """The metadata log is short: who was away is sent an image."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=5,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(),
+        kills=0.5,
+        power_losses=1.0,
+        mid_write_kills=0.5,
+        leader_moves=5.0,
+        snapshot_entries=12,
+        down_us=(SECOND // 5, 4 * SECOND),
+        produce_pause_us=50_000,
+    )
+
+
+def _failed_flushes(plan: Plan) -> Plan:
+    """Flushes fail, and people have the disks recovered."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=3,
+        streams=_streams(plan, min_insync=1),
+        network=Conditions(),
+        failed_flushes=0.7,
+        kills=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=20_000,
+    )
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -180,4 +430,20 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "small ISRs": _small_isrs,
     "lost disks": _lost_disks,
     "bad disks": _bad_disks,
+    "leader acks": _leader_acks,
+    "busy": _busy,
+    "losses of power": _losses_of_power,
+    "deposals": _deposals,
+    "torn cuts": _torn_cuts,
+    "standstills": _standstills,
+    "full disks": _full_disks,
+    "minima": _minima,
+    "stops": _stops,
+    "starts": _starts,
+    "moves": _moves,
+    "leader alone": _leader_alone,
+    "unanswered": _unanswered,
+    "cut off": _cut_off,
+    "snapshots": _snapshots,
+    "failed flushes": _failed_flushes,
 }

@@ -105,5 +105,5 @@ def _drawn(seed: int) -> Plan:
         seconds=SECONDS_LONG if is_long else SECONDS,
         events_max=EVENTS_LONG if is_long else EVENTS,
         faults=[name for name, rate in rates.items() if rate],
-        **rates,
+        **rates,  # type: ignore[arg-type]
     )

@@ -107,11 +107,14 @@ class Watch:
         if len(broker.lost) != node.seen.lost:
             node.seen.lost = len(broker.lost)
             for key in broker.lost:
-                self._checks.lost(node.id, key, stray=key in broker._hosted.kept)
+                if key not in broker.uncreated:
+                    self._checks.lost(node.id, key, broker.lost[key], stray=key in broker._hosted.kept)
 
     def _gone(self, node: Node, replica: Replica) -> None:
         broker = node.broker
         assert broker is not None
+        if replica.key in broker.halted:
+            self._checks.halted(replica, broker.lost[replica.key])
         if replica.key in broker.lost:
             self._checks.quarantined(replica)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from simulator.checks.logs import LogChecks
 from simulator.checks.truth import Led, require
@@ -14,8 +14,19 @@ if TYPE_CHECKING:
     from simulator.replicas import Key, Replica
 
 
+STALLED_US_MAX: Final = 4_000_000
+"""How long an append may wait for its commit while nothing is amiss."""
+
+
 class CommitChecks(LogChecks):
     """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._producers: dict[int, None] = {}
+        """Ids that were given out."""
+        self._stalls: dict[Key, tuple[int, int]] = {}
+        """Partitions that have something to commit: their high watermark, and since when."""
 
     def leader_began(self, replica: Replica) -> None:
         truth, role, node = self.truth(replica.key), replica.role, replica.node
@@ -27,6 +38,15 @@ class CommitChecks(LogChecks):
             f"{replica.name}: {led} and {Led(node.id, node.run)} lead in epoch {role.leader_epoch}",
         )
         copy = self.copy(replica)
+        if truth.unclean:
+            # What was deleted may have been deleted of records that are gone.
+            truth.deleted = 0
+        require(
+            replica.log.start_offset >= truth.deleted,
+            "R11",
+            f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
+            f"{replica.log.start_offset} on; what is below {truth.deleted} was said to be deleted",
+        )
         if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
             truth.given_up(copy.mirror)
             copy.excused = False
@@ -59,6 +79,13 @@ class CommitChecks(LogChecks):
             assert replica.role is not None
             truth.committed_in[replica.role.leader_epoch] = high_watermark
             self.members(replica.key)
+            if high_watermark > replica.role.epoch_start:  # type: ignore[union-attr]
+                require(
+                    replica.log.durable_epoch == replica.role.leader_epoch,
+                    "R5",
+                    f"{replica.name}: broker {replica.node.id} commits records of epoch "
+                    f"{replica.role.leader_epoch}; where it began is not on the disk",
+                )
         chain = truth.committed.chain_at(high_watermark)
         require(
             chain == copy.mirror.chain_at(high_watermark),
@@ -99,9 +126,43 @@ class CommitChecks(LogChecks):
                 f"{list(partition.eligible)}) and has {has} of {end} committed",
             )
 
+    def stalled(self) -> None:
+        """What was appended is committed soon, where nothing is between those who have to have it."""
+        for key in self.truths:
+            placed, stream = self.image.partition(*key), self.image.streams.find(key[0])
+            if placed is None or stream is None or placed.leader is None or self.disks_are_lost:
+                self._stalls.pop(key, None)
+                continue
+            replica = self.brokers[placed.leader].replicas.get(key)
+            waits = (
+                replica is not None
+                and replica.leads
+                and replica.high_watermark < replica.log.end_offset
+                and len(placed.isr) >= stream.config.min_insync_effective
+                and all(self.is_undisturbed(member) for member in placed.replicas)
+            )
+            if replica is None or not waits:
+                self._stalls.pop(key, None)
+                continue
+            since = self._stalls.get(key)
+            if since is None or since[0] != replica.high_watermark:
+                self._stalls[key] = (replica.high_watermark, self.now_us())
+                continue
+            require(
+                self.now_us() - since[1] < STALLED_US_MAX,
+                "liveness",
+                f"{replica.name}: {replica.role} commits nothing, though nothing is between its replicas",
+            )
+
     def touched(self, replica: Replica) -> None:
         """Something happened to a role."""
-        copy = self.copy(replica)
+        copy, partition = self.copy(replica), replica.partition
+        require(
+            replica.leads or not (partition.queued or partition.uncommitted),
+            "R7",
+            f"{replica.name}: broker {replica.node.id} does not lead; {partition.queued} appends wait to "
+            f"be written there, {partition.uncommitted} for their commit",
+        )
         if not replica.leads:
             # A log that is being cut is shorter before its role knows of it.
             reached = min(replica.high_watermark, replica.log.end_offset)
@@ -130,6 +191,41 @@ class CommitChecks(LogChecks):
             f"committed is {truth.committed.end}",
         )
         truth.acknowledged = max(truth.acknowledged, end)
+
+    def held(self, replica: Replica, end: int) -> None:
+        """A producer is told that its leader has everything below `end` on its disk (R7)."""
+        log = replica.log
+        require(
+            not replica.leads or not replica.fsync or log.durable_offset >= end,
+            "R7",
+            f"{replica.name}: broker {replica.node.id} acknowledges up to {end}, as its leader; "
+            f"{log.durable_offset} is on its disk",
+        )
+
+    def deleted(self, key: Key, start_offset: int) -> None:
+        """Somebody is told that everything below is deleted on all members of the ISR (R11)."""
+        self.mark("R11 deleted")
+        truth = self.truth(key)
+        truth.deleted = max(truth.deleted, start_offset)
+
+    def producer_given(self, producer_id: int) -> None:
+        """A producer is given its id: nobody else has it (R8)."""
+        require(producer_id not in self._producers, "R8", f"the producer id {producer_id} is given again")
+        self._producers[producer_id] = None
+
+    def settled(self, broker: int, key: Key, leader_epoch: int) -> None:
+        """A leader tells the controller that all it has is committed, and that it takes no more (N5)."""
+        replica = self.brokers[broker].replicas.get(key)
+        if replica is None or not replica.leads or replica.partition.leader_epoch != leader_epoch:
+            return
+        self.mark("N5 settled")
+        require(
+            replica.partition.leaving and replica.high_watermark >= replica.log.end_offset,
+            "N5",
+            f"{replica.name}: broker {broker} says that it has settled, and "
+            f"{'has' if replica.partition.leaving else 'takes appends behind'} {replica.log.end_offset}; "
+            f"{replica.high_watermark} is committed",
+        )
 
     def counted(self, key: Key, header: BatchHeader, receipt: log_pb2.ProduceReceipt) -> None:
         """A receipt is of as many records as were sent."""

@@ -74,8 +74,11 @@ class LogChecks(StrayChecks):
         copy.excused = bool(suspect)
         copy.durable = replica.log.durable_offset
 
-    def lost(self, broker: int, key: Key, *, stray: bool) -> None:
+    def lost(self, broker: int, key: Key, reason: str, *, stray: bool) -> None:
         """A log could not be opened: its end, its history or its owner is unknown."""
+        require(
+            self.disks_are_lost, "I19", f"broker {broker} lost partition {key[1]} on a good disk: {reason}"
+        )
         self.mark("2d another's folder" if stray else "2c lost at a start")
         copy = self.copies.get((broker, key))
         if copy is not None:
@@ -133,7 +136,26 @@ class LogChecks(StrayChecks):
             self._truncated(replica, known)
         elif end > known:
             self._extend(replica, copy)
+        if log.durable_offset > copy.durable:
+            self._synced(replica, copy.durable)
         copy.durable = max(copy.durable, log.durable_offset)
+
+    def _synced(self, replica: Replica, before: int) -> None:
+        """What it calls durable is on the disk, also while it runs (2a)."""
+        point, disk = replica.log.recovery_point, replica.node.disk
+        for segment in reversed(replica.log.segments):
+            if segment.base_offset > point.segment_base:
+                continue
+            last = segment.base_offset == point.segment_base
+            size = point.position if last else segment.size
+            require(
+                not size or disk.synced_bytes(segment.path) >= size,
+                "2a",
+                f"{replica.name} on {replica.node.id} calls {point.offset} durable; of {segment.path} "
+                f"{disk.synced_bytes(segment.path)} of {size} bytes are on the disk",
+            )
+            if segment.base_offset <= before:
+                return
 
     def _extend(self, replica: Replica, copy: Copy, before: Mirror | None = None) -> None:
         truth = self.truth(replica.key)
@@ -191,6 +213,11 @@ class LogChecks(StrayChecks):
             copy = self.copy(replica)
             copy.durable = replica.log.durable_offset
             copy.high_watermark = 0
+            if copy.durable > copy.mirror.end:
+                # Its disk died in the middle of what happened last, which nobody has looked at.
+                dead, broker.disk.dead = broker.disk.dead, False
+                self._extend(replica, copy)
+                broker.disk.dead = dead
 
     # --- damage, and what is set aside
 
@@ -211,6 +238,10 @@ class LogChecks(StrayChecks):
         elif not now:
             self.mark("2c healed")
             self.copy(replica).rotten = 0
+
+    def halted(self, replica: Replica, reason: str) -> None:
+        """An exception that nobody foresaw came out of it (R6)."""
+        require(False, "I19", f"{replica.name} failed on broker {replica.node.id}: {reason}")
 
     def quarantined(self, replica: Replica) -> None:
         self.mark("2c quarantine")

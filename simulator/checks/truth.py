@@ -53,6 +53,8 @@ class Truth:
         """By leader epoch: up to where it was committed."""
         self.acknowledged = 0
         """Behind the last record of which a producer was told that it is committed."""
+        self.deleted = 0
+        """Somebody was told that everything below is deleted."""
         self.conditional: dict[tuple[int, int], tuple[int, int]] = {}
         """By producer id and first sequence: leader epoch and offset of what met its offset (R9)."""
         self.unclean = 0

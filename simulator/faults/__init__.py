@@ -44,6 +44,7 @@ class Faults:
             (plan.rot, self.disks.rot),
             (plan.full_disks, self.disks.fill),
             (plan.strays, self.disks.misplace),
+            (plan.failed_flushes, self.disks.fail_a_flush),
             (plan.start_moves, people.move_start),
             (plan.minimum_changes, people.change_minimum),
             (plan.reassignments, people.reassign),

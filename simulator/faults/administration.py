@@ -44,7 +44,11 @@ class Administration:
                 run.world.tell(f"{replica.name}: records below {offset} are deleted")
                 broker, partition = leader.broker, replica.partition
                 assert broker is not None
-                run.ask(leader, lambda: broker.delete_records(partition, offset))
+
+                async def delete() -> None:
+                    run.checks.deleted(key, await broker.delete_records(partition, offset))
+
+                run.ask(leader, delete)
 
     def change_minimum(self) -> None:
         key = self._run.rng.choice(self._run.keys)

@@ -113,6 +113,15 @@ class DiskFaults:
 
         run.world.after(run.rng.randint(SECOND // 5, 3 * SECOND), give_room)
 
+    def fail_a_flush(self) -> None:
+        """The next flush of a log fails, and the kernel forgets what it could not write (4.3)."""
+        run = self._run
+        up = run.up()
+        if up:
+            broker = run.rng.choice(up)
+            broker.disk.fail("datasync", path="/streams/")
+            run.world.tell(f"the disk of broker {broker.id} is about to fail a flush")
+
     # --- what is somebody else's
 
     def misplace(self) -> None:

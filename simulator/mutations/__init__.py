@@ -7,7 +7,21 @@ fails. One module a subject; `plant` is how it is done.
 
 from __future__ import annotations
 
-from simulator.mutations import appends, commits, disks, elections, histories, membership, raft
+from simulator.mutations import (
+    appends,
+    commits,
+    disks,
+    drivers,
+    elections,
+    histories,
+    lanes,
+    links,
+    membership,
+    raft,
+    roles,
+    rounds,
+    stores,
+)
 from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched
 
 __all__ = [
@@ -16,10 +30,16 @@ __all__ = [
     "appends",
     "commits",
     "disks",
+    "drivers",
     "elections",
     "histories",
+    "lanes",
+    "links",
     "membership",
     "mutations",
     "patched",
     "raft",
+    "roles",
+    "rounds",
+    "stores",
 ]

@@ -14,10 +14,10 @@ brought to the disk, and what this flush lost was never acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tidelog_broker.storage.checkpoint import Checkpoints
-from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.data_directory import DataDirectory, Unlock, lock_file
 from tidelog_broker.storage.epochs import save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, write_all
 from tidelog_broker.storage.folder import Stray
@@ -29,12 +29,14 @@ from tidelog_broker.storage.tail_cache import TailCache
 COPY_BYTES = 4 << 20
 
 
-def recover_data_directory(files: Files, path: str) -> Iterator[str]:
+def recover_data_directory(
+    files: Files, path: str, *, lock: Callable[[str], Unlock] = lock_file
+) -> Iterator[str]:
     """Mends a data directory and takes its FAILED mark away; a sentence for each thing done.
 
     Raises `DataDirectoryError` and OSError; the mark then stays, and it can be run again.
     """
-    directory = DataDirectory.open_to_recover(files, path)
+    directory = DataDirectory.open_to_recover(files, path, lock=lock)
     try:
         reason = directory.failure()
         yield (

@@ -1,0 +1,184 @@
+"""Bugs in how the metadata log is performed: sent before saved, applied before committed, ids given twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.core.raft.leading import Leader
+from tidelog_broker.model import Entry, HardState, Snapshot
+from tidelog_broker.runtime.control_membership import Membership
+from tidelog_broker.runtime.raft_driver import RaftDriver
+from tidelog_broker.storage import files as storage_files
+from tidelog_broker.storage import raft_log
+from tidelog_broker.storage.raft_log import RaftLog
+
+
+@mutation("Raft, persist first", "votes")
+def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
+    def early(self: RaftDriver) -> None:
+        while self._saving is None and (ready := self.node.ready()) is not None:
+            self._send(ready.messages)
+            if ready.persist is not None and ready.persist.snapshot is None:
+                self._send(self.node.advance(ready))
+                self._saving = self._loop.create_task(late(self, ready.persist))
+            elif ready.persist is not None:
+                self._saving = self._loop.create_task(self._save(ready, ready.persist))
+            self._hand_out(ready)
+            if ready.persist is None:
+                self._send(self.node.advance(ready))
+        self._machine.changed()
+
+    async def late(self: RaftDriver, persist: Any) -> None:
+        try:
+            await self._in_thread(lambda: self._write(persist))
+        except Exception as error:
+            self._fail(error)
+        self._saving = None
+        self._pump()
+
+    with patched((RaftDriver, "_perform", early)):
+        yield
+
+
+@mutation("Raft 5.3", "votes")
+def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
+    def commit(self: Leader) -> None:
+        log = self._node.log
+        if log.term(log.saved_index) == self._node.term:
+            log.commit = max(log.commit, log.saved_index)
+        original(self)
+
+    original = Leader._commit
+    with patched((Leader, "_commit", commit)):
+        yield
+
+
+@mutation("Raft, persist first", "votes")
+def entries_count_as_saved_before_their_sync() -> Iterator[None]:
+    def hasty(self: RaftLog) -> None:
+        self.durable_index = self.last_index
+
+    with patched((RaftLog, "sync", hasty)):
+        yield
+
+
+@mutation("Raft, persist first", "votes")
+def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]:
+    def reversed_order(
+        self: RaftLog, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None
+    ) -> None:
+        if hard_state is not None and snapshot is None:
+            self.save_hard_state(hard_state)
+            hard_state = None
+        save(self, snapshot, entries, hard_state)
+
+    save = RaftLog.save
+    with patched((RaftLog, "save", reversed_order)):
+        yield
+
+
+@mutation("Raft, persist first", "votes")
+def hard_state_is_not_flushed() -> Iterator[None]:
+    def hasty(files: Any, path: str, data: bytes) -> None:
+        file = files.open(f"{path}.tmp", create=True)
+        storage_files.write_all(file, [data], 0)
+        file.close()
+        files.rename(f"{path}.tmp", path)
+
+    with patched((raft_log, "replace_file", hasty)):
+        yield
+
+
+@mutation("Raft 7", "snapshots")
+def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
+    def hasty(files: Any, path: str, data: bytes) -> None:
+        if "/install-" not in path:
+            replace(files, path, data)
+            return
+        file = files.open(f"{path}.tmp", create=True)
+        storage_files.write_all(file, [data], 0)
+        file.close()
+        files.rename(f"{path}.tmp", path)
+
+    replace = storage_files.replace_file
+    with patched((raft_log, "replace_file", hasty)):
+        yield
+
+
+@mutation("Raft 7", "snapshots")
+def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
+    def forgetful(self: RaftDriver, snapshot: Snapshot) -> None:
+        with patched((type(self._machine), "restore", lambda self, snapshot: None)):
+            restore(self, snapshot)
+
+    restore = RaftDriver._restore
+    with patched((RaftDriver, "_restore", forgetful)):
+        yield
+
+
+@mutation("R8")
+def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
+    """Another controller, or the same one again, gives the same ones."""
+    from tidelog_broker.runtime.control_answers import Answers
+    from tidelog_broker.runtime.control_wire import AllocateBlock, Block
+
+    async def hasty(self: Answers, duties: Any, request: Any) -> Any:
+        if isinstance(request, AllocateBlock):
+            return Block(self._controller.image.next_producer_id, request.count)
+        return await do(self, duties, request)
+
+    do = Answers._do
+    with patched((Answers, "_do", hasty)):
+        yield
+
+
+@mutation("R8")
+def a_producer_id_is_given_to_two() -> Iterator[None]:
+    from tidelog_broker.runtime.quorum_controller import QuorumController
+
+    async def again(self: QuorumController) -> int:
+        number = await allocate(self)
+        if number % 2:
+            self._producer_ids = range(number, self._producer_ids.stop)
+        return number
+
+    allocate = QuorumController.allocate_producer_id
+    with patched((QuorumController, "allocate_producer_id", again)):
+        yield
+
+
+@mutation("M3", "cut off")
+def a_session_outlives_its_deadline() -> Iterator[None]:
+    """A broker believes that the controller takes it for alive, however long it has not heard it."""
+    with patched((Membership, "session_good", lambda self: self._good_until > 0)):
+        yield
+
+
+@mutation("M3", "cut off")
+def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
+    from tidelog_broker.runtime.control_answers import Answers
+
+    async def heard(self: Answers, duties: Any, beat: Any) -> Any:
+        return await hear(self, duties, beat._replace(deaf=False))
+
+    hear = Answers._heard
+    with patched((Answers, "_heard", heard)):
+        yield
+
+
+@mutation("R7", "cut off")
+def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
+    from tidelog_broker.runtime.replica import Replica
+
+    with patched((Replica, "in_doubt", property(lambda self: False))):
+        yield
+
+
+@mutation("R19", "put back")
+def a_directory_that_was_put_back_is_taken() -> Iterator[None]:
+    from tidelog_broker.core.metadata import registration
+
+    with patched((registration, "put_back", lambda known, directory_id, starts: "")):
+        yield

@@ -1,0 +1,64 @@
+"""Bugs in what goes over connections: answers for another role, leaderships that are handed over (R2, N5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
+from tidelog_broker.runtime import handing_over
+from tidelog_broker.runtime.handing_over import HandingOver
+from tidelog_broker.runtime.replica_feed import ReplicaFeed
+from tidelog_broker.runtime.replica_uplink import Uplink
+from tidelog_broker.runtime.replica_wire import from_leader
+
+
+@mutation("R2", "moves")
+def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
+    def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
+        address, message = from_leader(header, payload)
+        replica = self.replicas.get((address.stream_id, address.partition))
+        if replica is None:
+            return
+        if isinstance(message, RangeWanted | RangeHeld):
+            self._ranges(replica, self._leader, message)
+        else:
+            replica.received(message)
+
+    with patched((Uplink, "received", to_anybody)):
+        yield
+
+
+@mutation("R2", "deposals")
+def a_turn_of_an_earlier_leadership_is_sent() -> Iterator[None]:
+    with patched((ReplicaFeed, "_stands", lambda self, turn: True)):
+        yield
+
+
+@mutation("N5", "moves")
+def a_leadership_counts_as_settled_before_it_is() -> Iterator[None]:
+    with patched((handing_over._Leaving, "has_settled", lambda self: True)):
+        yield
+
+
+@mutation("N5", "moves")
+def appends_are_taken_while_a_leadership_is_handed_over() -> Iterator[None]:
+    """The hand-over ends before the controller is told of it."""
+
+    async def hasty(self: HandingOver, settled: Any) -> None:
+        for one in settled:
+            one.partition.leaving = False
+        await release(self, settled)
+
+    release = HandingOver._release
+    with patched((HandingOver, "_release", hasty)):
+        yield
+
+
+@mutation("I7")
+def a_reader_is_given_what_is_not_committed() -> Iterator[None]:
+    from tidelog_broker.api.fetch_reading import Reading
+
+    with patched((Reading, "limit", lambda self: self.partition.log.end_offset)):
+        yield

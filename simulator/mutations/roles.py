@@ -1,0 +1,231 @@
+"""Bugs in which role a replica has, when it begins, and what of the last one counts (R2, R3, R10, R16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.core.replication import leadership
+from tidelog_broker.core.replication import membership as isr_membership
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leadership import Leadership
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.progress import Progress
+from tidelog_broker.runtime.replica import Replica
+from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.runtime.replica_uplink import Uplink
+
+
+@mutation("R2", "deposals")
+def a_role_begins_while_a_write_of_the_last_one_is_on_its_way() -> Iterator[None]:
+    def at_once(self: Replica) -> None:
+        operations, self._operations = self._operations, 0
+        try:
+            begin(self)
+        finally:
+            self._operations += operations
+
+    begin = Replica._begin_when_idle
+    with patched((Replica, "_begin_when_idle", at_once)):
+        yield
+
+
+@mutation("R10", "restarts")
+def a_run_leads_what_the_run_before_it_led() -> Iterator[None]:
+    with patched((Host, "is_this_run", lambda self, incarnation: True)):
+        yield
+
+
+@mutation("R3", "deposals")
+def the_high_watermark_of_the_last_role_is_forgotten() -> Iterator[None]:
+    def forgetful(self: Replica) -> None:
+        known = self._high_watermark
+        end(self)
+        self._high_watermark = known
+
+    end = Replica.end_role
+    with patched((Replica, "end_role", forgetful)):
+        yield
+
+
+@mutation("R1", "standstills")
+def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
+    def patient(self: FollowerPartition) -> None:
+        self._connected = False
+
+    with patched((FollowerPartition, "lost", patient)):
+        yield
+
+
+@mutation("R1", "deposals")
+def a_follower_stays_with_its_last_leader() -> Iterator[None]:
+    with patched((Host, "unfollow", lambda self, replica, leader: None)):
+        yield
+
+
+@mutation("R1", "flapping")
+def a_connection_that_is_open_again_is_told_to_nobody() -> Iterator[None]:
+    def silent(self: Uplink, connection: Any) -> None:
+        self.connection, self._run = connection, connection.peer.incarnation
+
+    with patched((Uplink, "opened", silent)):
+        yield
+
+
+@mutation("R4", "flapping")
+def a_leader_has_no_ticks() -> Iterator[None]:
+    with patched((Host, "needs_ticks", lambda self, replica: None)):
+        yield
+
+
+@mutation("R4", "flapping")
+def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
+    """An ISR change is acted on before the image shows it."""
+
+    def hasty(self: Leadership, now_ms: int) -> list[int]:
+        leaving = self._proposals.leaving
+        return [broker for broker in maximal(self, now_ms) if broker not in leaving]
+
+    maximal = Leadership._maximal_isr
+    with patched((Leadership, "_maximal_isr", hasty)):
+        yield
+
+
+@mutation("R4", "flapping")
+def a_refused_proposal_counts_as_decided() -> Iterator[None]:
+    """After `proposal_repeat` without a newer image nobody is waited for any more."""
+    from tidelog_broker.core.replication.proposals import Proposals
+
+    def forgets(self: Proposals, partition_epoch: int, isr: Any, proposed: Any) -> None:
+        self._undecided = {}
+        sent(self, partition_epoch, isr, proposed)
+
+    sent = Proposals.sent
+    with patched((Proposals, "sent", forgets)):
+        yield
+
+
+@mutation("R4, R11", "starts")
+def a_follower_joins_without_the_log_start() -> Iterator[None]:
+    def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int, log_start: int) -> bool:
+        return original(progress, broker, high_watermark, epoch_start, 0)
+
+    original = isr_membership.may_join
+    with patched((leadership, "may_join", may_join)):
+        yield
+
+
+@mutation("R11", "starts")
+def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None]:
+    with patched((Leadership, "start_acknowledged", property(lambda self: self.log.start_offset))):
+        yield
+
+
+@mutation("R11", "starts")
+def a_new_leader_does_not_take_the_largest_log_start() -> Iterator[None]:
+    with patched((Leadership, "_catch_up_start", lambda self, effects: None)):
+        yield
+
+
+@mutation("R5", "leader alone")
+def the_high_watermark_passes_the_epoch_start_before_that_is_on_disk() -> Iterator[None]:
+    def hasty(self: Leadership, now_ms: int, effects: Any) -> None:
+        with patched((Leadership, "_epoch_durable", lambda self: True)):
+            commit(self, now_ms, effects)
+
+    commit = Leadership._commit
+    with patched((Leadership, "_commit", hasty)):
+        yield
+
+
+@mutation("R1", "losses")
+def unclean_epochs_are_not_told_to_followers() -> Iterator[None]:
+    with patched((Leadership, "_unclean", lambda self, first, last: ())):
+        yield
+
+
+@mutation("R1", "losses")
+def an_unclean_epoch_is_not_marked() -> Iterator[None]:
+    from tidelog_broker.runtime import replica
+
+    with patched((replica, "epoch_to_mark", lambda log, unclean_epoch: None)):
+        yield
+
+
+@mutation("R16", "moves")
+def a_leader_takes_another_assignment_for_the_one_it_knows() -> Iterator[None]:
+    def known(self: Leadership, broker: int, now_ms: int) -> Progress:
+        one = self.followers.get(broker)
+        if one is None:
+            return progress_of(self, broker, now_ms)
+        one.assignment = self.placement.brokers[broker].assignment
+        return one
+
+    progress_of = Leadership._progress_of
+    with patched((Leadership, "_progress_of", known)):
+        yield
+
+
+@mutation("R16", "moves")
+def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
+    """The assignment's identity is ignored, on every broker and by every leader."""
+    from tidelog_broker.runtime.image_follower import ImageFollower
+    from tidelog_broker.storage.store import LogStore
+
+    def placed(self: ImageFollower, partition: Any, stream: Any) -> bool:
+        return self._broker_id in stream.partitions[partition.partition].replicas
+
+    def refusal(self: LeaderPartition, broker: int, incarnation: bytes, position: Any) -> Any:
+        follower = self.followers.get(broker)
+        if follower is not None:
+            position = position._replace(assignment=follower.assignment)
+        return refuse(self, broker, incarnation, position)
+
+    def durable(self: LeaderPartition, broker: int, incarnation: bytes, said: Any, now_ms: int) -> Any:
+        follower = self.followers.get(broker)
+        if follower is not None:
+            said = said._replace(assignment=follower.assignment)
+        return hear(self, broker, incarnation, said, now_ms)
+
+    def known(self: Leadership, broker: int, now_ms: int) -> Progress:
+        one = self.followers.get(broker)
+        if one is None:
+            return progress_of(self, broker, now_ms)
+        one.assignment = self.placement.brokers[broker].assignment
+        return one
+
+    refuse, hear = LeaderPartition._refusal, LeaderPartition.durable
+    progress_of = Leadership._progress_of
+    with patched(
+        (ImageFollower, "_is_placed", placed),
+        (LogStore, "_set_earlier_aside", lambda self, want: ""),
+        (LeaderPartition, "_refusal", refusal),
+        (LeaderPartition, "durable", durable),
+        (Leadership, "_progress_of", known),
+    ):
+        yield
+
+
+@mutation("R17", "switches")
+def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]:
+    """What followers acknowledged before is not taken back."""
+
+    def careless(self: LeaderPartition, fsync: bool, now_ms: int) -> Any:
+        self.fsync = fsync
+        return self._settle(now_ms)
+
+    with patched((LeaderPartition, "configured", careless)):
+        yield
+
+
+@mutation("R17", "switches")
+def a_follower_does_not_say_which_durability_it_means() -> Iterator[None]:
+    """A leader takes what a follower wrote for flushed: the change is no fence."""
+
+    def trusting(self: Replica, broker: int, incarnation: bytes, message: Any) -> None:
+        asked(self, broker, incarnation, message._replace(fsync=self.fsync))
+
+    asked = Replica.asked
+    with patched((Replica, "asked", trusting)):
+        yield

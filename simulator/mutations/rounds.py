@@ -1,0 +1,183 @@
+"""Bugs in when appends are written, flushed and answered: write rounds, flush rounds, who waits (R3, R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from simulator.mutations.plant import mutation, patched
+from tidelog.errors import TidelogError
+from tidelog_broker.runtime import partition as partitions
+from tidelog_broker.runtime.appends import Acks
+from tidelog_broker.runtime.flush_rounds import FlushRounds
+from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.runtime.rounds import WriteRounds
+from tidelog_broker.storage.checkpoint import RecoveryPoint
+from tidelog_broker.storage.log_writing import WritableLog
+
+
+@mutation("R7", "leader acks")
+def acks_leader_is_answered_before_its_flush() -> Iterator[None]:
+    def hasty(self: Partition) -> None:
+        answer(self)
+        if self._here:
+            for entry in self._here.advance(self.log.end_offset):
+                partitions._answer(entry.done, entry.outcome)
+
+    answer = Partition._answer_committed
+    with patched((Partition, "_answer_committed", hasty)):
+        yield
+
+
+@mutation("R3", "losses of power")
+def a_flush_speaks_for_what_was_appended_while_it_ran() -> Iterator[None]:
+    def generous(self: FlushRounds, flushed: list[Partition], *rest: Any) -> None:
+        for one in flushed:
+            active = one.log.active
+            one.log.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+        ended(self, flushed, *rest)
+
+    ended = FlushRounds._ended
+    with patched((FlushRounds, "_ended", generous)):
+        yield
+
+
+@mutation("R3", "busy")
+def a_flush_round_forgets_what_was_written_while_it_ran() -> Iterator[None]:
+    def forgetful(self: FlushRounds, partitions: Iterable[Partition]) -> None:
+        if not self._running:
+            flush(self, partitions)
+
+    flush = FlushRounds._flush
+    with patched((FlushRounds, "_flush", forgetful)):
+        yield
+
+
+@mutation("R3", "busy")
+def what_a_follower_writes_is_not_flushed() -> Iterator[None]:
+    def leaders_only(self: FlushRounds, *wrote: Partition) -> None:
+        note(self, *(one for one in wrote if one.leads))
+
+    note = FlushRounds.wrote
+    with patched((FlushRounds, "wrote", leaders_only)):
+        yield
+
+
+@mutation("I12", "busy")
+def readers_are_not_woken_by_a_commit() -> Iterator[None]:
+    with patched((Partition, "committed", lambda self, high_watermark: self._answer_committed())):
+        yield
+
+
+@mutation("R7", "deposals")
+def who_waits_is_forgotten_when_a_leadership_ends() -> Iterator[None]:
+    def silent(self: Partition, *, led: bool) -> None:
+        with patched((Partition, "_answer_waiting", lambda self, ended: None)):
+            ended(self, led=led)
+
+    ended = Partition.role_ended
+    with patched((Partition, "role_ended", silent)):
+        yield
+
+
+@mutation("R7", "deposals")
+def who_waits_when_a_leadership_ends_is_told_of_success() -> Iterator[None]:
+    def sure(self: Partition, ended: Any) -> None:
+        for entry in self._uncommitted.give_up():
+            partitions._answer(entry.done, entry.outcome)
+        answer(self, ended)
+
+    answer = Partition._answer_waiting
+    with patched((Partition, "_answer_waiting", sure)):
+        yield
+
+
+@mutation("R7", "deposals")
+def what_was_written_as_a_leadership_ended_waits_for_the_next_one() -> Iterator[None]:
+    def patient(self: Partition, outcomes: Any) -> None:
+        left, self._left = self._left, None
+        try:
+            written(self, outcomes)
+        finally:
+            self._left = left
+        self._begin_when_idle()
+
+    written = Partition.written
+    with patched((Partition, "written", patient)):
+        yield
+
+
+@mutation("R7", "full disks")
+def a_failed_write_is_answered_as_if_it_had_been_done() -> Iterator[None]:
+    def hopeful(self: WritableLog, staged: Any, error: OSError) -> None:
+        if self._files.files.exists(self.active.path):
+            self.active.cut_back()
+
+    with patched((WritableLog, "_take_back", hopeful)):
+        yield
+
+
+@mutation("R7", "full disks")
+def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
+    def careless(self: WritableLog, staged: Any, error: OSError) -> TidelogError:
+        from tidelog_broker.storage.segment import Segment
+
+        with patched((Segment, "cut_back", lambda self: None)):
+            return take_back(self, staged, error)
+
+    take_back = WritableLog._take_back
+    with patched((WritableLog, "_take_back", careless)):
+        yield
+
+
+@mutation("R7", "minima")
+def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
+    from tidelog_broker.api import produce
+    from tidelog_broker.storage import log_writing
+
+    def take(self: Any, request: Any, lane: Any) -> bool:
+        lane.refused = False
+        return check(self, request, lane)
+
+    check = produce.ProduceCall._check
+    with patched(
+        (log_writing, "check_order", lambda sender, reset: None),
+        (produce.ProduceCall, "_check", take),
+    ):
+        yield
+
+
+@mutation("R7", "failed flushes")
+def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
+    def sure(self: Partition, unwritten: TidelogError, uncommitted: TidelogError) -> None:
+        for entry in self._uncommitted.give_up():
+            partitions._answer(entry.done, entry.outcome)
+        give_up(self, unwritten, uncommitted)
+
+    give_up = Partition.give_up
+    with patched((Partition, "give_up", sure)):
+        yield
+
+
+@mutation("R3", "starts")
+def what_waits_behind_exclusive_work_is_not_woken() -> Iterator[None]:
+    def held(self: WriteRounds, done: Any) -> None:
+        if not done.cancelled():
+            done.exception()
+        self._busy = False
+
+    with patched((WriteRounds, "_released", held)):
+        yield
+
+
+@mutation("R7")
+def acks_all_waits_for_this_disk_alone() -> Iterator[None]:
+    def mixed_up(self: Partition, outcomes: Any) -> None:
+        for append, _ in outcomes:
+            if append.acks is Acks.ALL:
+                append.acks = Acks.LEADER
+        written(self, outcomes)
+
+    written = Partition.written
+    with patched((Partition, "written", mixed_up)):
+        yield

@@ -1,0 +1,222 @@
+"""Bugs in the order in which things reach the disk, and in what is known of a log that was cut (2a, R1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from simulator.mutations.plant import mutation, patched
+from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.storage.checkpoint import Checkpoints, RecoveryPoint
+from tidelog_broker.storage.epochs import LeaderEpochs
+from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.storage.log_writing import WritableLog
+from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.tail_cache import LogTail
+
+
+@mutation("2b", "losses of power")
+def a_recovery_point_is_saved_before_its_flush() -> Iterator[None]:
+    def hasty(self: LogStore, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
+        put(self, one, high_watermark, start_offset)
+        active = one.active
+        point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+        self.checkpoints.put_recovery_point((one.stream_id, one.partition), point, high_watermark)
+
+    put = LogStore._put
+    with patched((LogStore, "_put", hasty)):
+        yield
+
+
+@mutation("2b", "starts")
+def files_go_before_the_log_start_is_saved() -> Iterator[None]:
+    def hasty(self: LogStore, logs: Any) -> None:
+        entries = list(logs)
+        for one, _, offset in entries:
+            one.advance_start(offset)
+            one.remove_below_start()
+        advance(self, entries)
+
+    advance = LogStore.advance_starts
+    with patched((LogStore, "advance_starts", hasty)):
+        yield
+
+
+@mutation("R11", "starts")
+def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
+    """And what failed once is not tried again, because it seems to have been done."""
+
+    def hasty(self: LogStore, logs: Any) -> None:
+        entries = list(logs)
+        for one, _, offset in entries:
+            one.advance_start(offset)
+        advance(self, entries)
+
+    advance = LogStore.advance_starts
+    with patched((LogStore, "advance_starts", hasty)):
+        yield
+
+
+@mutation("2a", "losses of power")
+def a_closed_segment_is_not_flushed_any_more() -> Iterator[None]:
+    def hasty(self: WritableLog) -> None:
+        old = self.active
+        roll(self)
+        if self.active is not old:
+            with self._lock:
+                self._unsynced.drop_segment(old)
+
+    roll = WritableLog.roll
+    with patched((WritableLog, "roll", hasty)):
+        yield
+
+
+@mutation("R1", "torn cuts")
+def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
+    def hasty(self: Host, replica: Any, offset: int) -> None:
+        replica.log.truncate(offset, lambda point: None)
+
+    with patched((Host, "truncate", hasty)):
+        yield
+
+
+@mutation("R1", "deposals")
+def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
+    with patched((LogTail, "begin_history", lambda self: None)):
+        yield
+
+
+@mutation("R1, R8", "deposals")
+def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
+    def keeping(self: PartitionLog, cut: Any) -> None:
+        guard = self._guard
+        cut_back(self, cut)
+        if guard is not None:
+            guard.offset = self.end_offset
+            self._guard = guard
+
+    cut_back = PartitionLog._cut
+    with patched((PartitionLog, "_cut", keeping)):
+        yield
+
+
+@mutation("R1, R5", "deposals")
+def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
+    with patched((LeaderEpochs, "cut", lambda self, end: None)):
+        yield
+
+
+@mutation("R5", "restarts")
+def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
+    with patched((LeaderEpochs, "recovered", lambda self, end: None)):
+        yield
+
+
+@mutation("R5, R11", "starts")
+def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
+    with patched((LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
+        yield
+
+
+@mutation("R6", "losses")
+def a_registration_says_nothing_of_suspects() -> Iterator[None]:
+    from tidelog_broker.runtime.suspects import Suspects
+
+    with patched((Suspects, "tell", lambda self, logs: ())):
+        yield
+
+
+@mutation("R6", "losses")
+def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
+    from tidelog_broker.runtime import image_follower
+
+    with patched((image_follower, "mark_unflushed", lambda image, logs: None)):
+        yield
+
+
+@mutation("R6", "losses")
+def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
+    from tidelog_broker.runtime.suspects import Suspects
+
+    def hasty(self: Suspects, logs: Any) -> Any:
+        said = tell(self, logs)
+        for one in self.take_told():
+            one.clear_suspect()
+        return said
+
+    tell = Suspects.tell
+    with patched((Suspects, "tell", hasty)):
+        yield
+
+
+@mutation("R8")
+def a_repeat_is_answered_with_the_end_of_the_log() -> Iterator[None]:
+    from tidelog_broker.storage.appending import Staged
+
+    def elsewhere(self: Staged, ref: Any, epochs: Any, sender: Any) -> None:
+        repeat(self, ref, epochs, sender)
+        answer = self.outcomes[-1]
+        assert not isinstance(answer, Exception)
+        records = answer.last_offset - answer.base_offset
+        self.outcomes[-1] = answer._replace(
+            base_offset=answer.base_offset + 1, last_offset=answer.base_offset + 1 + records
+        )
+
+    repeat = Staged.repeat
+    with patched((Staged, "repeat", elsewhere)):
+        yield
+
+
+@mutation("R8", "restarts")
+def a_snapshot_of_the_append_guard_speaks_for_the_whole_log() -> Iterator[None]:
+    from tidelog_broker.storage import guard_snapshots
+
+    with patched((guard_snapshots, "replay", lambda guard, segments: True)):
+        yield
+
+
+@mutation("M5", "moves")
+def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
+    with patched((Checkpoints, "remove_partition", lambda self, partition: None)):
+        yield
+
+
+@mutation("2c", "bad disks")
+def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
+    from tidelog_broker.storage.log_reading import ReadableLog
+
+    def unchecked(self: ReadableLog, *arguments: Any) -> Any:
+        with (
+            mock.patch("tidelog_broker.storage.reading.verify_batch"),
+            patched((ReadableLog, "_refuse_damaged", lambda self, offset: None)),
+        ):
+            return stored(self, *arguments)
+
+    stored = ReadableLog.read_stored
+    with patched((ReadableLog, "read_stored", unchecked)):
+        yield
+
+
+@mutation("R6, R17", "failed flushes")
+def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
+    from tidelog_broker.storage.data_directory import DataDirectory
+
+    with patched((DataDirectory, "forget_boot", lambda self: None)):
+        yield
+
+
+@mutation("R1", "failed flushes")
+def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
+    from tidelog_broker.storage import rewrite
+
+    def bold(self: Checkpoints, partition: Any, point: Any, high_watermark: int) -> None:
+        put(self, partition, point, point.offset)
+
+    def recovers(files: Any, path: str) -> Iterator[str]:
+        with patched((Checkpoints, "put_recovery_point", bold)):
+            yield from recover(files, path)
+
+    put, recover = Checkpoints.put_recovery_point, rewrite.recover_data_directory
+    with mock.patch("simulator.run.recover_data_directory", recovers):
+        yield
