@@ -46,6 +46,7 @@ class Calm:
             self._run.full.disk.fill(None)
             self._run.full = None
         self._run.network.conditions = Conditions()
+        self._run.faults.clocks.set_right()
         for producer in self._run.producers:
             producer.stopped = True
         for broker in self._run.brokers.values():

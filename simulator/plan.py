@@ -34,6 +34,10 @@ RATES: Final = (
     "mid_write_kills",
     "stalls",
     "strays",
+    "durability_changes",
+    "retention_changes",
+    "setting_changes",
+    "clock_jumps",
 )
 """What a plan may have none of."""
 
@@ -99,6 +103,14 @@ class Plan:
     """A process stands still for a while, or its disk is slow for as long."""
     strays: float = 0.0
     """Folders are moved about on the disk of a broker that is down."""
+    durability_changes: float = 0.0
+    """A stream changes between `page-cache` and `fsync` (R17)."""
+    retention_changes: float = 0.0
+    """A stream keeps records for another time, or other amounts of them."""
+    setting_changes: float = 0.0
+    """Sizes of segments and batches change, or the age at which a segment is closed."""
+    clock_jumps: float = 0.0
+    """One broker's clock is wrong by hours or days for a while (R18)."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)

@@ -170,6 +170,42 @@ def _bad_disks(plan: Plan) -> Plan:
     )
 
 
+def _switches(plan: Plan) -> Plan:
+    """Durability changes to and fro, and power is lost, of one broker or of all (R17)."""
+    return _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        durability_changes=1.5,
+        setting_changes=0.3,
+        power_losses=1.0,
+        everybody=0.3,
+        leader_moves=0.5,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _old_records(plan: Plan) -> Plan:
+    """Streams keep little, and one clock after the other is wrong (R18)."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        skew_us=0,
+        retention_changes=0.5,
+        setting_changes=0.3,
+        clock_jumps=0.5,
+        kills=0.3,
+        start_moves=0.2,
+        leader_moves=0.3,
+        produce_pause_us=5_000,
+    )
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -180,4 +216,6 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "small ISRs": _small_isrs,
     "lost disks": _lost_disks,
     "bad disks": _bad_disks,
+    "switches": _switches,
+    "old records": _old_records,
 }

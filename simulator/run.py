@@ -106,6 +106,7 @@ class Simulation:
         checks.is_undisturbed = self._is_undisturbed
         checks.disks_are_lost = plan.disk_losses > 0 or plan.strays > 0 or plan.rot > 0
         checks.leaders_are_moved = plan.leader_moves > 0
+        checks.skew_us_max = plan.skew_us
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 

@@ -1,17 +1,21 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
-One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do.
+One module a kind: `processes`, `network`, `disks`, `clocks`, and what people do: `administration` (moves,
+deletions) and `settings`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.faults.administration import Administration
+from simulator.faults.clocks import ClockFaults
 from simulator.faults.disks import DiskFaults
 from simulator.faults.network import NetworkFaults
 from simulator.faults.processes import ProcessFaults
+from simulator.faults.settings import SettingChanges
 from simulator.world import SECOND
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ class Faults:
         self.network = NetworkFaults(run)
         self.disks = DiskFaults(run)
         self.administration = Administration(run)
+        self.settings = SettingChanges(run)
+        self.clocks = ClockFaults(run)
 
     def begin(self) -> None:
         """From now on, until the run says that it is over."""
@@ -51,13 +57,22 @@ class Faults:
             (plan.deletions, people.create_or_delete),
         ):
             if rate:
-                self._rain(rate, fault)
+                self._rain(self._run.rng, rate, fault)
+        for name, fault in (
+            ("durability_changes", self.settings.change_durability),
+            ("retention_changes", self.settings.change_retention),
+            ("setting_changes", self.settings.change_sizes),
+            ("clock_jumps", self.clocks.jump),
+        ):
+            rate = getattr(plan, name)
+            if rate:
+                self._rain(self._run.world.rng_of(f"rain of {name}"), rate, fault)
 
-    def _rain(self, rate: float, fault: Callable[[], object]) -> None:
+    def _rain(self, rng: random.Random, rate: float, fault: Callable[[], object]) -> None:
         run = self._run
 
         def later() -> None:
-            run.world.after(int(run.rng.expovariate(rate) * SECOND), again)
+            run.world.after(int(rng.expovariate(rate) * SECOND), again)
 
         def again() -> None:
             if run.raining:
