@@ -198,11 +198,64 @@ def _old_records(plan: Plan) -> Plan:
         skew_us=0,
         retention_changes=0.5,
         setting_changes=0.3,
-        clock_jumps=0.5,
+        clock_jumps=0.7,
+        renewals=0.2,
         kills=0.3,
         start_moves=0.2,
         leader_moves=0.3,
         produce_pause_us=5_000,
+    )
+
+
+def _old_volumes(plan: Plan) -> Plan:
+    """Volumes are put back from copies, between elections (R19)."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        put_backs=3.0,
+        kills=0.5,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _rotten_files(plan: Plan) -> Plan:
+    """Files that are no segments rot."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, min_insync=2),
+        network=Conditions(),
+        file_rot=2.0,
+        retention_changes=0.1,
+        clock_jumps=0.1,
+        start_moves=0.3,
+        stops=0.3,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _renewals(plan: Plan) -> Plan:
+    """A stream is deleted and made again all the time, while brokers come and go."""
+    return _calm(
+        plan,
+        brokers=4,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        renewals=1.0,
+        kills=0.7,
+        power_losses=0.2,
+        cuts=0.3,
+        reassignments=0.2,
+        down_us=(SECOND // 20, 2 * SECOND),
+        produce_pause_us=50_000,
     )
 
 
@@ -218,4 +271,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "bad disks": _bad_disks,
     "switches": _switches,
     "old records": _old_records,
+    "old volumes": _old_volumes,
+    "rotten files": _rotten_files,
+    "renewals": _renewals,
 }

@@ -50,6 +50,9 @@ def _more(rng: random.Random) -> dict[str, float]:
         "retention_changes": rng.choice((0.0, 0.0, 0.2)),
         "setting_changes": rng.choice((0.0, 0.0, 0.3)),
         "clock_jumps": rng.choice((0.0, 0.0, 0.2)),
+        "put_backs": rng.choice((0.0, 0.0, 0.0, 0.3)),
+        "file_rot": rng.choice((0.0, 0.0, 0.0, 0.3)),
+        "renewals": rng.choice((0.0, 0.0, 0.3)),
     }
     return rates if some else dict.fromkeys(rates, 0.0)
 

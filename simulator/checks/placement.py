@@ -81,6 +81,7 @@ class PlacementChecks(Knowledge):
                 )
             if was is not None and was.incarnation != known.incarnation:
                 self.mark("R10 another run")
+                self.registered(known)
 
     # --- one partition
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.mirror import Link, Mirror
-from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 
 if TYPE_CHECKING:
     from simulator.node import Node
@@ -154,6 +154,10 @@ class Knowledge(ABC):
     @abstractmethod
     def left(self, broker: int, key: Key) -> None:
         """A replica was taken away, as `logs` notes."""
+
+    @abstractmethod
+    def registered(self, known: BrokerImage) -> None:
+        """The image shows another run of a broker, as `volumes` notes."""
 
     @abstractmethod
     def stream_set(self, stream: StreamImage) -> None:

@@ -1,7 +1,7 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
-One module a kind: `processes`, `network`, `disks`, `clocks`, and what people do: `administration` (moves,
-deletions) and `settings`.
+One module a kind: `processes`, `network`, `disks`, `volumes` (put back, or rotten), `clocks`, and what people
+do: `administration` (moves, deletions) and `settings`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from simulator.faults.disks import DiskFaults
 from simulator.faults.network import NetworkFaults
 from simulator.faults.processes import ProcessFaults
 from simulator.faults.settings import SettingChanges
+from simulator.faults.volumes import VolumeFaults
+from simulator.renewals import Renewals
 from simulator.world import SECOND
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class Faults:
         self.administration = Administration(run)
         self.settings = SettingChanges(run)
         self.clocks = ClockFaults(run)
+        self.renewals = Renewals(run)
+        self.volumes = VolumeFaults(run)
 
     def begin(self) -> None:
         """From now on, until the run says that it is over."""
@@ -63,6 +67,9 @@ class Faults:
             ("retention_changes", self.settings.change_retention),
             ("setting_changes", self.settings.change_sizes),
             ("clock_jumps", self.clocks.jump),
+            ("put_backs", self.volumes.copy_or_put_back),
+            ("file_rot", self.volumes.rot),
+            ("renewals", self.renewals.renew),
         ):
             rate = getattr(plan, name)
             if rate:
