@@ -32,7 +32,7 @@ NAME: Final = "renewed"
 FIRST_CLIENT: Final = 2_000
 """Their names lie beyond those of all others."""
 PAUSE_S: Final = 0.02
-AGE_MS: Final = 8_000
+AGE_MS: Final = 15_000
 """What is kept of a stream that is made while clocks are wrong: its first records are dated by nothing before."""
 SEGMENT_BYTES: Final = 4 << 10
 AGAIN_S: Final = 0.2
