@@ -178,6 +178,7 @@ def _switches(plan: Plan) -> Plan:
         streams=_streams(plan, fsync=True, min_insync=2),
         network=Conditions(),
         durability_changes=1.5,
+        slow_disks=True,
         setting_changes=0.3,
         power_losses=1.0,
         everybody=0.3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from simulator.world import MS
 from tidelog.model import Durability, Retention, StreamSettings
 from tidelog_broker.core.metadata import decide
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 AGES_MS: Final = (4_000, 8_000, 15_000)
 """Longer than honest clocks are apart, and short enough that a run sees records grow old."""
+
+POWER_CHANCE: Final = 0.4
+"""How often power is lost right after a change of durability, in runs where it is lost at all."""
+POWER_US_MAX: Final = 30 * MS
 
 NO_BOUND_CHANCE: Final = 0.2
 
@@ -30,6 +35,15 @@ class SettingChanges:
             fsync = stream.config.durability is Durability.PAGE_CACHE
             durability = Durability.FSYNC if fsync else Durability.PAGE_CACHE
             self._alter(stream, StreamSettings(durability=durability))
+            if self._run.plan.power_losses and self._rng.random() < POWER_CHANCE:
+                self._run.world.after(self._rng.randint(0, POWER_US_MAX), self._lose_power)
+
+    def _lose_power(self) -> None:
+        """Of one broker or of all, while they flush what counted without that."""
+        run = self._run
+        up = run.up() if run.raining else []
+        for node in up if self._rng.random() < 0.5 else up[:1]:
+            run.end(node, power=True)
 
     def change_retention(self) -> None:
         stream = self._stream()
