@@ -33,7 +33,7 @@ FIRST_CLIENT: Final = 2_000
 """Their names lie beyond those of all others."""
 PAUSE_S: Final = 0.02
 AGE_MS: Final = 15_000
-"""What is kept of a stream that is made while clocks are wrong: its first records are dated by nothing before."""
+"""What is kept of a stream that is made while clocks are wrong: nothing stands before its first records."""
 SEGMENT_BYTES: Final = 4 << 10
 AGAIN_S: Final = 0.2
 
@@ -69,7 +69,9 @@ class Renewals:
         )
         if self.producer is None:
             given = (run.world, run.network, History())
-            self.producer = RenewedProducer(self._histories, *given, FIRST_CLIENT, tuple(run.brokers), NAME, 0, 0)
+            self.producer = RenewedProducer(
+                self._histories, *given, FIRST_CLIENT, tuple(run.brokers), NAME, 0, 0
+            )
             self.reader = RenewedReader(
                 self._histories, *given, FIRST_CLIENT + 1, tuple(run.brokers), NAME, 0, 0
             )

@@ -3,7 +3,7 @@
 One module a subject: `quorum` (the metadata log: I1, I13), `placement` (images, elections, reports: I2–I4,
 I16), `logs` (what replicas hold: I5, I9, I14, I15), `strays` (folders: I17, I18), `volumes`
 (R19), `retention` (what is deleted:
-I19), `commits` (what is promised: I6–I8, I11, I12). `truth` has what they compare the brokers with.
+R11, R18), `commits` (what is promised: I6–I8, I11, I12). `truth` has what they compare the brokers with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what is deleted: a log start moves only where a client or the settings of its stream let it (R11, R18).
+"""Checks of what is deleted: a log start moves only where a client or its stream's settings let it (R11, R18).
 
 What is old is told by the time that passed in the world, which no broker knows.
 """
@@ -100,8 +100,8 @@ class RetentionChecks(Knowledge):
             reason,
             "R18",
             f"{replica.name}: broker {replica.node.id} deletes what is below {start}, of "
-            f"{self._start(replica.key).offset} to {replica.high_watermark}; {self._age_us(replica.key, start)} "
-            f"µs is its age, and the settings are {set_so}",
+            f"{self._start(replica.key).offset} to {replica.high_watermark}; its age is "
+            f"{self._age_us(replica.key, start)} µs, and the settings are {set_so}",
         )
         self.mark(f"R18 retention by {reason}")
         self._start(replica.key).offset = start

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOUR_US: Final = 3_600 * SECOND
 
 JUMPS_US: Final = (HOUR_US // 2, 6 * HOUR_US, 20 * HOUR_US, 50 * HOUR_US, 30 * 24 * HOUR_US)
-"""Also by less than clients' timestamps may be ahead of a leader's clock, and by less than `retention_step`."""
+"""Also by less than clients' timestamps may be ahead of a leader's clock, or than `retention_step`."""
 
 WRONG_US: Final = (SECOND, 12 * SECOND)
 """How long a clock is wrong, at least and at most."""

@@ -1,4 +1,4 @@
-"""Volumes that are not what their broker left: put back from a copy (R19), or rotten in files that are no logs.
+"""Volumes that are not what their broker left: put back from a copy (R19), or rotten in files beside the logs.
 
 What refuses to start on one is started again on an empty one, as docs/operations.md advises. Both are done to
 a broker that the others can spare, so that people do not take the last copy away.
@@ -80,7 +80,9 @@ class VolumeFaults:
         if DataDirectory.is_formatted(disk, ROOT):
             opened = DataDirectory.open_to_recover(disk, ROOT, lock=lambda path: lambda: None)
             self._copies[node.id] = Copy(disk, opened.directory_id, opened.meta.start_count)
-            self._run.world.tell(f"the volume of broker {node.id} is copied, at start {opened.meta.start_count}")
+            self._run.world.tell(
+                f"the volume of broker {node.id} is copied, at start {opened.meta.start_count}"
+            )
 
     def _can_tell(self, node: Node) -> bool:
         """R19: it has registered a later start since; of the same run only its controller could tell."""

@@ -58,7 +58,7 @@ class Progress:
         """Its last position agreed with the leader's history: what it says counts (R1, R3)."""
         self.end = 0
         self.durable = 0
-        """What counts: flushed, or of a `page-cache` stream written, once the follower says that it counts so."""
+        """What counts: flushed, or of a `page-cache` stream written, once the follower says so."""
         self._flushed = 0
         self._written = 0
         """What it said to count without a flush: a mark on its disk tells of that."""
