@@ -50,8 +50,12 @@ class Calm:
         latest = self._run.network.conditions.delay_us[1] * SLOWEST
         self._run.disturbed_us = self._run.world.now + latest
         self._run.network.conditions = Conditions()
+        self._run.faults.clocks.set_right()
         for producer in self._run.producers:
             producer.stopped = True
+        renewed = self._run.faults.renewals.producer
+        if renewed is not None:
+            renewed.stopped = True
         for broker in self._run.brokers.values():
             if broker.running and broker.stop_asked:
                 # Whoever wanted to stop does, and comes back.
@@ -67,7 +71,7 @@ class Calm:
         """What needs a person: nobody is left who has everything, and nobody said what he has (R6)."""
         for broker in self._run.up():
             self._run.faults.disks.put_right(broker)
-        for key in self._run.keys:
+        for key in (*self._run.keys, *self._run.faults.renewals.keys):
             partition = self._run.checks.image.partition(*key)
             if partition is None or partition.leader is not None:
                 continue
@@ -131,6 +135,7 @@ class Calm:
         for (broker, key), copy in self._run.checks.copies.items():
             if copy.rotten > copy.start_offset and key in self._run.keys:
                 yield f"partition {key[1]} rots on broker {broker}"
+        yield from self._run.faults.renewals.unrest()
         for producer in self._run.producers:
             if not producer.idle:
                 yield f"producer {producer.name} waits for an answer"
@@ -144,6 +149,7 @@ class Calm:
 
     def judge(self) -> None:
         """The whole history against what a log promises."""
+        self._run.faults.renewals.judge()
         history = self._run.history
         for partition, key in enumerate(self._run.keys):
             leader = self._run.leader_of(key)

@@ -210,9 +210,13 @@ class Node:
 
     def new_disk(self) -> None:
         """An empty one."""
-        self.disk = FakeDisk()
-        self.disks += 1
+        self.replace_disk(FakeDisk())
         self.directory_id = b""
+
+    def replace_disk(self, disk: FakeDisk) -> None:
+        """Another one in its place."""
+        self.disk = disk
+        self.disks += 1
 
     # --- its life
 

@@ -38,6 +38,13 @@ RATES: Final = (
     "stalls",
     "strays",
     "failed_flushes",
+    "durability_changes",
+    "retention_changes",
+    "setting_changes",
+    "clock_jumps",
+    "put_backs",
+    "file_rot",
+    "renewals",
 )
 """What a plan may have none of."""
 
@@ -107,6 +114,20 @@ class Plan:
     """A disk does not take what it is to flush (4.3)."""
     snapshot_entries: int = 0
     """Entries of the metadata log after which a snapshot is taken; 0: as many as users have."""
+    durability_changes: float = 0.0
+    """A stream changes between `page-cache` and `fsync` (R17)."""
+    retention_changes: float = 0.0
+    """A stream keeps records for another time, or other amounts of them."""
+    setting_changes: float = 0.0
+    """Sizes of segments and batches change, or the age at which a segment is closed."""
+    clock_jumps: float = 0.0
+    """One broker's clock is wrong by hours or days for a while (R18)."""
+    put_backs: float = 0.0
+    """A volume is copied, or put back from an earlier copy (R19)."""
+    file_rot: float = 0.0
+    """A bit of a file that is no segment turns over."""
+    renewals: float = 0.0
+    """A stream is deleted and made again under its name, while clients use it."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)

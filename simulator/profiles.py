@@ -420,6 +420,96 @@ def _failed_flushes(plan: Plan) -> Plan:
     )
 
 
+def _switches(plan: Plan) -> Plan:
+    """Durability changes to and fro, and power is lost, of one broker or of all (R17)."""
+    return _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        durability_changes=1.5,
+        slow_disks=True,
+        setting_changes=0.3,
+        power_losses=1.0,
+        everybody=0.3,
+        leader_moves=0.5,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _old_records(plan: Plan) -> Plan:
+    """Streams keep little, and one clock after the other is wrong (R18)."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        skew_us=0,
+        retention_changes=0.5,
+        setting_changes=0.3,
+        clock_jumps=0.7,
+        renewals=0.2,
+        kills=0.3,
+        start_moves=0.2,
+        leader_moves=0.3,
+        produce_pause_us=5_000,
+    )
+
+
+def _old_volumes(plan: Plan) -> Plan:
+    """Volumes are put back from copies, between elections (R19)."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        put_backs=3.0,
+        kills=0.5,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _rotten_files(plan: Plan) -> Plan:
+    """Files that are no segments rot."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, min_insync=2),
+        network=Conditions(),
+        file_rot=2.0,
+        retention_changes=0.1,
+        clock_jumps=0.1,
+        start_moves=0.3,
+        stops=0.3,
+        power_losses=0.3,
+        down_us=(SECOND // 50, SECOND // 5),
+        produce_pause_us=10_000,
+    )
+
+
+def _renewals(plan: Plan) -> Plan:
+    """A stream is deleted and made again all the time, while brokers come and go."""
+    return _calm(
+        plan,
+        brokers=4,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        renewals=1.0,
+        kills=0.7,
+        power_losses=0.2,
+        cuts=0.3,
+        reassignments=0.2,
+        down_us=(SECOND // 20, 2 * SECOND),
+        produce_pause_us=50_000,
+    )
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -446,4 +536,9 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "cut off": _cut_off,
     "snapshots": _snapshots,
     "failed flushes": _failed_flushes,
+    "switches": _switches,
+    "old records": _old_records,
+    "old volumes": _old_volumes,
+    "rotten files": _rotten_files,
+    "renewals": _renewals,
 }

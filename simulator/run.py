@@ -36,7 +36,7 @@ from tidelog.model import Durability, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
 from tidelog_broker.storage.rewrite import recover_data_directory
 
 FULL_CHECK_EVENTS: Final = 5_000
@@ -111,8 +111,10 @@ class Simulation:
         checks.now_us = lambda: self.world.now
         checks.alarm = self._alarm
         checks.is_undisturbed = self._is_undisturbed
-        checks.disks_are_lost = plan.disk_losses > 0 or plan.strays > 0 or plan.rot > 0
+        lost = (plan.disk_losses, plan.strays, plan.rot, plan.put_backs, plan.file_rot)
+        checks.disks_are_lost = any(lost)
         checks.leaders_are_moved = plan.leader_moves > 0
+        checks.skew_us_max = plan.skew_us
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 
@@ -195,7 +197,7 @@ class Simulation:
         for node in self.nodes.values():
             if node.process is not None:
                 node.process.kill()
-        for client in (*self.producers, *self.readers, *self.errands):
+        for client in (*self.producers, *self.readers, *self.errands, *self.faults.renewals.clients()):
             client.process.kill()
 
     def until(self, condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
@@ -384,6 +386,8 @@ class Simulation:
             self.checks.mark("4.3 recovered by hand")
             for _ in recover_data_directory(node.disk, ROOT, lock=lambda path: lambda: None):
                 pass
+        elif isinstance(how, DirectoryDamaged) and self.faults.volumes.empty(node):
+            pass
         elif (
             isinstance(how, BaseException)
             and not isinstance(how, TidelogError | OSError)
@@ -396,7 +400,8 @@ class Simulation:
 
     @staticmethod
     def _is_bug(how: BaseException) -> bool:
-        return isinstance(how, AssertionError | TypeError | AttributeError | KeyError | ValueError)
+        bugs = (AssertionError, TypeError, AttributeError, KeyError, ValueError, DirectoryDamaged)
+        return isinstance(how, bugs)
 
     def leader_of(self, key: Key) -> Node | None:
         for node in self.nodes.values():

@@ -24,6 +24,9 @@ LONG_EVERY: Final = 5
 VOLUME_FLUSH_EVERY: Final = 4
 """In one seed of so many a flush round is one flush of the whole disk."""
 
+MORE_CHANCE: Final = 0.5
+"""So many of the seeds have some of the faults that were added last."""
+
 PRODUCERS: Final = (
     (Kind.IDEMPOTENT,),
     (Kind.CONDITIONAL,),
@@ -38,6 +41,21 @@ def plan_of(seed: int, profile: str = "") -> Plan:
     """The plan of a seed; with a profile, what that makes of it."""
     plan = _drawn(seed)
     return PROFILES[profile](plan) if profile else plan
+
+
+def _more(rng: random.Random) -> dict[str, float]:
+    """Faults that came later: chance of their own, so that earlier ones are drawn as they were."""
+    some = rng.random() < MORE_CHANCE
+    rates = {
+        "durability_changes": rng.choice((0.0, 0.0, 0.3)),
+        "retention_changes": rng.choice((0.0, 0.0, 0.2)),
+        "setting_changes": rng.choice((0.0, 0.0, 0.3)),
+        "clock_jumps": rng.choice((0.0, 0.0, 0.2)),
+        "put_backs": rng.choice((0.0, 0.0, 0.0, 0.3)),
+        "file_rot": rng.choice((0.0, 0.0, 0.0, 0.3)),
+        "renewals": rng.choice((0.0, 0.0, 0.3)),
+    }
+    return rates if some else dict.fromkeys(rates, 0.0)
 
 
 def _drawn(seed: int) -> Plan:
@@ -74,6 +92,7 @@ def _drawn(seed: int) -> Plan:
         "strays": rng.choice((0.0, 0.0, 0.2)),
     }
     is_long = seed % LONG_EVERY == 0
+    rates |= _more(random.Random(f"more {seed}"))
     return Plan(
         seed=seed,
         brokers=brokers,

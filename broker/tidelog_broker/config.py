@@ -244,7 +244,7 @@ class Settings(BaseSettings):
         default=500,
         ge=10,
         description="A clock further from the cluster's is off: it is reported, others lead where they can, "
-        "and no append is dated further ahead. ms.",
+        "and no append is dated further from it. ms.",
     )
     produce_timeout_ms: int = Field(
         default=30_000,

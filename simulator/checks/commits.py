@@ -12,6 +12,7 @@ from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
     from simulator.replicas import Key, Replica
+    from tidelog_broker.core.metadata.image import StreamImage
 
 
 STALLED_US_MAX: Final = 4_000_000
@@ -27,6 +28,8 @@ class CommitChecks(LogChecks):
         """Ids that were given out."""
         self._stalls: dict[Key, tuple[int, int]] = {}
         """Partitions that have something to commit: their high watermark, and since when."""
+        self._durabilities: dict[bytes, bool] = {}
+        """By stream: whether it is `fsync`."""
 
     def leader_began(self, replica: Replica) -> None:
         truth, role, node = self.truth(replica.key), replica.role, replica.node
@@ -47,7 +50,16 @@ class CommitChecks(LogChecks):
             f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
             f"{replica.log.start_offset} on; what is below {truth.deleted} was said to be deleted",
         )
+        copy.led_from, copy.fsync = role.high_watermark, replica.fsync
         if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
+            if not self.disks_are_lost and self._is_fsync(replica.key):
+                end = truth.flushed_end
+                require(
+                    copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end),
+                    "R17",
+                    f"{replica.name}: broker {node.id} leads after an unclean election with "
+                    f"{copy.mirror.end}; up to {end} it was committed since the stream is fsync",
+                )
             truth.given_up(copy.mirror)
             copy.excused = False
         end = truth.committed_before(role.leader_epoch)
@@ -86,12 +98,35 @@ class CommitChecks(LogChecks):
                     f"{replica.name}: broker {replica.node.id} commits records of epoch "
                     f"{replica.role.leader_epoch}; where it began is not on the disk",
                 )
+        if replica.fsync and copy.fsync and high_watermark > copy.led_from and self._is_fsync(replica.key):
+            if truth.switched and high_watermark > truth.flushed:
+                self.mark("R17 committed by flushes again")
+            truth.flushed = max(truth.flushed, high_watermark)
         chain = truth.committed.chain_at(high_watermark)
         require(
             chain == copy.mirror.chain_at(high_watermark),
             "I8",
             f"{replica.name}: broker {replica.node.id} commits another log up to {high_watermark}",
         )
+
+    def _is_fsync(self, key: Key) -> bool:
+        stream = self.image.streams.find(key[0])
+        return stream is not None and stream.config.durability is Durability.FSYNC
+
+    def stream_set(self, stream: StreamImage) -> None:
+        """R17: from when on what is committed is flushed on all disks, and until when."""
+        self.retention_set(stream)
+        fsync = stream.config.durability is Durability.FSYNC
+        before = self._durabilities.setdefault(stream.id, fsync)
+        if fsync == before:
+            return
+        self._durabilities[stream.id] = fsync
+        self.mark(f"R17 {'fsync' if fsync else 'page-cache'} begins")
+        for number in range(len(stream.partitions)):
+            truth = self.truth((stream.id, number))
+            if not fsync:
+                truth.flushed = 0
+            truth.switched = True
 
     def members(self, key: Key) -> None:
         """I6: everybody who may be elected has everything that was ever committed, on disk."""
@@ -117,7 +152,13 @@ class CommitChecks(LogChecks):
                 continue
             replica = node.replicas.get(key)
             has = copy.durable if replica is None else replica.log.durable_offset
+            flushed = truth.flushed_end
             if not fsync:
+                has = copy.mirror.end
+            elif has >= flushed and flushed < end:
+                # What counted before it was flushed (R17) lies in the log, if nothing was lost since.
+                if not node.running:
+                    continue
                 has = copy.mirror.end
             require(
                 copy.excused or (has >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end)),
@@ -176,7 +217,8 @@ class CommitChecks(LogChecks):
         )
         if start > copy.start_offset:
             self.mark("R11 start moved")
-        copy.start_offset = start
+            self.start_moved(replica, start)
+        copy.start_offset, copy.fsync = start, replica.fsync
 
     # --- what clients are told
 

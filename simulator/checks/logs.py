@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from simulator.checks.retention import RetentionChecks
 from simulator.checks.strays import StrayChecks
 from simulator.checks.truth import Copy, require
 from simulator.mirror import Mirror, headers_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from simulator.replicas import Key, Replica
 
 
-class LogChecks(StrayChecks):
+class LogChecks(StrayChecks, RetentionChecks):
     """See the module."""
 
     # --- at a start
@@ -45,6 +46,7 @@ class LogChecks(StrayChecks):
         known = self.copies.get((replica.node.id, replica.key))
         copy = self.copies[replica.node.id, replica.key] = Copy()
         copy.start_offset = replica.log.start_offset
+        self.start_found(replica, copy.start_offset)
         self._begin_mirror(replica, copy, None if known is None else known.mirror)
         suspect = replica.log.suspect or not self._promises(replica)
         if known is not None and not known.excused:
@@ -161,6 +163,8 @@ class LogChecks(StrayChecks):
         truth = self.truth(replica.key)
         for link in copy.mirror.extend(replica.log, before):
             known = truth.batches.setdefault((link.epoch, link.base), link)
+            if known is link:
+                self.born(replica.key, link)
             require(
                 known == link,
                 "I5",

@@ -46,6 +46,7 @@ class PlacementChecks(Knowledge):
         for _, old, stream in image.streams.changes(before.streams):
             if stream is None:
                 continue
+            self.stream_set(stream)
             for number, partition in enumerate(stream.partitions):
                 was = old.partitions[number] if old is not None and number < len(old.partitions) else None
                 self._sound(image, stream, number, partition)
@@ -80,6 +81,7 @@ class PlacementChecks(Knowledge):
                 )
             if was is not None and was.incarnation != known.incarnation:
                 self.mark("R10 another run")
+                self.registered(known)
 
     # --- one partition
 
@@ -179,13 +181,12 @@ class PlacementChecks(Knowledge):
         """An unclean election: what the leader holds is the truth from here on (R6).
 
         Without a lost disk an `fsync` stream has lost nothing: of the suspects the one that has most
-        has everything.
+        has everything. What was acknowledged before it became one may be gone (R17).
         """
-        if now.leader is None or not (
-            self.disks_are_lost or stream.config.durability is not Durability.FSYNC
-        ):
-            return
         truth = self.truth((stream.id, number))
+        fsync = stream.config.durability is Durability.FSYNC
+        if now.leader is None or not (self.disks_are_lost or not fsync or truth.switched):
+            return
         truth.unclean = truth.unclean_begins = now.leader_epoch
 
     # --- reports

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.mirror import Link, Mirror
-from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 
 if TYPE_CHECKING:
     from simulator.node import Node
@@ -61,6 +61,15 @@ class Truth:
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
         self.unclean_begins = 0
         """That epoch, until its leader, or a later one, shows what is left; 0: it was shown."""
+        self.switched = False
+        """The stream was both `fsync` and `page-cache` in this run (R17)."""
+        self.flushed = 0
+        """Up to where a leader committed on an `fsync` stream since that is one; see `flushed_end`."""
+
+    @property
+    def flushed_end(self) -> int:
+        """Everything committed below is on the disks, if the stream is `fsync` (R17)."""
+        return min(self.flushed, self.committed.end) if self.switched else self.committed.end
 
     def given_up(self, mirror: Mirror) -> None:
         """Somebody leads after an unclean election: what that log holds is all there is (R6)."""
@@ -90,6 +99,10 @@ class Copy:
         """The log start offset that somebody was told of."""
         self.excused = False
         """Its disk is gone, or it is set aside, or known to be suspect: nothing is expected of it."""
+        self.led_from = 0
+        """The high watermark with which it began to lead."""
+        self.fsync = False
+        """It counted only what was flushed, when it was looked at last."""
         self.left = False
         """The image has taken it away since."""
         self.rotten = 0
@@ -150,6 +163,14 @@ class Knowledge(ABC):
     @abstractmethod
     def left(self, broker: int, key: Key) -> None:
         """A replica was taken away, as `logs` notes."""
+
+    @abstractmethod
+    def registered(self, known: BrokerImage) -> None:
+        """The image shows another run of a broker, as `volumes` notes."""
+
+    @abstractmethod
+    def stream_set(self, stream: StreamImage) -> None:
+        """A new image has a stream that is not as it was, as `commits` and `retention` note."""
 
     @abstractmethod
     def members(self, key: Key) -> None:

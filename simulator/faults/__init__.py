@@ -1,17 +1,23 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
-One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do.
+One module a kind: `processes`, `network`, `disks`, `volumes` (put back, or rotten), `clocks`, and what people
+do: `administration` (moves, deletions) and `settings`.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulator.faults.administration import Administration
+from simulator.faults.clocks import ClockFaults
 from simulator.faults.disks import DiskFaults
 from simulator.faults.network import NetworkFaults
 from simulator.faults.processes import ProcessFaults
+from simulator.faults.settings import SettingChanges
+from simulator.faults.volumes import VolumeFaults
+from simulator.renewals import Renewals
 from simulator.world import SECOND
 
 if TYPE_CHECKING:
@@ -27,6 +33,10 @@ class Faults:
         self.network = NetworkFaults(run)
         self.disks = DiskFaults(run)
         self.administration = Administration(run)
+        self.settings = SettingChanges(run)
+        self.clocks = ClockFaults(run)
+        self.renewals = Renewals(run)
+        self.volumes = VolumeFaults(run)
 
     def begin(self) -> None:
         """From now on, until the run says that it is over."""
@@ -52,13 +62,25 @@ class Faults:
             (plan.deletions, people.create_or_delete),
         ):
             if rate:
-                self._rain(rate, fault)
+                self._rain(self._run.rng, rate, fault)
+        for name, fault in (
+            ("durability_changes", self.settings.change_durability),
+            ("retention_changes", self.settings.change_retention),
+            ("setting_changes", self.settings.change_sizes),
+            ("clock_jumps", self.clocks.jump),
+            ("put_backs", self.volumes.copy_or_put_back),
+            ("file_rot", self.volumes.rot),
+            ("renewals", self.renewals.renew),
+        ):
+            rate = getattr(plan, name)
+            if rate:
+                self._rain(self._run.world.rng_of(f"rain of {name}"), rate, fault)
 
-    def _rain(self, rate: float, fault: Callable[[], object]) -> None:
+    def _rain(self, rng: random.Random, rate: float, fault: Callable[[], object]) -> None:
         run = self._run
 
         def later() -> None:
-            run.world.after(int(run.rng.expovariate(rate) * SECOND), again)
+            run.world.after(int(rng.expovariate(rate) * SECOND), again)
 
         def again() -> None:
             if run.raining:

@@ -42,6 +42,7 @@ class Administration:
                 # Anywhere, inside a batch too (R11).
                 offset = run.rng.randint(start + 1, reached)
                 run.world.tell(f"{replica.name}: records below {offset} are deleted")
+                run.checks.start_asked(key, offset)
                 broker, partition = leader.broker, replica.partition
                 assert broker is not None
 

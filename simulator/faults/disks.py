@@ -54,7 +54,7 @@ class DiskFaults:
         votes = any(voter.broker_id == victim.id for voter in configuration.voters)
         if votes and len(configuration.voters) < 3:
             return False
-        for key in self._run.keys:
+        for key in (*self._run.keys, *self._run.faults.renewals.keys):
             partition, stream = image.partition(*key), image.streams.find(key[0])
             if partition is None or stream is None:
                 return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,27 @@ async def test_r18_a_leader_a_month_ahead_dates_and_deletes_nothing_so_and_hands
 
         bad.clock_off_us = 0
         await brokers.eventually(lambda: not bad.quorum.clock.off)
+
+
+@pytest.mark.slow
+async def test_r18_what_a_leader_a_month_behind_writes_is_not_old_to_the_next_one(tmp_path: Path) -> None:
+    async with started(tmp_path, 3) as brokers, brokers.client() as client:
+        bad, *good = brokers.nodes
+        await brokers.eventually(lambda: not bad.quorum.clock.off)
+        bad.clock_off_us = -MONTH
+        await brokers.eventually(lambda: bad.quorum.clock.off)
+        # Nothing stands before it in the log that could not be later.
+        await client.create_stream(
+            STREAM,
+            replication_factor=3,
+            retention=Retention(age_ms=DAY // 1000),
+            settings=replace(SETTINGS, timestamp_ahead_ms_max=2 * MONTH // 1000),
+            replicas=[(bad.id, *(node.id for node in good))],
+        )
+        assert abs(await written(client, 8) - system_clock()) < 10 * SECOND
+
+        await brokers.eventually(lambda: any(partition(node).leads for node in good))
+        assert [await swept(node) for node in brokers.nodes] == [0, 0, 0]
 
 
 async def lone(brokers: Brokers, client: tidelog.Client) -> Node:

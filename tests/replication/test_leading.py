@@ -603,12 +603,29 @@ def test_r17_what_a_follower_flushed_before_still_counts_when_fsync_comes_back()
     stage = Stage()
     stage.position(SECOND, 10, durable=8)
     stage.leader.configured(False, stage.now)
-    assert durable_of(stage)[SECOND] == 10, "it is written"
     stage.position(SECOND, 10, durable=10, fsync=False)
+    assert durable_of(stage)[SECOND] == 10, "it is written"
 
     stage.leader.configured(True, stage.now)
 
     assert durable_of(stage)[SECOND] == 8
+
+
+def test_r17_what_a_follower_wrote_counts_once_it_says_so() -> None:
+    """It has no mark on its disk before, and would be no suspect after a loss of power. Found by the
+    simulator (profile "switches", seed 4)."""
+    stage = Stage()
+    stage.position(SECOND, 10, durable=8)
+
+    stage.leader.configured(False, stage.now)
+
+    assert durable_of(stage)[SECOND] == 8
+    stage.position(SECOND, 10, durable=8)
+    assert durable_of(stage)[SECOND] == 8, "it still means flushed"
+    stage.durable(SECOND, 10, fsync=False)
+    assert durable_of(stage)[SECOND] == 10
+    stage.leader.configured(False, stage.now)
+    assert durable_of(stage)[SECOND] == 10
 
 
 def test_r17_who_has_only_written_does_not_join() -> None:

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from simulator.disk import CrashPoint, FakeDisk
-from tidelog_broker.errors import DataDirectoryError
+from tidelog.records.checksum import crc32c
+from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
 from tidelog_broker.storage.data_directory import DataDirectory, kernel_boot_id
 from tidelog_broker.storage.files import Files, OsFiles, replace_file
 
@@ -109,9 +111,22 @@ def test_the_directory_of_another_broker_is_refused() -> None:
 def test_a_newer_format_is_refused() -> None:
     disk = formatted()
     meta = json.loads(disk.tree()["/data/meta.json"])
-    replace_file(disk, "/data/meta.json", json.dumps({**meta, "format_version": 2}).encode())
+    del meta["crc32c"]
+    newer = {**meta, "format_version": 2}
+    crc = f"{crc32c(msgspec.json.encode(newer, order='sorted')):08x}"
+    replace_file(disk, "/data/meta.json", json.dumps({**newer, "crc32c": crc}).encode())
 
     with pytest.raises(DataDirectoryError, match="written in format 2, this version knows none after 1"):
+        open_directory(disk)
+
+
+def test_a_format_version_that_rotted_is_damage() -> None:
+    """Found by the simulator (profile "rotten files", seed 4): no software would ever have started on it."""
+    disk = formatted()
+    position = disk.tree()["/data/meta.json"].index(b'"format_version": 1') + len('"format_version": ')
+    disk.flip("/data/meta.json", position, 3)
+
+    with pytest.raises(DirectoryDamaged, match="empty the data directory"):
         open_directory(disk)
 
 

@@ -2,9 +2,10 @@
 
 The controller answers each heartbeat with the cluster's clock (`core.metadata.clocks` says which that is).
 Between two answers it is carried on by time that passed, which nobody can set. The broker's own clock is
-believed as far as the cluster's allows: an append is dated at most `skew_us_max` ahead of it. So a broker
-whose clock jumps ahead goes on, and nothing that it writes carries that time. A clock that is behind is
-believed: it makes no record older than it is.
+believed as far as the cluster's allows: an append is dated at most `skew_us_max` ahead of it or behind it. So
+a broker whose clock is wrong goes on, and nothing that it writes carries that time. Ahead, a record would be
+kept for too long; behind, it would be old to the next leader, whose clock is right. To retention a clock that
+is behind is believed: it makes no record older than it is.
 
 `SteadyClock` is for the controller that has nobody to compare with.
 """
@@ -103,17 +104,18 @@ class ClusterClock:
         elif self._off_since_us is None:
             self._off_since_us = now
             log.warning(
-                "the clock of this broker is off; appends are dated by the cluster's where it is ahead, and "
-                "others lead where they can: set it by NTP",
+                "the clock of this broker is off; appends are dated by the cluster's, and others lead where "
+                "they can: set it by NTP",
                 clusters_clock_ahead_s=self.ahead_us / 1e6,
             )
 
     def append_us(self) -> int:
-        """The time of what is appended now: the broker's clock, but not far ahead of the cluster's (R18)."""
+        """The time of what is appended now: the broker's clock, but not far from the cluster's (R18)."""
         wall = self.wall()
         if self._cluster is None:
             return wall
-        return min(wall, self._cluster.at(self.elapsed()) + self.skew_us_max)
+        cluster = self._cluster.at(self.elapsed())
+        return max(cluster - self.skew_us_max, min(wall, cluster + self.skew_us_max))
 
     def retention_us(self) -> int | None:
         """The earlier of the two clocks; None: no controller was heard lately (R18)."""

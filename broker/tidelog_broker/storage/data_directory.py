@@ -320,13 +320,15 @@ def _read_meta(files: Files, path: str) -> Meta:
     damaged = DirectoryDamaged(f"{_meta_path(path)} is damaged; {MEND}")
     try:
         found = msgspec.json.decode(data, type=dict[str, object])
+        said = found.pop("crc32c", None)
+        intact = said == _crc(found)
         version = found.get("format_version")
-        if isinstance(version, int) and version > FORMAT_VERSION:
+        # A version that rotted is none: no other software would start on it either.
+        if isinstance(version, int) and version > FORMAT_VERSION and (intact or said is None):
             raise DataDirectoryError(
                 f"{path} was written in format {version}, this version knows none after {FORMAT_VERSION}; "
                 "start the version of tidelog-broker that wrote it, or a later one"
             )
-        intact = found.pop("crc32c", None) == _crc(found)
         meta = msgspec.convert(found, Meta)
         id_bytes(meta.cluster_id)
         id_bytes(meta.directory_id)

@@ -16,6 +16,7 @@ class Progress:
         "_flushed",
         "_fsync",
         "_goal",
+        "_written",
         "assignment",
         "caught_up_at",
         "durable",
@@ -57,8 +58,10 @@ class Progress:
         """Its last position agreed with the leader's history: what it says counts (R1, R3)."""
         self.end = 0
         self.durable = 0
-        """What counts: flushed, or of a `page-cache` stream written."""
+        """What counts: flushed, or of a `page-cache` stream written, once the follower says so."""
         self._flushed = 0
+        self._written = 0
+        """What it said to count without a flush: a mark on its disk tells of that."""
         self.start_offset = 0
         """LSO, as it is on its disk."""
         self.parked = False
@@ -80,13 +83,18 @@ class Progress:
     def unfit(self) -> None:
         """Its log is no part of the leader's: it is cut first, and counts with nothing meanwhile."""
         self.fit = self.parked = False
-        self.durable = self._flushed = 0
+        self.durable = self._flushed = self._written = 0
         self.told = None
 
     def configured(self, fsync: bool) -> None:
         """Durable means something else from now on (R17)."""
         self._fsync = fsync
-        self.durable = self._flushed if fsync or not self.fit else self.end
+        self.durable = self._counting()
+
+    def _counting(self) -> int:
+        """R17: a follower without the mark would not be suspect after a loss of power, so what it only wrote
+        does not count before it says so."""
+        return self._flushed if self._fsync or not self.fit else max(self._flushed, self._written)
 
     def fits(self, position: Position, leader_end: int, now_ms: int) -> None:
         """Its log is the beginning of the leader's."""
@@ -95,13 +103,15 @@ class Progress:
         self.start_offset = position.start_offset
         flushed = position.durable_offset if position.fsync else self._flushed
         self._flushed = min(flushed, position.end_offset)
-        # What is in its log is written, whatever else it says of it.
-        self.durable = self._flushed if self._fsync else position.end_offset
+        self._written = 0 if position.fsync else position.end_offset
+        self.durable = self._counting()
         self._acknowledged(leader_end, now_ms)
 
     def made_durable(self, said: Durable, leader_end: int, now_ms: int) -> None:
         if said.fsync:
             self._flushed = max(self._flushed, said.durable_offset)
+        else:
+            self._written = max(self._written, said.durable_offset)
         if said.fsync or not self._fsync:
             self.durable = max(self.durable, said.durable_offset)
         self.start_offset = max(self.start_offset, said.start_offset)

@@ -1,0 +1,143 @@
+"""Checks of what is deleted: a log start moves only where a client or the settings let it (R11, R18).
+
+What is old is told by the time that passed in the world, which no broker knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from simulator.checks.truth import Knowledge, require
+from simulator.world import MS, SECOND
+from tidelog.model import Retention
+
+if TYPE_CHECKING:
+    from simulator.mirror import Link
+    from simulator.replicas import Key, Replica
+    from tidelog_broker.core.metadata.image import StreamImage
+
+REMEMBERED_US: Final = 20 * SECOND
+"""A leader may go by settings that were changed so long ago: it is cut off, or its disk is slow."""
+
+REMEMBERED_DOWN_US: Final = 60 * SECOND
+"""A broker finds a start that it had saved before it went down."""
+
+TOLERANCE_US: Final = 2 * SECOND
+"""Clocks within `clock_skew_max` at both ends (R18), and brokers that stand still while time passes."""
+
+
+class _Start:
+    """What is known of one partition's log start offset."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        """Up to where it was deleted, as somebody was allowed to."""
+        self.asked = 0
+        """Up to where clients asked for it."""
+        self.born: dict[tuple[int, int], int] = {}
+        """By leader epoch and base offset: when a batch was first written. µs."""
+
+
+class RetentionChecks(Knowledge):
+    """See the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._starts: dict[Key, _Start] = {}
+        self._retentions: dict[bytes, list[tuple[int, Retention]]] = {}
+        """By stream: what was set, and from when on."""
+        self.skew_us_max = 0
+        """How far clocks that are right may be off."""
+
+    def _start(self, key: Key) -> _Start:
+        return self._starts.setdefault(key, _Start())
+
+    def retention_set(self, stream: StreamImage) -> None:
+        """A new image has this stream."""
+        known = self._retentions.setdefault(stream.id, [])
+        if not known or known[-1][1] != stream.config.retention:
+            known.append((self.now_us(), stream.config.retention))
+
+    def born(self, key: Key, link: Link) -> None:
+        """A batch was written for the first time."""
+        self._start(key).born[link.epoch, link.base] = self.now_us()
+
+    def start_asked(self, key: Key, offset: int) -> None:
+        """A client asks for the deletion of everything below `offset`."""
+        known = self._start(key)
+        known.asked = max(known.asked, offset)
+
+    def start_moved(self, replica: Replica, start: int) -> None:
+        """The log of a replica that runs begins at `start` now."""
+        if self._is_new(replica.key, start):
+            require(
+                replica.leads,
+                "R11",
+                f"{replica.name}: broker {replica.node.id} deletes what is below {start}, and does not lead",
+            )
+            self._judge(replica, start, REMEMBERED_US)
+
+    def start_found(self, replica: Replica, start: int) -> None:
+        """The log of a replica begins at `start` after its recovery; it may have been saved and not told."""
+        if self._is_new(replica.key, start):
+            self._judge(replica, start, REMEMBERED_DOWN_US)
+
+    def _is_new(self, key: Key, start: int) -> bool:
+        known = self._start(key)
+        if known.offset < start <= known.asked:
+            known.offset = start
+            self.mark("R11 deleted by command")
+        return start > known.offset
+
+    def _judge(self, replica: Replica, start: int, remembered_us: int) -> None:
+        set_so = self._in_effect(replica, remembered_us)
+        reason = next(
+            (why for retention in set_so if (why := self._allows(retention, replica, start, remembered_us))),
+            "",
+        )
+        require(
+            reason,
+            "R18",
+            f"{replica.name}: broker {replica.node.id} deletes what is below {start}, of "
+            f"{self._start(replica.key).offset} to {replica.high_watermark}; its age is "
+            f"{self._age_us(replica.key, start)} µs, and the settings are {set_so}",
+        )
+        self.mark(f"R18 retention by {reason}")
+        self._start(replica.key).offset = start
+
+    def _in_effect(self, replica: Replica, remembered_us: int) -> list[Retention]:
+        """What was set during the last while, and what the leader goes by."""
+        found = [replica.partition.config.retention]
+        until = self.now_us()
+        for since, retention in reversed(self._retentions.get(replica.key[0], [])):
+            if self.now_us() - until > remembered_us:
+                break
+            found.append(retention)
+            until = since
+        return list(dict.fromkeys(found))
+
+    def _allows(self, retention: Retention, replica: Replica, start: int, remembered_us: int) -> str:
+        """Why it may go; empty: it may not."""
+        if retention.age_ms is not None:
+            age = self._age_us(replica.key, start)
+            if age is None or age > retention.age_ms * MS - TOLERANCE_US - 2 * self.skew_us_max:
+                return "age"
+        if retention.messages is not None and start <= self._reached(replica) - retention.messages:
+            return "messages"
+        if retention.bytes is not None:
+            kept = sum(segment.size for segment in replica.log.segments if segment.next_offset > start)
+            # After a crash the log may have lost what stood there when it was decided.
+            if kept >= retention.bytes or remembered_us == REMEMBERED_DOWN_US:
+                return "bytes"
+        return ""
+
+    def _reached(self, replica: Replica) -> int:
+        return max(replica.high_watermark, self.truth(replica.key).committed.end)
+
+    def _age_us(self, key: Key, start: int) -> int | None:
+        """Of the newest batch that begins below `start`; None: nobody knows which that was."""
+        links = self.truth(key).committed.links
+        at = bisect_left(links, start, key=lambda link: link.base) - 1
+        born = self._start(key).born.get((links[at].epoch, links[at].base)) if at >= 0 else None
+        return None if born is None else self.now_us() - born

@@ -1,0 +1,53 @@
+"""Clocks that are wrong: one broker's at a time, by hours or days, ahead or behind, for a while (R18).
+
+Of one clock at a time, because most clocks that are wrong by the same time are believed
+(docs/replication.md, Not covered).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from simulator.world import SECOND
+
+if TYPE_CHECKING:
+    from simulator.node import Node
+    from simulator.run import Simulation
+
+HOUR_US: Final = 3_600 * SECOND
+
+JUMPS_US: Final = (HOUR_US // 2, 6 * HOUR_US, 20 * HOUR_US, 50 * HOUR_US, 30 * 24 * HOUR_US)
+"""Also by less than clients' timestamps may be ahead of a leader's clock, or than `retention_step`."""
+
+WRONG_US: Final = (SECOND, 12 * SECOND)
+"""How long a clock is wrong, at least and at most."""
+
+
+class ClockFaults:
+    """See the module."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+        self._rng = run.world.rng_of("clocks")
+        self._wrong: Node | None = None
+        self._right_us = 0
+        """What its skew was before."""
+
+    def jump(self) -> None:
+        """The clock of a broker jumps; later somebody sets it right."""
+        if self._wrong is not None:
+            return
+        run, rng = self._run, self._rng
+        node = self._wrong = rng.choice([run.brokers[number] for number in sorted(run.brokers)])
+        self._right_us = node.skew_us
+        jump_us = rng.choice(JUMPS_US) * rng.choice((1, -1))
+        node.skew_us += jump_us
+        run.checks.mark(f"R18 clock jumped {'ahead' if jump_us > 0 else 'back'}")
+        run.world.tell(f"the clock of broker {node.id} jumps by {jump_us // SECOND} s")
+        run.world.after(rng.randint(*WRONG_US), self.set_right)
+
+    def set_right(self) -> None:
+        node, self._wrong = self._wrong, None
+        if node is not None:
+            node.skew_us = self._right_us
+            self._run.world.tell(f"the clock of broker {node.id} is right again")

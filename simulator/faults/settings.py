@@ -1,0 +1,80 @@
+"""Settings of streams that people change while records are written: durability (R17), retention, sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from simulator.world import MS
+from tidelog.model import Durability, Retention, StreamSettings
+from tidelog_broker.core.metadata import decide
+
+if TYPE_CHECKING:
+    from simulator.run import Simulation
+    from tidelog_broker.core.metadata.image import StreamImage
+
+AGES_MS: Final = (4_000, 8_000, 15_000)
+"""Longer than honest clocks are apart, and short enough that a run sees records grow old."""
+
+POWER_CHANCE: Final = 0.4
+"""How often power is lost right after a change of durability, in runs where it is lost at all."""
+POWER_US_MAX: Final = 30 * MS
+
+NO_BOUND_CHANCE: Final = 0.2
+
+
+class SettingChanges:
+    """See the module. Chance of its own, so that other faults are what they were without it."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+        self._rng = run.world.rng_of("settings")
+
+    def change_durability(self) -> None:
+        stream = self._stream()
+        if stream is not None:
+            fsync = stream.config.durability is Durability.PAGE_CACHE
+            durability = Durability.FSYNC if fsync else Durability.PAGE_CACHE
+            self._alter(stream, StreamSettings(durability=durability))
+            if self._run.plan.power_losses and self._rng.random() < POWER_CHANCE:
+                self._run.world.after(self._rng.randint(0, POWER_US_MAX), self._lose_power)
+
+    def _lose_power(self) -> None:
+        """Of one broker or of all, while they flush what counted without that."""
+        run = self._run
+        up = run.up() if run.raining else []
+        for node in up if self._rng.random() < 0.5 else up[:1]:
+            run.end(node, power=True)
+
+    def change_retention(self) -> None:
+        stream = self._stream()
+        if stream is not None:
+            self._alter(stream, StreamSettings(retention=self._retention()))
+
+    def change_sizes(self) -> None:
+        stream = self._stream()
+        if stream is not None:
+            segment = self._rng.choice((4 << 10, 8 << 10, 16 << 10, 64 << 10))
+            settings = StreamSettings(
+                segment_bytes=segment,
+                segment_age_ms=self._rng.choice((1_000, 3_000, 60_000)),
+                batch_bytes_max=self._rng.choice((3 << 10, 4 << 10, segment)),
+            )
+            self._alter(stream, settings)
+
+    def _retention(self) -> Retention:
+        if self._rng.random() < NO_BOUND_CHANCE:
+            return Retention()
+        kind = self._rng.choice(("age", "age", "bytes", "messages", "all"))
+        return Retention(
+            age_ms=self._rng.choice(AGES_MS) if kind in ("age", "all") else None,
+            bytes=self._rng.choice((8 << 10, 30 << 10)) if kind in ("bytes", "all") else None,
+            messages=self._rng.choice((10, 50, 200)) if kind in ("messages", "all") else None,
+        )
+
+    def _stream(self) -> StreamImage | None:
+        key = self._rng.choice(self._run.keys)
+        return self._run.checks.image.streams.find(key[0])
+
+    def _alter(self, stream: StreamImage, settings: StreamSettings) -> None:
+        self._run.world.tell(f"{stream.name}: set to {settings.given()}")
+        self._run.decide(lambda image: decide.alter_stream(image, stream.name, settings))

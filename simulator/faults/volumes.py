@@ -1,0 +1,165 @@
+"""Volumes that are not what their broker left: put back from a copy (R19), or rotten beside the logs.
+
+What refuses to start on one is started again on an empty one, as docs/operations.md advises. Both are done to
+a broker that the others can spare, so that people do not take the last copy away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from simulator.node import ROOT, Node
+from tidelog_broker.storage.data_directory import DataDirectory
+
+if TYPE_CHECKING:
+    from simulator.disk import FakeDisk
+    from simulator.run import Simulation
+
+COPY_CHANCE: Final = 0.3
+"""How often a copy is made, though there is one that could be put back."""
+
+ELECTION_CHANCE: Final = 0.4
+"""How often the controller ends just when a volume is put back."""
+
+VITAL: Final = ("meta.json", "hard-state")
+"""A broker never starts on a rotten one."""
+
+KINDS: Final = (
+    "meta.json",
+    "hard-state",
+    "raft log",
+    "leader-epochs",
+    "identity",
+    "index",
+    "timeindex",
+    "guard",
+    "damaged-ranges",
+    "recovery-points",
+    "high-watermarks",
+    "log-start-offsets",
+    "retention-time",
+    "dated-ahead",
+    "clean-stop",
+)
+"""Of files that rot, segments left out: those are `disks`'."""
+
+
+class Copy(NamedTuple):
+    """Of a volume."""
+
+    disk: FakeDisk
+    directory_id: bytes
+    starts: int
+    """How often the broker had started on it."""
+
+
+class VolumeFaults:
+    """See the module. Chance of its own."""
+
+    def __init__(self, run: Simulation) -> None:
+        self._run = run
+        self._rng = run.world.rng_of("volumes")
+        self._copies: dict[int, Copy] = {}
+
+    # --- copies
+
+    def copy_or_put_back(self) -> None:
+        """A volume is copied, or an earlier copy of one takes its place."""
+        run, rng = self._run, self._rng
+        known = [node for node in run.up() if self._can_tell(node) and run.faults.disks.can_spare(node)]
+        if known and rng.random() > COPY_CHANCE:
+            self._put_back(rng.choice(known))
+            return
+        nodes = [node for node in run.up() if node.directory_id and node.assembly is not None]
+        if nodes:
+            self._copy(rng.choice(nodes))
+
+    def _copy(self, node: Node) -> None:
+        # A snapshot of a volume holds what a loss of power would leave.
+        disk = node.disk.crash(self._rng)
+        if DataDirectory.is_formatted(disk, ROOT):
+            opened = DataDirectory.open_to_recover(disk, ROOT, lock=lambda path: lambda: None)
+            self._copies[node.id] = Copy(disk, opened.directory_id, opened.meta.start_count)
+            self._run.world.tell(
+                f"the volume of broker {node.id} is copied, at start {opened.meta.start_count}"
+            )
+
+    def _can_tell(self, node: Node) -> bool:
+        """R19: it has registered a later start since; of the same run only its controller could tell."""
+        copy, image = self._copies.get(node.id), self._run.checks.image
+        known = image.brokers.get(node.id)
+        if copy is None or known is None:
+            return False
+        same = copy.directory_id == node.directory_id == known.directory_id
+        return same and known.starts > copy.starts
+
+    def _put_back(self, node: Node) -> None:
+        run, copy = self._run, self._copies[node.id]
+        run.crash(node, power=self._rng.random() < 0.5)
+        node.replace_disk(copy.disk.copy())
+        run.checks.disk_lost(node)
+        run.checks.volume_lies(node, refused=True)
+        run.checks.mark("R19 put back")
+        run.world.tell(f"the volume of broker {node.id} is put back from a copy of start {copy.starts}")
+        self._start_later(node)
+        controller = next((one for one in run.up() if one.controls), None)
+        if controller is not None and self._rng.random() < ELECTION_CHANCE:
+            # The voter with the old volume is asked for its vote before anybody can refuse it.
+            run.end(controller, power=False)
+
+    # --- rot
+
+    def rot(self) -> None:
+        """One bit of some file that is no segment turns over, while the broker is down."""
+        run, rng = self._run, self._rng
+        victims = [node for node in run.up() if run.faults.disks.can_spare(node)]
+        if not victims:
+            return
+        node = rng.choice(victims)
+        run.crash(node, power=rng.random() < 0.5)
+        found: dict[str, list[str]] = {}
+        tree = node.disk.tree()
+        for path, content in tree.items():
+            kind = _kind_of(path)
+            if kind and content:
+                found.setdefault(kind, []).append(path)
+        kind = rng.choice([kind for kind in KINDS if kind in found])
+        path = rng.choice(found[kind])
+        node.disk.flip(path, rng.randrange(len(tree[path])), rng.randrange(8))
+        run.checks.mark(f"2c rot in {kind}")
+        run.world.tell(f"broker {node.id}: a bit turns over in {path}")
+        if kind in VITAL or kind == "raft log":
+            run.checks.disk_lost(node)
+            run.checks.volume_lies(node, refused=kind in VITAL)
+        elif kind == "log-start-offsets":
+            # Where it cannot be read, the first segment says where a log starts (docs/storage-format.md).
+            run.checks.starts_forgotten(node)
+        self._start_later(node)
+
+    def _start_later(self, node: Node) -> None:
+        run = self._run
+        run.world.after(self._rng.randint(*run.plan.down_us), lambda: run.start(node))
+
+    # --- what people do
+
+    def empty(self, node: Node) -> bool:
+        """A broker refused its volume: it gets an empty one, if somebody did something to the volume."""
+        if not self._run.checks.lies(node):
+            return False
+        self._run.world.tell(f"the volume of broker {node.id} is emptied")
+        self._run.checks.mark("R19 emptied")
+        self._run.checks.disk_lost(node)
+        self._copies.pop(node.id, None)
+        node.new_disk()
+        return True
+
+
+def _kind_of(path: str) -> str:
+    """Of `KINDS`; empty: it is left alone."""
+    *folders, name = path.split("/")
+    if any(part.startswith(".") for part in folders) or ".cut-" in name:
+        return ""
+    if "raft" in folders:
+        return name if name == "hard-state" else "raft log" if name.endswith(".log") else ""
+    suffix = name.rpartition(".")[2]
+    return next((kind for kind in (name, suffix) if kind in KINDS), "")
