@@ -48,6 +48,7 @@ class Calm:
         self._run.network.conditions = Conditions()
         for producer in self._run.producers:
             producer.stopped = True
+        self._run.nats.settle()
         for broker in self._run.brokers.values():
             if broker.running and broker.stop_asked:
                 # Whoever wanted to stop does, and comes back.
@@ -119,6 +120,7 @@ class Calm:
         for producer in self._run.producers:
             if not producer.idle:
                 yield f"producer {producer.name} waits for an answer"
+        yield from self._run.nats.reasons()
         for reader in self._run.readers:
             key = self._run.keys[reader.place]
             leader_of = self._run.leader_of(key)
@@ -145,6 +147,7 @@ class Calm:
                     "I5",
                     f"brokers {member} and {leader.id} end with different logs of partition {partition}",
                 )
+        self._run.nats.judge()
         report, at_the_end = check(history), check(_last_read(history))
         unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).unclean}
         anomalies = {

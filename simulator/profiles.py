@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from simulator.nats.plan import Kind as Publishing
+from simulator.nats.plan import NatsPlan, with_nats
 from simulator.network import Conditions
 from simulator.plan import RATES, Plan, StreamPlan
 from simulator.producers import Kind
@@ -170,6 +173,36 @@ def _bad_disks(plan: Plan) -> Plan:
     )
 
 
+def _nats(plan: Plan) -> Plan:
+    """Streams record subjects, and leaders, servers and links between them come and go."""
+    rng = random.Random(f"nats profile {plan.seed}")
+    calmer = _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2, partitions=rng.choice((1, 2))),
+        network=replace(plan.network, slow=0.01),
+        kills=0.2,
+        cuts=0.2,
+        stalls=0.2,
+        stops=0.1,
+        leader_moves=1.0,
+        cut_us=(SECOND // 5, 3 * SECOND),
+        down_us=(SECOND // 50, SECOND // 5),
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=100_000,
+    )
+    nats = NatsPlan(
+        servers=rng.choice((1, 2)),
+        publishers=tuple(Publishing),
+        pause_us=20_000,
+        pending_bytes_max=rng.choice((16 << 10, 1 << 20)),
+        kills=0.1,
+        cuts=0.2,
+        stalls=0.1,
+    )
+    return with_nats(calmer, nats, rng)
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -180,4 +213,5 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "small ISRs": _small_isrs,
     "lost disks": _lost_disks,
     "bad disks": _bad_disks,
+    "nats": _nats,
 }

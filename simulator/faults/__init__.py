@@ -1,6 +1,7 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
-One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do.
+One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do. What happens to NATS is
+`nats.weather`'s.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Faults:
             (plan.reassignments, people.reassign),
             (plan.leader_moves, people.move_leader),
             (plan.deletions, people.create_or_delete),
+            *self._run.nats.weather.faults(),
         ):
             if rate:
                 self._rain(rate, fault)
