@@ -109,6 +109,8 @@ class ScriptedServer:
         self.holds = False
         self.held = 0
         """Pings without an answer."""
+        self.told: list[bytes] = []
+        """Answers to publishers."""
 
     async def serve(self, peer: Peer) -> None:
         peer.send_info()
@@ -122,10 +124,13 @@ class ScriptedServer:
                     self.held += 1
                 elif words[0] == b"PING":
                     peer.send(b"PONG\r\n")
+                elif words[0] == b"PUB":
+                    self.told.append(await peer.line())
 
-    def send(self, subject: bytes, value: bytes) -> None:
+    def send(self, subject: bytes, value: bytes, reply: bytes = b"") -> None:
         assert self.peer is not None
-        self.peer.send(b"MSG %b %b %d\r\n%b\r\n" % (subject, self.sid, len(value), value))
+        words = b" ".join(word for word in (subject, self.sid, reply) if word)
+        self.peer.send(b"MSG %b %d\r\n%b\r\n" % (words, len(value), value))
 
     def answer(self) -> None:
         assert self.peer is not None
@@ -192,4 +197,30 @@ async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_li
         await connection.flush(5)
         script.send(b"late", b"recorded")
         await until(lambda: cluster[1].partition(number).log.end_offset == 1, "a record")
+        await connection.close()
+
+
+async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) -> None:
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        connection.start()
+        await connection.wait_connected(10)
+        recorder = Recorder(cluster[1].broker, connection)
+        cluster[1].broker.listen(recorder)
+        await cluster.create(subject="doubtful")
+        await connection.flush(5)
+        cluster.controller.deaf = True
+        for number in (2, 3):
+            await cluster[number].kill()
+
+        script.send(b"doubtful", b"x", b"box")
+        await until(lambda: cluster[1].partition().uncommitted == 1, "a record without a commit")
+        recorder.session(False)
+        cluster[1].broker.session(False)
+        await until(lambda: cluster[1].partition().uncommitted == 0, "the broker gives it up")
+
+        await connection.flush(5)
+        assert script.told == []
         await connection.close()

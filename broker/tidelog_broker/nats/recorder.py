@@ -291,8 +291,14 @@ class Recorder:
             self._outcomes.labels(outcome.code).inc(len(group.replies))
             self._note(partition, str(outcome), len(group.replies))
             deposed = not partition.leads and not partition.stopped
-            if isinstance(outcome, NotLeader) or (isinstance(outcome, IndefiniteError) and deposed):
-                return  # Whoever leads now answers, or the publisher asks again (N5).
+            if (
+                self._silent
+                or isinstance(outcome, NotLeader)
+                or (isinstance(outcome, IndefiniteError) and deposed)
+            ):
+                # The broker that leads now answers, or the publisher asks again (N5). A refusal from here
+                # would deny what another broker records.
+                return
             body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
                 _failure_of(outcome), str(outcome)
             )
