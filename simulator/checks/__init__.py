@@ -2,7 +2,8 @@
 
 One module a subject: `quorum` (the metadata log: I1, I13), `placement` (images, elections, reports: I2–I4,
 I16), `logs` (what replicas hold: I5, I9, I14, I15), `strays` (folders: I17, I18), `commits` (what is
-promised: I6–I8, I11, I12), `recording` (what publishers to NATS are told: N5). `truth` has what they compare the brokers with.
+promised: I6–I8, I11, I12), `recording` (what publishers to NATS are told: N5). `truth` has what they compare
+the brokers with.
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ class RecordingChecks(CommitChecks):
     def told_publisher(self, broker: int, key: Key, leader_epoch: int, offset: int) -> None:
         """A broker says on a reply subject that a record is committed."""
         truth = self.truth(key)
-        said = f"partition {key[1]}: broker {broker} tells a publisher of offset {offset} in epoch {leader_epoch}"
+        said = (
+            f"partition {key[1]}: broker {broker} tells a publisher of offset {offset} "
+            f"in epoch {leader_epoch}"
+        )
         led = truth.leaders.get(leader_epoch)
         require(led is not None and led.broker == broker, "N5", f"{said}; that is the epoch of {led}")
         self.mark("N5 answered")

@@ -1,7 +1,7 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
-One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do. What happens to NATS is
-`nats.weather`'s.
+One module a kind: `processes`, `network`, `disks`, and `administration`, which is what people do. What
+happens to NATS is in `simulator.nats.weather`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ fails. One module a subject; `plant` is how it is done.
 
 from __future__ import annotations
 
-from simulator.mutations import appends, commits, disks, elections, histories, membership, raft
+from simulator.mutations import appends, commits, disks, elections, histories, membership, nats, raft
 from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "histories",
     "membership",
     "mutations",
+    "nats",
     "patched",
     "raft",
 ]

@@ -51,7 +51,9 @@ class ServedClient(asyncio.Protocol):
         self.closed = False
 
     def __repr__(self) -> str:
-        return f"<ServedClient {self.number} subscriptions={len(self.subscriptions)} pending={self._out_bytes}>"
+        return (
+            f"<ServedClient {self.number} subscriptions={len(self.subscriptions)} pending={self._out_bytes}>"
+        )
 
     # --- of asyncio.Protocol
 

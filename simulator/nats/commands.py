@@ -75,7 +75,9 @@ class Commands:
         self._head = None
         return Command(verb, words, body[:headers], body[headers:])
 
-    def _sized(self, verb: str, words: tuple[bytes, ...], sizes: int) -> tuple[str, tuple[bytes, ...], int, int]:
+    def _sized(
+        self, verb: str, words: tuple[bytes, ...], sizes: int
+    ) -> tuple[str, tuple[bytes, ...], int, int]:
         try:
             numbers = [int(word) for word in words[-sizes:]]
         except ValueError:

@@ -1,7 +1,8 @@
 """What connects two servers: each tells the other which subjects are wanted at it, and sends what is.
 
 What comes over a route goes to clients only, so nothing goes round. Interest travels as fast as everything
-else does: what is published before it has arrived is not sent. What was sent into a route that breaks is lost.
+else does: what is published before it has arrived is not sent. What was sent into a route that breaks is
+lost.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A simulated NATS server: a process on a machine of its own, which speaks the real client protocol.
 
-It routes core NATS by subject, with wildcards, at most once. What waits for one client is limited, and a client
-that takes too little is dropped. A client that says nothing is dropped, too. Two servers are joined by a route.
-A server that ends forgets everything.
+It routes core NATS by subject, with wildcards, at most once. What waits for one client is limited, and a
+client that takes too little is dropped. A client that says nothing is dropped, too. Two servers are joined by
+a route. A server that ends forgets everything.
 
-It does not: queue groups, TLS, accounts, permissions, pedantic mode, JetStream, leaf nodes, more than two servers,
-lame duck mode, news of other servers while a connection lasts. A route speaks words of its own, and neither it nor
+It has no queue groups, TLS, accounts, permissions, pedantic mode, JetStream, leaf nodes or lame duck mode. It
+tells nobody of other servers while a connection lasts. A route speaks words of its own. Neither a route nor
 a slow client delays those who publish.
 """
 

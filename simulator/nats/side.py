@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from simulator.nats.client import SLOW
 from simulator.nats.content import judge_content
 from simulator.nats.publishers import SimPublisher, Target
-from simulator.nats.client import SLOW
 from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
 from simulator.nats.weather import NatsWeather
 from tidelog_broker.nats.recording import fnv1a_32
