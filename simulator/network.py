@@ -131,6 +131,8 @@ class Network:
         self._ends: dict[SimTransport, None] = {}
         """All ends of connections of processes that live."""
         self._ports = FIRST_PORT
+        self.slow_until_us = 0
+        """Until then something that was sent slowly is on its way, and what follows it."""
 
     def machine(self, name: str) -> Machine:
         return self.machines.setdefault(name, Machine(name))
@@ -177,6 +179,7 @@ class Network:
         delay = self.rng.randint(low, high)
         if self.conditions.slow and self.rng.random() < self.conditions.slow:
             delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
+            self.slow_until_us = max(self.slow_until_us, self.world.now + delay)
         if self.conditions.lost and self.rng.random() < self.conditions.lost:
             delay += self.rng.randint(*RESEND_US)
         return delay

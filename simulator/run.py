@@ -327,7 +327,7 @@ class Simulation:
         """M3: it could be heard all the time, so nobody may say that it could not."""
         node, network = self.nodes[broker_id], self.network
         calm = not (network.conditions.lost or network.conditions.slow or self.plan.slow_disks)
-        since = max(self.disturbed_us, node.started_us)
+        since = max(self.disturbed_us, node.started_us, network.slow_until_us)
         return (
             node.running
             and calm
