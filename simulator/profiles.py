@@ -203,6 +203,22 @@ def _nats(plan: Plan) -> Plan:
     return with_nats(calmer, nats, rng)
 
 
+def _late_messages(plan: Plan) -> Plan:
+    """Leadership goes to and fro between brokers, and what a NATS server sends comes late."""
+    rng = random.Random(f"late messages {plan.seed}")
+    calmer = _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2, partitions=2)[:1],
+        network=Conditions(delay_us=(200, 3_000), slow=0.01),
+        leader_moves=5.0,
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=200_000,
+    )
+    nats = NatsPlan(publishers=(Publishing.ASKING, Publishing.TELLING), pause_us=5_000)
+    return with_nats(calmer, nats, rng)
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -214,4 +230,5 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "lost disks": _lost_disks,
     "bad disks": _bad_disks,
     "nats": _nats,
+    "late messages": _late_messages,
 }

@@ -103,5 +103,5 @@ def _drawn(seed: int) -> Plan:
         ),
         seconds=SECONDS_LONG if seed % LONG_EVERY == 0 else SECONDS,
         faults=[name for name, rate in rates.items() if rate],
-        **rates,
+        **rates,  # type: ignore[arg-type]
     )

@@ -12,7 +12,7 @@ from tidelog_broker.nats import recording as recording_module
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import Recording
-from tidelog_broker.runtime.appends import Acks
+from tidelog_broker.runtime.appends import Acks, SinglesAppend
 from tidelog_broker.storage.append_guard import AppendGuard
 
 QUEUE_BYTES: Final = 2_000
@@ -21,10 +21,8 @@ QUEUE_BYTES: Final = 2_000
 
 @mutation("N5", "nats")
 def a_publisher_is_answered_before_the_commit() -> Iterator[None]:
-    make = recorder_module.SinglesAppend
-
     def hasty(*arguments: Any, **options: Any) -> Any:
-        return make(*arguments, acks=Acks.LEADER, **options)
+        return SinglesAppend(*arguments, **{**options, "acks": Acks.LEADER})
 
     with patched((recorder_module, "SinglesAppend", hasty)):
         yield
@@ -62,7 +60,7 @@ def a_former_leader_answers_as_if_it_had_recorded() -> Iterator[None]:
         yield
 
 
-@mutation("N5", "nats")
+@mutation("N5", "late messages")
 def a_new_leader_records_what_went_to_the_one_before() -> Iterator[None]:
     def at_once(self: Recorder, recording: Recording, partition: Any) -> None:
         recording.partitions[partition.partition] = partition

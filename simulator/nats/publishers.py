@@ -265,6 +265,7 @@ class SimPublisher:
         require(body["stream"] == target.stream, "N2", f"{told}; it publishes to {target.stream}")
         require(body["partition"] == target.key[1], "N6", f"{told}; its subjects are of {target.key[1]}")
         require(body["seq"] == offset + 1, "N2", told)
+        self._checks.mark("N6 in its partition")
         known = self._offsets.setdefault(number, offset)
         require(
             known == offset or self._checks.truth(target.key).unclean,
