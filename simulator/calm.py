@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
 from simulator.mirror import Mirror
-from simulator.network import SLOWEST, Conditions
+from simulator.network import Conditions
 from simulator.processes import unhandled
 from simulator.readers import LAST_READER, read_all
 from simulator.world import SECOND
@@ -46,9 +46,6 @@ class Calm:
         if self._run.full is not None:
             self._run.full.disk.fill(None)
             self._run.full = None
-        # What is on its way still comes as late as it would have.
-        latest = self._run.network.conditions.delay_us[1] * SLOWEST
-        self._run.disturbed_us = self._run.world.now + latest
         self._run.network.conditions = Conditions()
         self._run.faults.clocks.set_right()
         for producer in self._run.producers:
@@ -56,6 +53,7 @@ class Calm:
         renewed = self._run.faults.renewals.producer
         if renewed is not None:
             renewed.stopped = True
+        self._run.nats.settle()
         for broker in self._run.brokers.values():
             if broker.running and broker.stop_asked:
                 # Whoever wanted to stop does, and comes back.
@@ -139,6 +137,7 @@ class Calm:
         for producer in self._run.producers:
             if not producer.idle:
                 yield f"producer {producer.name} waits for an answer"
+        yield from self._run.nats.reasons()
         for reader in self._run.readers:
             key = self._run.keys[reader.place]
             leader_of = self._run.leader_of(key)
@@ -166,6 +165,7 @@ class Calm:
                     "I5",
                     f"brokers {member} and {leader.id} end with different logs of partition {partition}",
                 )
+        self._run.nats.judge()
         report, at_the_end = check(history), check(_last_read(history))
         unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).unclean}
         anomalies = {

@@ -36,6 +36,10 @@ RULES: Final = {
     "M1": "formatting and voters",
     "M2": "a voter is a broker and a disk",
     "M3": "time and fencing",
+    "N2": "publish acknowledgements",
+    "N3": "message ids",
+    "N5": "who answers publishers, and when",
+    "N6": "which subjects are recorded where",
 }
 """Those that a run of many seeds has to meet, with their names."""
 

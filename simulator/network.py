@@ -57,10 +57,6 @@ class Conditions:
     """So many writes arrive in more than one piece."""
 
 
-SLOWEST: Final = 5_000
-"""How many times as long as usual something may be on its way."""
-
-
 class Machine:
     """Where processes run, one after the other: it has a name, and power or none."""
 
@@ -135,6 +131,8 @@ class Network:
         self._ends: dict[SimTransport, None] = {}
         """All ends of connections of processes that live."""
         self._ports = FIRST_PORT
+        self.slow_until_us = 0
+        """Until then something that was sent slowly is on its way, and what follows it."""
 
     def machine(self, name: str) -> Machine:
         return self.machines.setdefault(name, Machine(name))
@@ -180,7 +178,8 @@ class Network:
         low, high = self.conditions.delay_us
         delay = self.world.between(self.rng, low, high)
         if self.conditions.slow and self.rng.random() < self.conditions.slow:
-            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, SLOWEST)))
+            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
+            self.slow_until_us = max(self.slow_until_us, self.world.now + delay)
         if self.conditions.lost and self.rng.random() < self.conditions.lost:
             delay += self.rng.randint(*RESEND_US)
         return delay

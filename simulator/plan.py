@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from simulator.nats.plan import NatsPlan
 from simulator.network import Conditions
 from simulator.producers import Kind
 from simulator.world import SECOND
@@ -55,6 +56,8 @@ class StreamPlan:
     replication_factor: int
     min_insync: int
     fsync: bool
+    subject: str = ""
+    """The NATS subject that it records; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ class Plan:
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
     """How long a broker stays away."""
+    nats: NatsPlan | None = None
+    """None: no NATS."""
     seconds: float = SECONDS
     """How long faults rain, at most."""
     events_max: int = EVENTS

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from simulator.nats.plan import Kind as Publishing
+from simulator.nats.plan import NatsPlan, with_nats
 from simulator.network import Conditions
 from simulator.plan import RATES, Plan, StreamPlan
 from simulator.producers import Kind
@@ -510,6 +513,52 @@ def _renewals(plan: Plan) -> Plan:
     )
 
 
+def _nats(plan: Plan) -> Plan:
+    """Streams record subjects, and leaders, servers and links between them come and go."""
+    rng = random.Random(f"nats profile {plan.seed}")
+    calmer = _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2, partitions=rng.choice((1, 2))),
+        network=replace(plan.network, slow=0.01),
+        kills=0.2,
+        cuts=0.2,
+        stalls=0.2,
+        stops=0.1,
+        leader_moves=1.0,
+        cut_us=(SECOND // 5, 3 * SECOND),
+        down_us=(SECOND // 50, SECOND // 5),
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=100_000,
+    )
+    nats = NatsPlan(
+        servers=rng.choice((1, 2)),
+        publishers=tuple(Publishing),
+        pause_us=20_000,
+        pending_bytes_max=rng.choice((16 << 10, 1 << 20)),
+        kills=0.1,
+        cuts=0.2,
+        stalls=0.1,
+    )
+    return with_nats(calmer, nats, rng)
+
+
+def _late_messages(plan: Plan) -> Plan:
+    """Leadership goes to and fro between brokers, and what a NATS server sends comes late."""
+    rng = random.Random(f"late messages {plan.seed}")
+    calmer = _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2, partitions=2)[:1],
+        network=Conditions(delay_us=(200, 3_000), slow=0.01),
+        leader_moves=5.0,
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=200_000,
+    )
+    nats = NatsPlan(publishers=(Publishing.ASKING, Publishing.TELLING), pause_us=5_000)
+    return with_nats(calmer, nats, rng)
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -541,4 +590,6 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "old volumes": _old_volumes,
     "rotten files": _rotten_files,
     "renewals": _renewals,
+    "nats": _nats,
+    "late messages": _late_messages,
 }

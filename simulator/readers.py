@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
 from simulator.clients import SimClient
 from simulator.replicas import Key, Replica
-from tidelog._fetching import Progress
+from tidelog._fetching import FetchedBatch, Progress
 from tidelog._framing import FetchAnswer
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
@@ -79,6 +80,15 @@ class SimReader(SimClient):
 
 def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
     """What a reader sees that begins when all is over, and reads to the end."""
+    for batch in batches_of(replica, key):
+        history.reads.extend(
+            Read(LAST_READER, place, batch.base_offset + index, producer, first, count)
+            for index, producer, first, count in runs_of(batch.columns.column("value"))
+        )
+
+
+def batches_of(replica: Replica, key: Key) -> Iterator[FetchedBatch]:
+    """All of a replica's log, as a reader gets it."""
     log = replica.log
     offset = log.start_offset
     progress = Progress(replica.name, key[0], key[1], Position(offset), None)
@@ -86,9 +96,5 @@ def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
         chunk = log.read(offset, FETCH_BYTES, log.end_offset)
         assert chunk is not None, f"offset {offset} of {log!r} cannot be read"
         data = b"".join(bytes(part) for part in chunk.parts)
-        for batch in progress.accept(FetchAnswer(log_pb2.FetchResponse(), data)):
-            history.reads.extend(
-                Read(LAST_READER, place, batch.base_offset + index, producer, first, count)
-                for index, producer, first, count in runs_of(batch.columns.column("value"))
-            )
+        yield from progress.accept(FetchAnswer(log_pb2.FetchResponse(), data))
         offset = chunk.next_offset

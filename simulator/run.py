@@ -20,6 +20,8 @@ from simulator.calm import Calm
 from simulator.checks import Checks, Violated, require
 from simulator.faults import Faults
 from simulator.listening import DoorEar, tap
+from simulator.nats.answers import answers_too
+from simulator.nats.side import NatsSide
 from simulator.network import Conditions, Network
 from simulator.node import CLUSTER_ID, ROOT, Node, host_of
 from simulator.plan import Plan
@@ -87,7 +89,9 @@ class Simulation:
         self.checks = Checks()
         self.nodes: dict[int, Node] = {}
         hosts: dict[str, Node] = {}
-        self.network = Network(self.world, plan.network, tap(self.checks, hosts))
+        self.network = Network(
+            self.world, plan.network, answers_too(tap(self.checks, hosts), self.checks, hosts)
+        )
         self.history = History()
         self.rng: random.Random = self.world.rng_of("faults")
         self.keys: list[Key] = []
@@ -102,6 +106,7 @@ class Simulation:
         """Whose disk is full."""
         self._watch = Watch(self.checks)
         self._full_at = FULL_CHECK_EVENTS
+        self.nats = NatsSide(self)
         self.faults = Faults(self)
         self.calm = Calm(self)
         for number in range(1, plan.brokers + 1):
@@ -133,6 +138,7 @@ class Simulation:
         node.voters = plan.voters
         node.volume_flush = plan.volume_flush
         node.snapshot_entries = plan.snapshot_entries
+        node.nats = ",".join(self.nats.addresses)
         node.skew_us = self.rng.randint(-plan.skew_us, plan.skew_us)
         if plan.rot:
             node.scrub_bytes_per_second = 1 << 20
@@ -187,7 +193,8 @@ class Simulation:
         result.seconds = self.world.now / SECOND
         result.fingerprint = self.world.fingerprint
         result.marks = dict(sorted(self.checks.marks.items()))
-        result.acknowledged = sum(producer.acknowledged for producer in self.producers)
+        result.acknowledged = self.nats.acknowledged
+        result.acknowledged += sum(producer.acknowledged for producer in self.producers)
         result.elections = sum(len(truth.leaders) for truth in self.checks.truths.values())
         result.lines = list(self.world.lines)
         return result
@@ -199,6 +206,7 @@ class Simulation:
                 node.process.kill()
         for client in (*self.producers, *self.readers, *self.errands, *self.faults.renewals.clients()):
             client.process.kill()
+        self.nats.end()
 
     def until(self, condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
         deadline = self.world.now + int(seconds * SECOND)
@@ -246,6 +254,7 @@ class Simulation:
 
     def _begin(self) -> None:
         calm, self.network.conditions = self.network.conditions, Conditions()
+        self.nats.start_all()
         self.nodes[1].format_cluster()
         for node in self.nodes.values():
             node.start()
@@ -258,6 +267,7 @@ class Simulation:
                 durability=Durability.FSYNC if stream.fsync else Durability.PAGE_CACHE,
                 segment_bytes=SEGMENT_BYTES,
                 batch_bytes_max=SEGMENT_BYTES // 2,
+                subject=stream.subject,
             )
             stream_id = uuid.UUID(int=self.plan.seed * 10 + number + 1).bytes
             self.decide(
@@ -320,6 +330,7 @@ class Simulation:
                 )  # fmt: skip
             for _ in range(self.plan.readers):
                 self.readers.append(SimReader(*self._client(names[key[0]], key[1], place)))
+        self.nats.publish()
 
     def _names(self) -> dict[bytes, str]:
         return {stream_id: stream.name for stream_id, stream in self.checks.image.streams.items()}
@@ -343,7 +354,7 @@ class Simulation:
         """M3: it could be heard all the time, so nobody may say that it could not."""
         node, network = self.nodes[broker_id], self.network
         calm = not (network.conditions.lost or network.conditions.slow or self.plan.slow_disks)
-        since = max(self.disturbed_us, node.started_us)
+        since = max(self.disturbed_us, node.started_us, network.slow_until_us)
         return (
             node.running
             and calm

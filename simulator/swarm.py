@@ -10,6 +10,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from simulator.nats.plan import draw
 from simulator.network import random_conditions
 from simulator.plan import EVENTS, SECONDS, Plan, StreamPlan
 from simulator.producers import Kind
@@ -40,7 +41,7 @@ PRODUCERS: Final = (
 def plan_of(seed: int, profile: str = "") -> Plan:
     """The plan of a seed; with a profile, what that makes of it."""
     plan = _drawn(seed)
-    return PROFILES[profile](plan) if profile else plan
+    return PROFILES[profile](plan) if profile else draw(plan)
 
 
 def _more(rng: random.Random) -> dict[str, float]:

@@ -260,9 +260,10 @@ class Assembly:
         """A broker without peers goes on: nobody else can lead what it leads (N5)."""
         if self._peers is None:
             return
-        self.broker.session(good)
+        # First, so that it is silent about what the broker gives up.
         if self._recorder is not None:
             self._recorder.session(good)
+        self.broker.session(good)
 
     def _nats_lost(self, reason: str) -> None:
         say = log.info if self._stopping else log.warning

@@ -1,7 +1,7 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
 One module a kind: `processes`, `network`, `disks`, `volumes` (put back, or rotten), `clocks`, and what people
-do: `administration` (moves, deletions) and `settings`.
+do: `administration` (moves, deletions) and `settings`. What happens to NATS is in `simulator.nats.weather`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Faults:
             (plan.reassignments, people.reassign),
             (plan.leader_moves, people.move_leader),
             (plan.deletions, people.create_or_delete),
+            *self._run.nats.weather.faults(),
         ):
             if rate:
                 self._rain(self._run.rng, rate, fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +13,7 @@ from nats.aio.client import Client
 
 import nats
 from replicas.conftest import Cluster
+from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats.connection import Connection
@@ -95,4 +97,130 @@ async def test_each_leader_of_a_stream_keeps_its_share_of_the_subjects(
         await cluster.become_equal(number)
     assert sum(cluster[1].partition(number).log.end_offset for number in range(3)) == 12
     for connection in connections:
+        await connection.close()
+
+
+class ScriptedServer:
+    """A server that the test has answer pings when it likes, and send what it likes."""
+
+    def __init__(self) -> None:
+        self.peer: Peer | None = None
+        self.sid = b""
+        self.holds = False
+        self.held = 0
+        """Pings without an answer."""
+        self.told: list[bytes] = []
+        """Answers to publishers."""
+
+    async def serve(self, peer: Peer) -> None:
+        peer.send_info()
+        self.peer = peer
+        with contextlib.suppress(EOFError):
+            while True:
+                words = (await peer.line()).split()
+                if words[0] == b"SUB":
+                    self.sid = words[-1]
+                elif words[0] == b"PING" and self.holds:
+                    self.held += 1
+                elif words[0] == b"PING":
+                    peer.send(b"PONG\r\n")
+                elif words[0] == b"PUB":
+                    self.told.append(await peer.line())
+
+    def send(self, subject: bytes, value: bytes, reply: bytes = b"") -> None:
+        assert self.peer is not None
+        words = b" ".join(word for word in (subject, self.sid, reply) if word)
+        self.peer.send(b"MSG %b %d\r\n%b\r\n" % (words, len(value), value))
+
+    def answer(self) -> None:
+        assert self.peer is not None
+        self.holds = False
+        self.peer.send(b"PONG\r\n" * self.held)
+
+
+async def test_a_new_leader_leaves_what_was_sent_before_to_the_one_before_it(cluster: Cluster) -> None:
+    """It has a subscription already, for another partition: the same messages went to both brokers."""
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        connection.start()
+        await connection.wait_connected(10)
+        cluster[1].broker.listen(Recorder(cluster[1].broker, connection))
+        await cluster.create(subject="late.>", partitions=2)
+        cluster.controller.change(0, leader=2)
+        await until(lambda: cluster[2].partition(0).leads, "another leader")
+        await connection.flush(5)
+        here, there = (
+            next(b"late.%d" % n for n in range(9) if fnv1a_32(b"late.%d" % n) % 2 == p) for p in (0, 1)
+        )
+
+        script.holds = True
+        cluster.controller.change(0, leader=1)
+        await until(lambda: cluster[1].partition(0).leads and script.held > 0, "the first again")
+        script.send(here, b"sent to both")
+        script.send(there, b"led all the time")
+        await until(lambda: cluster[1].partition(1).log.end_offset == 1, "the other partition goes on")
+        script.answer()
+        await connection.flush(5)
+        script.send(here, b"sent to this one")
+        await until(lambda: cluster[1].partition(0).log.end_offset > 0, "a record")
+
+        await cluster.become_equal(0)
+        assert cluster[1].partition(0).log.end_offset == 1
+        assert b"sent to this one" in cluster[1].data(0)
+        await connection.close()
+
+
+async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_link(cluster: Cluster) -> None:
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(
+            Settings(servers=(server.url,), reconnect_wait_seconds=0.01), random.Random(1)
+        )
+        connection.start()
+        await connection.wait_connected(10)
+        cluster[1].broker.listen(Recorder(cluster[1].broker, connection))
+        await cluster.create(subject="late", partitions=2)
+        number = fnv1a_32(b"late") % 2
+        cluster.controller.change(number, leader=2)
+        await until(lambda: cluster[2].partition(number).leads, "another leader")
+
+        script.holds = True
+        cluster.controller.change(number, leader=1)
+        await until(lambda: cluster[1].partition(number).leads and script.held > 0, "the first again")
+        script.holds = False
+        assert script.peer is not None
+        script.peer.writer.close()
+        await until(lambda: connection.counters.connects == 2, "the next link")
+        await connection.flush(5)
+        script.send(b"late", b"recorded")
+        await until(lambda: cluster[1].partition(number).log.end_offset == 1, "a record")
+        await connection.close()
+
+
+async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) -> None:
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        connection.start()
+        await connection.wait_connected(10)
+        recorder = Recorder(cluster[1].broker, connection)
+        cluster[1].broker.listen(recorder)
+        await cluster.create(subject="doubtful")
+        await connection.flush(5)
+        cluster.controller.deaf = True
+        for number in (2, 3):
+            await cluster[number].kill()
+
+        script.send(b"doubtful", b"x", b"box")
+        await until(lambda: cluster[1].partition().uncommitted == 1, "a record without a commit")
+        recorder.session(False)
+        cluster[1].broker.session(False)
+        await until(lambda: cluster[1].partition().uncommitted == 0, "the broker gives it up")
+
+        await connection.flush(5)
+        assert script.told == []
         await connection.close()

@@ -152,6 +152,14 @@ class Connection:
             self._command(subscription.revocation)
         self._session.subscriptions.remove(subscription)
 
+    def fence(self, passed: Callable[[], None]) -> None:
+        """Call ``passed`` once everything is delivered that the server had sent before it heard of this.
+
+        What is delivered later was routed later. While no link is up this waits for the next one.
+        """
+        self._check_open()
+        self._session.fence(passed)
+
     async def drain(self, subscriptions: Iterable[Subscription], timeout: float) -> None:
         """End subscriptions after all the server had sent them before it heard of it is delivered.
 

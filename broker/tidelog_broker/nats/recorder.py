@@ -9,6 +9,8 @@ its patience and disconnects us.
 A stream with several partitions places a message by FNV-1a-32 of its subject modulo
 their number, so the messages of one subject stay in order. Each broker that leads one of them
 subscribes, and records the share of those that it leads. One that leads no more is silent (N5).
+One that begins to lead records what its server sends from then on: what was on its way before, the
+leader before it may have recorded.
 
 Neighbours: `recording` is one such stream, `message_facts` what a message becomes, `jetstream` the answers.
 """
@@ -76,6 +78,10 @@ class Recorder:
         """Subscriptions begun and ended."""
         self._confirmed = 0
         """So many of them the server is known to have heard of."""
+        self._begun: list[Recording] = []
+        """Those whose subscription begins in this turn of the event loop."""
+        self._opening: list[tuple[Recording, Partition, int]] | None = None
+        """Partitions that begin to be led in this turn, with their leader epochs; None: there is none yet."""
 
     def __repr__(self) -> str:
         return f"<Recorder streams={len(self._recordings)} inflight={self._inflight} paused={self._paused}>"
@@ -90,9 +96,32 @@ class Recorder:
             recording = self._recordings[partition.stream_id] = Recording(partition)
             if not self._silent:
                 self._subscribe(recording)
-        recording.partitions[partition.partition] = partition
+        recording.led[partition.partition] = partition
         recording.count = partition.siblings
         recording.places.clear()
+        if recording.subscription is None or recording in self._begun:
+            recording.partitions[partition.partition] = partition
+        else:
+            self._open_later(recording, partition)
+
+    def _open_later(self, recording: Recording, partition: Partition) -> None:
+        """It takes messages once everything is in that the server had sent before."""
+        if self._opening is None:
+            opening = self._opening = []
+            self._said += 1
+            self._connection.fence(lambda: self._open(opening))
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        self._opening.append((recording, partition, partition.leader_epoch))
+
+    def _open(self, opening: list[tuple[Recording, Partition, int]]) -> None:
+        for recording, partition, epoch in opening:
+            led = recording.led.get(partition.partition) is partition and partition.leader_epoch == epoch
+            if led and self._recordings.get(recording.stream_id) is recording:
+                recording.partitions[partition.partition] = partition
+
+    def _turn_over(self) -> None:
+        self._begun.clear()
+        self._opening = None
 
     def partition_changed(self, partition: Partition) -> None:
         recording = self._recordings.get(partition.stream_id)
@@ -100,7 +129,7 @@ class Recorder:
         if partition.config.subject != before:
             if recording is not None:
                 self._end(partition.stream_id)
-                others = [p for p in recording.partitions.values() if p is not partition]
+                others = [p for p in recording.led.values() if p is not partition]
             else:
                 others = []
             for one in (*others, partition):
@@ -113,8 +142,9 @@ class Recorder:
         recording = self._recordings.get(partition.stream_id)
         if recording is None:
             return
+        recording.led.pop(partition.partition, None)
         recording.partitions.pop(partition.partition, None)
-        if not recording.partitions:
+        if not recording.led:
             self._end(partition.stream_id)
 
     async def settled(self) -> None:
@@ -134,6 +164,9 @@ class Recorder:
         recording.subscription = self._connection.subscribe(
             recording.pattern, lambda messages: self._record(recording, messages)
         )
+        recording.partitions.update(recording.led)
+        self._begun.append(recording)
+        asyncio.get_running_loop().call_soon(self._turn_over)
 
     def _end(self, stream_id: bytes) -> None:
         recording = self._recordings.pop(stream_id, None)
@@ -228,8 +261,8 @@ class Recorder:
         key = (recording.stream_id, recording.number_of(message[0]))
         placed = self._broker.controller.image.partition(*key)
         ours = placed is not None and placed.leader == self._broker.broker_id
-        if ours and key in self._broker.lost and recording.partitions:
-            any_other = next(iter(recording.partitions.values()))
+        if ours and key in self._broker.lost and recording.led:
+            any_other = next(iter(recording.led.values()))
             self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
 
     def _append(self, partition: Partition, group: _Group) -> None:
@@ -258,8 +291,14 @@ class Recorder:
             self._outcomes.labels(outcome.code).inc(len(group.replies))
             self._note(partition, str(outcome), len(group.replies))
             deposed = not partition.leads and not partition.stopped
-            if isinstance(outcome, NotLeader) or (isinstance(outcome, IndefiniteError) and deposed):
-                return  # Whoever leads now answers, or the publisher asks again (N5).
+            if (
+                self._silent
+                or isinstance(outcome, NotLeader)
+                or (isinstance(outcome, IndefiniteError) and deposed)
+            ):
+                # The broker that leads now answers, or the publisher asks again (N5). A refusal from here
+                # would deny what another broker records.
+                return
             body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
                 _failure_of(outcome), str(outcome)
             )

@@ -16,6 +16,7 @@ class Recording:
     __slots__ = (
         "count",
         "filter_reserved",
+        "led",
         "name",
         "partitions",
         "pattern",
@@ -27,8 +28,10 @@ class Recording:
     def __init__(self, partition: Partition) -> None:
         self.name = partition.name
         self.stream_id = partition.stream_id
-        self.partitions: dict[int, Partition] = {}
+        self.led: dict[int, Partition] = {}
         """Those that are led here."""
+        self.partitions: dict[int, Partition] = {}
+        """Those of them that take messages."""
         self.count = 0
         """Of the stream's partitions, wherever they are led."""
         self.pattern = partition.config.subject.encode()
@@ -37,7 +40,7 @@ class Recording:
         self.subscription: Subscription | None = None
 
     def partition_of(self, subject: bytes) -> Partition | None:
-        """Where a message goes; None: to a partition that is not led here."""
+        """Where a message goes; None: to a partition that takes none here."""
         return self.partitions.get(self.number_of(subject))
 
     def number_of(self, subject: bytes) -> int:

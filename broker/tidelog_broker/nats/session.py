@@ -46,6 +46,8 @@ class Session:
         self._log_limit = LogLimit(lambda: asyncio.get_running_loop().time())
         self.subscriptions = Subscriptions(self.counters, self._log_limit)
         self.outbox = Outbox(settings.write_buffer_bytes_max, self.counters)
+        self._fences: list[Callable[[], None]] = []
+        """Those that have not been passed."""
         self._settings = settings
         self._servers = servers
         self._on_connected = on_connected
@@ -79,6 +81,8 @@ class Session:
         if changes:
             link.write(changes)
         self.outbox.attach(link)
+        for passed in self._fences:
+            self._raise_fence(link, passed)
         self.up.set()
         log.info("connected to NATS", server=str(server), subscriptions=len(self.subscriptions))
         self._call(self._on_connected, str(server))
@@ -98,6 +102,22 @@ class Session:
         if self.link is not None:
             self.link.ignore_pong()
             self.outbox.command(PING)
+
+    def fence(self, passed: Callable[[], None]) -> None:
+        """Call this once everything is delivered that the server had sent before it heard of the fence."""
+        self._fences.append(passed)
+        if self.link is not None:
+            self._raise_fence(self.link, passed)
+
+    def _raise_fence(self, link: Link, passed: Callable[[], None]) -> None:
+        def answered(answer: asyncio.Future[None]) -> None:
+            # A link that was lost leaves it to the next one.
+            if not answer.cancelled() and answer.exception() is None and passed in self._fences:
+                self._fences.remove(passed)
+                passed()
+
+        link.expect_pong().add_done_callback(answered)
+        self.outbox.command(PING)
 
     # What a link reports
 

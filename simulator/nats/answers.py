@@ -1,0 +1,52 @@
+"""Hears on the wire what brokers answer to publishers, and holds it against what is true (N5)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from simulator.checks import Checks
+from simulator.nats.commands import Command, Commands
+from simulator.nats.server import CLIENT_PORT
+
+if TYPE_CHECKING:
+    from simulator.network import Address, Hear, Tap
+    from simulator.node import Node
+
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+
+
+class AnswerEar:
+    """One broker's connection with a NATS server, as the broker sends."""
+
+    def __init__(self, checks: Checks, node: Node) -> None:
+        self._checks = checks
+        self._node = node
+        self._commands = Commands(PAYLOAD_BYTES_MAX)
+
+    def said(self, data: bytes) -> None:
+        for command in self._commands.take(data):
+            if command.verb == "PUB":
+                with self._checks.kept():
+                    self._answered(command)
+
+    def _answered(self, command: Command) -> None:
+        body = json.loads(command.payload)
+        if "error" in body:
+            return
+        stream = self._checks.image.stream_named(body["stream"])
+        if stream is not None:
+            key = (stream.id, int(body["partition"]))
+            self._checks.told_publisher(self._node.id, key, int(body["epoch"]), int(body["offset"]))
+
+
+def answers_too(tap: Tap, checks: Checks, nodes: dict[str, Node]) -> Tap:
+    """`tap`, and an ear for what brokers send to NATS servers; `nodes`: by host."""
+
+    def listen(source: str, target: Address) -> tuple[Hear | None, Hear | None]:
+        node = nodes.get(source)
+        if target[1] != CLIENT_PORT or node is None:
+            return tap(source, target)
+        return AnswerEar(checks, node).said, None
+
+    return listen

@@ -1,0 +1,42 @@
+"""What stands in the logs at the end against what publishers sent: the same values, subjects and ids (N3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simulator.checks import require
+from simulator.nats.publishers import SimPublisher
+from simulator.readers import batches_of
+from tidelog.history import runs_of
+
+if TYPE_CHECKING:
+    from simulator.run import Simulation
+
+MESSAGE_ID = "Nats-Msg-Id"
+
+
+def judge_content(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
+    """Raises Violated for a record that is not as it was sent."""
+    by_name = {publisher.name: publisher for publisher in publishers}
+    for key in run.keys:
+        leader = run.leader_of(key)
+        assert leader is not None
+        for batch in batches_of(leader.replicas[key], key):
+            rows = batch.columns.to_pylist()
+            for at, producer, first, count in runs_of(batch.columns.column("value")):
+                publisher = by_name.get(producer)
+                if publisher is not None:
+                    for index in range(count):
+                        _compare(publisher, first + index, batch.base_offset + at + index, rows[at + index])
+
+
+def _compare(publisher: SimPublisher, number: int, offset: int, row: dict[str, Any]) -> None:
+    sent = publisher.sent.get(number)
+    require(sent is not None, "N3", f"offset {offset}: publisher {publisher.name} never sent number {number}")
+    assert sent is not None
+    ids = [header["value"] for header in row.get("headers") or () if header["key"] == MESSAGE_ID]
+    wanted = [] if sent.message_id is None else [sent.message_id]
+    same = (row["value"], row["subject"].encode(), ids) == (sent.value, sent.subject, wanted)
+    require(same, "N3", f"offset {offset} holds {row}; publisher {publisher.name} sent {sent}")
+    publisher._checks.mark("N3 as it was sent")

@@ -1,0 +1,51 @@
+"""Which patterns a subject meets, and which of them are wanted."""
+
+from __future__ import annotations
+
+
+def is_met(pattern: bytes, subject: bytes) -> bool:
+    """Whether a message on this subject belongs to that pattern."""
+    wanted, words = pattern.split(b"."), subject.split(b".")
+    for at, token in enumerate(wanted):
+        if token == b">":
+            return len(words) > at
+        if at >= len(words) or token not in (b"*", words[at]):
+            return False
+    return len(words) == len(wanted)
+
+
+def is_subject(name: bytes, *, wildcards: bool) -> bool:
+    """Whether a server takes it: words without blanks, joined by dots."""
+    words = name.split(b".")
+    if not all(words) or b"\x00" in name:
+        return False
+    if wildcards:
+        return b">" not in words[:-1]
+    return b"*" not in words and b">" not in words
+
+
+class Interest:
+    """Patterns, each as often as somebody wants it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+
+    @property
+    def patterns(self) -> list[bytes]:
+        return list(self._counts)
+
+    def add(self, pattern: bytes) -> bool:
+        """Whether it is the first of its kind."""
+        count = self._counts.get(pattern, 0)
+        self._counts[pattern] = count + 1
+        return not count
+
+    def remove(self, pattern: bytes) -> bool:
+        """Whether it was the last of its kind."""
+        count = self._counts.pop(pattern, 0) - 1
+        if count > 0:
+            self._counts[pattern] = count
+        return count == 0
+
+    def wants(self, subject: bytes) -> bool:
+        return any(is_met(pattern, subject) for pattern in self._counts)

@@ -1,0 +1,284 @@
+"""Simulated publishers: they send numbered records to subjects, and note what they were told.
+
+The connection is the product's (`tidelog_broker.nats.connection`), which has no more of a client than core
+NATS needs. What a publisher makes of answers is written here, as the documentation says it.
+
+An answer without an error counts: the record is committed, at the offset that it names. An answer with an
+error says that the record was not recorded, but for `STORAGE_FAILED_CODE`. No answer says nothing: a
+publisher with message ids sends the same again, one without is left in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any, Final, NamedTuple
+
+from simulator.checks import Checks, require
+from simulator.nats.plan import Kind, NatsPlan
+from simulator.network import Network
+from simulator.processes import Process
+from simulator.replicas import Key
+from simulator.world import SECOND, World
+from tidelog.history import STAMP_BYTES, History, Outcome, Producer, Write, stamp
+from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.errors import NatsError
+from tidelog_broker.nats.headers import status
+from tidelog_broker.nats.parser import Message
+from tidelog_broker.nats.settings import Settings
+
+WINDOW: Final = 4
+"""Records of one publisher without an answer."""
+
+TOLD_AT_ONCE_MAX: Final = 20
+"""Records that a publisher without a reply subject sends in one go."""
+
+ANSWER_S: Final = 1.0
+"""So long a publisher waits for an answer before it sends again, or gives up."""
+
+TOLD_PAUSES: Final = 4
+"""So many times as long it pauses."""
+
+GIVE_UP_S: Final = 8.0
+"""How long one with message ids goes on; after that the record's fate is unknown."""
+
+AGAIN_S: Final = 0.1
+"""After a refusal."""
+
+STORAGE_FAILED_CODE: Final = 10077
+"""JetStream's "storing the message failed": whether the record survives is not known."""
+
+INBOX: Final = b"_INBOX.p%d.%d"
+
+
+class Target(NamedTuple):
+    """Where a publisher's records are recorded."""
+
+    stream: str
+    key: Key
+    place: int
+    """Of the partition, in the history."""
+    subjects: tuple[bytes, ...]
+    """Those that lead there."""
+
+
+class Sent(NamedTuple):
+    """What a record must look like in the log."""
+
+    subject: bytes
+    value: bytes
+    message_id: bytes | None
+
+
+class SimPublisher:
+    """Sends to one partition, at the pace of the plan, until it is stopped; then it wants one more answer."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        history: History,
+        checks: Checks,
+        name: int,
+        plan: NatsPlan,
+        servers: tuple[str, ...],
+        target: Target,
+        kind: Kind,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.target = target
+        self.rng: random.Random = world.rng_of(f"publisher {name}")
+        self.sent: dict[int, Sent] = {}
+        """By number."""
+        self.stopped = False
+        self.idle = False
+        """It was stopped, and heard once more that a record of it is committed."""
+        self.acknowledged = 0
+        self.failure: BaseException | None = None
+        """What ended it that should not have."""
+        self._world = world
+        self._history = history
+        self._checks = checks
+        self._plan = plan
+        self._servers = servers
+        self._number = 0
+        self._attempts = 0
+        self._waiting: dict[bytes, asyncio.Future[Message]] = {}
+        """By reply subject."""
+        self._offsets: dict[int, int] = {}
+        """Where records are said to be."""
+        self._sending: dict[asyncio.Task[None], None] = {}
+        # Over a route, what one leader has recorded may come late to the next (N7).
+        alone = plan.servers == 1
+        nameless = kind is not Kind.NAMED
+        history.producers[name] = Producer(
+            f"publisher {name}", repeats=nameless and not alone, ordered=nameless and alone
+        )
+        self.machine = network.machine(f"publisher-{name}")
+        self.process = Process(
+            world, network, self.machine, f"publisher {name}", None, lambda: (1, 10), lambda: None
+        )
+        self.process.run(self._main(), self._ended)
+
+    def __repr__(self) -> str:
+        return f"<SimPublisher {self.name} {self.kind} sent={self._number} acknowledged={self.acknowledged}>"
+
+    def _ended(self, how: BaseException | int) -> None:
+        if isinstance(how, BaseException):
+            self.failure = how
+
+    # --- its life
+
+    async def _main(self) -> int:
+        settings = Settings(servers=self._servers, name=f"publisher {self.name}")
+        connection = self._connection = Connection(settings, self.rng, on_disconnected=self._disconnected)
+        connection.subscribe(INBOX.replace(b"%d.%d", b"%d.*") % self.name, self._heard)
+        connection.start()
+        loop = asyncio.get_running_loop()
+        pauses = TOLD_PAUSES if self.kind is Kind.TELLING else 1
+        while not self.stopped:
+            if self.kind is Kind.TELLING:
+                for _ in range(self.rng.choice((1, 1, 1, 1, 1, TOLD_AT_ONCE_MAX))):
+                    self._tell()
+            elif len(self._sending) < WINDOW:
+                task = loop.create_task(self._ask(self._next()))
+                self._sending[task] = None
+                task.add_done_callback(self._done)
+            await asyncio.sleep(self.rng.uniform(0.5, 2.0) * self._plan.pause_us / SECOND * pauses)
+        if self._sending:
+            await asyncio.wait(list(self._sending))
+        while not self.idle:
+            # One with an id, whatever its kind, so that it may be sent again.
+            self.idle = await self._named(self._next())
+        await connection.close()
+        return 0
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._sending.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+
+    def _disconnected(self, reason: str) -> None:
+        # What the server still has of the old connection may come behind what it gets over the next.
+        producer = self._history.producers[self.name]
+        self._history.producers[self.name] = producer._replace(ordered=False)
+
+    def _next(self) -> int:
+        number, self._number = self._number, self._number + 1
+        return number
+
+    # --- sending
+
+    def _tell(self) -> None:
+        number = self._next()
+        self._publish(number, None, None)
+        self._note(number, Outcome.UNKNOWN)
+
+    async def _ask(self, number: int) -> None:
+        if self.kind is Kind.NAMED:
+            await self._named(number)
+            return
+        answer = await self._attempt(number, None)
+        self._note(number, answer.outcome, answer.offset)
+
+    async def _named(self, number: int) -> bool:
+        """Whether it is committed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GIVE_UP_S
+        message_id = b"%d-%d" % (self.name, number)
+        in_doubt = False
+        while True:
+            answer = await self._attempt(number, message_id)
+            if answer.outcome is Outcome.ACKNOWLEDGED:
+                if in_doubt:
+                    self._checks.mark("N3 asked again")
+                self._note(number, Outcome.ACKNOWLEDGED, answer.offset)
+                return True
+            in_doubt = in_doubt or answer.outcome is Outcome.UNKNOWN
+            if loop.time() >= deadline:
+                self._note(number, Outcome.UNKNOWN if in_doubt else Outcome.REFUSED)
+                return False
+            if answer.outcome is Outcome.REFUSED:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _attempt(self, number: int, message_id: bytes | None) -> _Answer:
+        self._attempts += 1
+        reply = INBOX % (self.name, self._attempts)
+        answered = self._waiting[reply] = asyncio.get_running_loop().create_future()
+        try:
+            if not self._publish(number, reply, message_id):
+                return _Answer(Outcome.REFUSED)
+            async with asyncio.timeout(ANSWER_S):
+                message = await answered
+        except TimeoutError:
+            return _Answer(Outcome.UNKNOWN)
+        finally:
+            del self._waiting[reply]
+        return self._understood(number, message)
+
+    def _publish(self, number: int, reply: bytes | None, message_id: bytes | None) -> bool:
+        """False: not even the connection took it."""
+        sent = self.sent.get(number)
+        if sent is None:
+            subject = self.rng.choice(self.target.subjects)
+            value = stamp(self.name, number, STAMP_BYTES + self.rng.choice((0, 8, 40, 400)))
+            sent = self.sent[number] = Sent(subject, value, message_id)
+        headers = [] if message_id is None else [(b"Nats-Msg-Id", message_id), (b"Tries", b"some")]
+        try:
+            self._connection.publish(sent.subject, sent.value, reply, headers)
+        except NatsError:
+            return False
+        return True
+
+    # --- what it is told
+
+    def _heard(self, messages: list[Message]) -> None:
+        for message in messages:
+            waiting = self._waiting.get(message[0])
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+
+    def _understood(self, number: int, message: Message) -> _Answer:
+        block = message[2]
+        if block is not None:
+            nobody = status(block)
+            assert nobody is not None, block
+            assert nobody.code == 503, block
+            self._checks.mark("N2 no responders")
+            return _Answer(Outcome.REFUSED)
+        body = json.loads(message[3])
+        if "error" in body:
+            code = body["error"]["err_code"]
+            self._checks.mark(f"N2 refused with {code}")
+            return _Answer(Outcome.UNKNOWN if code == STORAGE_FAILED_CODE else Outcome.REFUSED)
+        with self._checks.kept():
+            self._judge(number, body)
+        self._checks.mark("N3 duplicate" if body.get("duplicate") else "N2 acknowledged")
+        self.acknowledged += 1
+        return _Answer(Outcome.ACKNOWLEDGED, body["offset"])
+
+    def _judge(self, number: int, body: dict[str, Any]) -> None:
+        target, offset = self.target, body["offset"]
+        told = f"publisher {self.name} is told of its number {number}: {body}"
+        require(body["stream"] == target.stream, "N2", f"{told}; it publishes to {target.stream}")
+        require(body["partition"] == target.key[1], "N6", f"{told}; its subjects are of {target.key[1]}")
+        require(body["seq"] == offset + 1, "N2", told)
+        self._checks.mark("N6 in its partition")
+        known = self._offsets.setdefault(number, offset)
+        require(
+            known == offset or self._checks.truth(target.key).unclean,
+            "N3",
+            f"{told}; it was told of offset {known}",
+        )
+
+    def _note(self, number: int, outcome: Outcome, offset: int | None = None) -> None:
+        self._history.writes.append(Write(self.name, self.target.place, number, 1, outcome, offset))
+
+
+class _Answer(NamedTuple):
+    """What one attempt came to."""
+
+    outcome: Outcome
+    offset: int | None = None

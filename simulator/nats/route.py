@@ -1,0 +1,105 @@
+"""What connects two servers: each tells the other which subjects are wanted at it, and sends what is.
+
+What comes over a route goes to clients only, so nothing goes round. Interest travels as fast as everything
+else does: what is published before it has arrived is not sent. What was sent into a route that breaks is
+lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from simulator.nats.commands import Command, Commands, Malformed, routed
+from simulator.nats.interest import Interest
+
+if TYPE_CHECKING:
+    from simulator.nats.server import NatsServer
+
+PAYLOAD_BYTES_MAX: Final = 1 << 20
+PING_SECONDS: Final = 0.5
+SILENT_PINGS_MAX: Final = 4
+"""A route on which nothing was heard for so many of these is given up."""
+
+REDIAL_SECONDS: Final = 0.3
+
+
+class Route(asyncio.Protocol):
+    """One end of a route."""
+
+    def __init__(self, server: NatsServer) -> None:
+        self._server = server
+        self._transport: Any = None
+        self._commands = Commands(PAYLOAD_BYTES_MAX)
+        self.interest = Interest()
+        """What is wanted at the other end."""
+        self._silent = 0
+        self._pinging: asyncio.TimerHandle | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._server.routes[self] = None
+        for pattern in self._server.interest.patterns:
+            self.wanted(pattern)
+        self._ping()
+
+    def data_received(self, data: bytes) -> None:
+        self._silent = 0
+        try:
+            for command in self._commands.take(data):
+                self._obey(command)
+        except Malformed:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.routes.pop(self, None)
+        if self._pinging is not None:
+            self._pinging.cancel()
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _obey(self, command: Command) -> None:
+        match command.verb:
+            case "RS+":
+                self.interest.add(command.words[0])
+            case "RS-":
+                self.interest.remove(command.words[0])
+            case "RMSG":
+                reply = command.words[1] if len(command.words) == 2 else b""
+                self._server.deliver(command.words[0], reply, command.headers, command.payload)
+            case _:
+                pass
+
+    # --- what it says
+
+    def wanted(self, pattern: bytes) -> None:
+        self._transport.write(b"RS+ %b\r\n" % pattern)
+
+    def unwanted(self, pattern: bytes) -> None:
+        self._transport.write(b"RS- %b\r\n" % pattern)
+
+    def send(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        self._transport.write(routed(subject, reply, headers, payload))
+
+    def _ping(self) -> None:
+        self._silent += 1
+        if self._silent > SILENT_PINGS_MAX:
+            self._transport.abort()
+            return
+        self._transport.write(b"PING\r\n")
+        self._pinging = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
+
+
+async def keep_route(server: NatsServer, host: str, port: int) -> None:
+    """Connects with another server, again and again."""
+    loop = asyncio.get_running_loop()
+    while True:
+        route = Route(server)
+        try:
+            async with asyncio.timeout(1.0):
+                await loop.create_connection(lambda one=route: one, host, port)  # type: ignore[misc]
+            await route.lost
+        except (OSError, TimeoutError):
+            pass
+        await asyncio.sleep(REDIAL_SECONDS)

@@ -1,0 +1,195 @@
+"""A simulated NATS server: a process on a machine of its own, which speaks the real client protocol.
+
+It routes core NATS by subject, with wildcards, at most once. What waits for one client is limited, and a
+client that takes too little is dropped. A client that says nothing is dropped, too. Two servers are joined by
+a route. A server that ends forgets everything.
+
+It has no queue groups, TLS, accounts, permissions, pedantic mode, JetStream, leaf nodes or lame duck mode. It
+tells nobody of other servers while a connection lasts. A route speaks words of its own. Neither a route nor
+a slow client delays those who publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from simulator.nats.client import PAYLOAD_BYTES_MAX, ServedClient
+from simulator.nats.interest import Interest, is_met
+from simulator.nats.route import Route, keep_route
+from simulator.network import Network
+from simulator.processes import Process
+from simulator.world import World
+
+CLIENT_PORT: Final = 4222
+ROUTE_PORT: Final = 6222
+
+
+def host_of(number: int) -> str:
+    """Its machine."""
+    return f"nats-{number}"
+
+
+class NatsServer:
+    """One run of a server: what is gone when its process ends."""
+
+    def __init__(
+        self, number: int, others: tuple[int, ...], pending_bytes_max: int, told: Callable[[str], None]
+    ) -> None:
+        """`others`: the servers it is joined with. `told` is given what is worth a line."""
+        self.number = number
+        self._others = others
+        self.pending_bytes_max = pending_bytes_max
+        self._told = told
+        self.interest = Interest()
+        """Of its own clients."""
+        self.clients: dict[ServedClient, None] = {}
+        self.routes: dict[Route, None] = {}
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<NatsServer {self.number} clients={len(self.clients)} routes={len(self.routes)}>"
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        host = host_of(self.number)
+        await loop.create_server(self._client, host, CLIENT_PORT)
+        await loop.create_server(lambda: Route(self), host, ROUTE_PORT)
+        dials = [
+            loop.create_task(keep_route(self, host_of(other), ROUTE_PORT), name=f"route to {other}")
+            for other in self._others
+            if other < self.number
+        ]
+        if dials:
+            await asyncio.wait(dials)
+        await loop.create_future()
+        return 0
+
+    def _client(self) -> ServedClient:
+        self._count += 1
+        return ServedClient(self, self._count)
+
+    def info(self, client: int) -> dict[str, Any]:
+        """How it introduces itself."""
+        known = [f"{host_of(one)}:{CLIENT_PORT}" for one in (self.number, *self._others)]
+        return {
+            "server_id": f"SIMULATED{self.number}",
+            "server_name": host_of(self.number),
+            "version": "2.10.0",
+            "proto": 1,
+            "headers": True,
+            "max_payload": PAYLOAD_BYTES_MAX,
+            "client_id": client,
+            "connect_urls": known,
+        }
+
+    def tell(self, client: ServedClient, reason: str) -> None:
+        self._told(f"{host_of(self.number)} ends client {client.number}: {reason}")
+
+    # --- clients
+
+    def joined(self, client: ServedClient) -> None:
+        self.clients[client] = None
+
+    def left(self, client: ServedClient) -> None:
+        self.clients.pop(client, None)
+
+    def wanted(self, pattern: bytes) -> None:
+        if self.interest.add(pattern):
+            for route in self.routes:
+                route.wanted(pattern)
+
+    def unwanted(self, pattern: bytes) -> None:
+        if self.interest.remove(pattern):
+            for route in self.routes:
+                route.unwanted(pattern)
+
+    # --- messages
+
+    def publish(
+        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, besides: ServedClient | None
+    ) -> bool:
+        """A client's message, to all who want it; whether anybody does."""
+        heard = self.deliver(subject, reply, headers, payload, besides=besides)
+        for route in self.routes:
+            if route.interest.wants(subject):
+                route.send(subject, reply, headers, payload)
+                heard = True
+        return heard
+
+    def deliver(
+        self,
+        subject: bytes,
+        reply: bytes,
+        headers: bytes,
+        payload: bytes,
+        *,
+        besides: ServedClient | None = None,
+        only: ServedClient | None = None,
+    ) -> bool:
+        """To clients of this server; whether anybody wants it."""
+        heard = False
+        for client in list(self.clients) if only is None else [only]:
+            if client is besides:
+                continue
+            for sid, pattern in list(client.subscriptions.items()):
+                if is_met(pattern, subject):
+                    client.deliver(sid, subject, reply, headers, payload)
+                    heard = True
+        return heard
+
+
+class ServerMachine:
+    """A machine on which a server runs, ends and is started again."""
+
+    def __init__(
+        self, world: World, network: Network, number: int, others: tuple[int, ...], pending_bytes_max: int
+    ) -> None:
+        self.number = number
+        self.machine = network.machine(host_of(number))
+        self.process: Process | None = None
+        """None: it is down."""
+        self.server: NatsServer | None = None
+        self.runs = 0
+        self._world = world
+        self._network = network
+        self._others = others
+        self._pending_bytes_max = pending_bytes_max
+        self.ended: dict[str, int] = {}
+        """Clients that were given up, by reason."""
+
+    def __repr__(self) -> str:
+        return f"<ServerMachine {self.number} runs={self.runs} {self.server}>"
+
+    def start(self) -> None:
+        """A new run."""
+        assert self.process is None, "it is down"
+        self.runs += 1
+        if not self.machine.powered:
+            self._network.power_is_back(self.machine)
+        name = f"{host_of(self.number)} run {self.runs}"
+        process = self.process = Process(
+            self._world, self._network, self.machine, name, None, lambda: (1, 10), lambda: None
+        )
+        server = self.server = NatsServer(self.number, self._others, self._pending_bytes_max, self._told)
+        self._world.tell(f"{name} starts")
+        process.run(server.run())
+
+    def _told(self, line: str) -> None:
+        reason = line.rpartition(": ")[2]
+        self.ended[reason] = self.ended.get(reason, 0) + 1
+        self._world.tell(line)
+
+    def kill(self, *, power: bool) -> None:
+        """Its process ends now."""
+        process, self.process, self.server = self.process, None, None
+        assert process is not None, "it runs"
+        if power:
+            self.machine.powered = False
+        process.kill()
+        self._world.tell(f"{host_of(self.number)} {'loses power' if power else 'is killed'}")
+
+    def stall(self, until_us: int) -> None:
+        if self.process is not None:
+            self.process.loop.stalled_until = until_us
