@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-from functools import partial
 
 import pytest
 
@@ -27,14 +26,6 @@ from tidelog_broker.storage.store import LogStore
 BOOT = "the kernel that still runs"
 
 
-@pytest.fixture(autouse=True)
-def unlocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated disk has no locks."""
-    monkeypatch.setattr(
-        DataDirectory, "open_to_recover", partial(DataDirectory.open_to_recover, lock=no_lock)
-    )
-
-
 def open_directory(disk: FakeDisk) -> DataDirectory:
     return DataDirectory.open(disk, ROOT, reserve_bytes=0, read_boot_id=lambda: BOOT, lock=no_lock)
 
@@ -55,7 +46,7 @@ def fail_a_flush(bench: Bench) -> None:
 
 
 def recover(bench: Bench) -> list[str]:
-    return list(recover_data_directory(bench.disk, ROOT))
+    return list(recover_data_directory(bench.disk, ROOT, lock=no_lock))
 
 
 def high_watermark(bench: Bench) -> int:
@@ -172,8 +163,8 @@ def test_recover_leaves_everything_that_an_fsync_stream_acknowledged_and_no_susp
     [
         (Durability.PAGE_CACHE, (1, 2, 3), [(1, 15)]),
         (Durability.FSYNC, (1, 2, 3), []),
-        # Nobody could make it good.
-        (Durability.PAGE_CACHE, (1,), []),
+        # Nobody could make it good; that it is the only one, the controller knows.
+        (Durability.PAGE_CACHE, (1,), [(1, 15)]),
     ],
 )
 def test_a_replica_that_answered_from_the_page_cache_is_suspect_after_recover(
@@ -198,7 +189,7 @@ def test_a_replica_that_answered_from_the_page_cache_is_suspect_after_recover(
         mark_unflushed(image, {KEY: log})
 
     assert log.end_offset == 15
-    found = Suspects().tell(image, {KEY: log})
+    found = Suspects().tell({KEY: log})
     assert [(one.leader_epoch, one.log_end_offset) for one in found] == told
     # Durably, for this start may die before it has told anybody.
     assert bench.disk.crash().exists(f"{bench.folder}/suspect") == bool(told)
