@@ -236,6 +236,24 @@ def _deposals(plan: Plan) -> Plan:
     )
 
 
+def _partings(plan: Plan) -> Plan:
+    """Leaders are cut off, while clients write to them: what they took alone is cut off again."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
+        network=Conditions(),
+        cuts=1.5,
+        cut_us=(SECOND // 2, 2 * SECOND),
+        leader_moves=1.0,
+        kills=0.1,
+        down_us=(SECOND // 50, SECOND // 5),
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=15_000,
+    )
+
+
 def _torn_cuts(plan: Plan) -> Plan:
     """Logs are cut again and again, and processes end in the middle of it."""
     return replace(_deposals(plan), slow_disks=False, mid_write_kills=4.0, everybody=0.2)
@@ -573,6 +591,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "busy": _busy,
     "losses of power": _losses_of_power,
     "deposals": _deposals,
+    "partings": _partings,
     "torn cuts": _torn_cuts,
     "standstills": _standstills,
     "full disks": _full_disks,

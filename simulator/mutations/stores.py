@@ -16,7 +16,7 @@ from tidelog_broker.storage.store import LogStore
 from tidelog_broker.storage.tail_cache import LogTail
 
 
-@mutation("2b", "losses of power")
+@mutation("2b", "losses")
 def a_recovery_point_is_saved_before_its_flush() -> Iterator[None]:
     def hasty(self: LogStore, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
         put(self, one, high_watermark, start_offset)
@@ -81,13 +81,13 @@ def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "deposals")
+@mutation("R1", "partings")
 def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
     with patched((LogTail, "begin_history", lambda self: None)):
         yield
 
 
-@mutation("R1, R8", "deposals")
+@mutation("R1, R8", "partings")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
     def keeping(self: PartitionLog, cut: Any) -> None:
         guard = self._guard
@@ -101,7 +101,7 @@ def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("R1, R5", "deposals")
+@mutation("R1, R5", "partings")
 def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
     with patched((LeaderEpochs, "cut", lambda self, end: None)):
         yield
@@ -213,9 +213,9 @@ def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
     def bold(self: Checkpoints, partition: Any, point: Any, high_watermark: int) -> None:
         put(self, partition, point, point.offset)
 
-    def recovers(files: Any, path: str) -> Iterator[str]:
+    def recovers(files: Any, path: str, **options: Any) -> Iterator[str]:
         with patched((Checkpoints, "put_recovery_point", bold)):
-            yield from recover(files, path)
+            yield from recover(files, path, **options)
 
     put, recover = Checkpoints.put_recovery_point, rewrite.recover_data_directory
     with mock.patch("simulator.run.recover_data_directory", recovers):

@@ -12,6 +12,8 @@ from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt
 from tidelog_broker.storage.checkpoint import RecoveryPoint
+from tidelog_broker.storage.epochs import ENTRY_SIZE
+from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
 from tidelog_broker.storage.files import read_file
 from tidelog_broker.storage.log import LogConfig
 from tidelog_broker.storage.store import LogStore, Wanted
@@ -232,6 +234,26 @@ def test_a_lost_history_is_quarantined() -> None:
     bench.disk.remove(f"{bench.folder}/leader-epochs")
 
     assert "leader-epochs is missing" in bench.open().lost[0].reason
+
+
+@pytest.mark.parametrize("missing", [ENTRY_SIZE, 3 * ENTRY_SIZE, 5], ids=["one", "three", "part of one"])
+def test_epochs_that_never_came_to_the_disk_are_left_out_for_good(missing: int) -> None:
+    bench = Bench()
+    bench.fill(2)
+    bench.sync()
+    bench.checkpoint()
+    path = f"{bench.folder}/{EPOCHS_FILE}"
+    bench.log.close()
+    file = bench.disk.open(path)
+    file.pwrite([bytes(missing)], file.size())
+    file.datasync()
+
+    log = bench.reopen(same_boot=False)
+    assert (log.end_offset, log.epochs.latest) == (6, 1)
+
+    # What is left of them must not pass for damage after a clean stop.
+    bench.stop()
+    assert bench.reopen().epochs.latest == 1
 
 
 def test_a_batch_of_an_unknown_epoch_is_quarantined_on_the_same_boot_and_cut_on_another() -> None:

@@ -198,6 +198,13 @@ def test_a_last_entry_whose_page_never_came_to_the_disk_is_left_out_and_a_rotten
     replace_file(disk, path, data[:-ENTRY_SIZE] + bytes(ENTRY_SIZE))
     assert load_epochs(disk, "/p", *KEY).latest == 6
 
+    replace_file(disk, path, data[: -2 * ENTRY_SIZE] + bytes(2 * ENTRY_SIZE))
+    assert load_epochs(disk, "/p", *KEY).latest == 5
+
+    replace_file(disk, path, data[: -2 * ENTRY_SIZE] + bytes(ENTRY_SIZE) + data[-ENTRY_SIZE:])
+    with pytest.raises(EpochsLost):
+        load_epochs(disk, "/p", *KEY)
+
     replace_file(disk, path, data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(EpochsLost):
         load_epochs(disk, "/p", *KEY)

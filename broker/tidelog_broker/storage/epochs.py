@@ -193,7 +193,7 @@ def load_epochs(
 ) -> LeaderEpochs:
     """The history on disk. Raises `EpochsLost`.
 
-    After a crash a last entry that never reached the disk is left out; `whole`: there
+    After a crash last entries that never reached the disk are left out; `whole`: there
     was none, and every byte must hold.
     """
     path = f"{folder}/{FILE_NAME}"
@@ -207,7 +207,8 @@ def load_epochs(
         raw = data[at : at + ENTRY_SIZE]
         body = raw[: _ENTRY.size]
         if len(raw) < ENTRY_SIZE or _CRC.unpack_from(raw, _ENTRY.size)[0] != crc32c(body):
-            if whole or at + ENTRY_SIZE < len(data) or not _never_arrived(raw, at):
+            # Several may wait for the same flush; behind one that did not arrive nothing else did.
+            if whole or any(data[at + ENTRY_SIZE :]) or not _never_arrived(raw, at):
                 raise EpochsLost(f"{path} is damaged at byte {at}")
             break
         epoch, flags, start = _ENTRY.unpack(body)
@@ -216,7 +217,7 @@ def load_epochs(
 
 
 def _never_arrived(raw: bytes, at: int) -> bool:
-    """Whether a last entry looks like one that the disk does not have yet, not like one that rotted.
+    """Whether an entry with nothing behind it looks like one that the disk does not have yet, not rotten.
 
     The file ends inside it, or the pages that it lies in are still zeros.
     """

@@ -163,13 +163,20 @@ def _settle(
         files.sync_dir(place.folder)
     # The history of an emptied log would speak for records that are gone.
     kept = LeaderEpochs() if emptied else epochs.recovered(end)
-    if kept is not None:
-        save_epochs(place.files, place.folder, *place.key, kept)
+    if kept is not None or _has_more(place, epochs):
+        save_epochs(place.files, place.folder, *place.key, kept or epochs)
     log = _log(place, contents, kept or epochs, start)
     log.know_damage([*log.damaged, *tail.damaged])
     log.suspect = log.suspect or tail.suspect
     log.cut_bytes = tail.cut_bytes
     return log
+
+
+def _has_more(place: Place, epochs: LeaderEpochs) -> bool:
+    """Whether entries that never came to the disk left something behind the history: after a clean stop it
+    would pass for damage."""
+    with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
+        return file.size() > epochs.file_bytes
 
 
 def _start_over(place: Place) -> PartitionLog | None:
