@@ -23,7 +23,7 @@ from simulator.mutations import (
     rounds,
     stores,
 )
-from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched
+from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched, uncaught_mutations
 
 __all__ = [
     "SEEDS_MAX",
@@ -44,4 +44,5 @@ __all__ = [
     "roles",
     "rounds",
     "stores",
+    "uncaught_mutations",
 ]

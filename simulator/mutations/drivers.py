@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.model import Entry, HardState, Snapshot
 from tidelog_broker.runtime.control_membership import Membership
@@ -15,7 +15,7 @@ from tidelog_broker.storage import raft_log
 from tidelog_broker.storage.raft_log import RaftLog
 
 
-@mutation("Raft, persist first", "votes")
+@uncaught("Raft, persist first", "votes")
 def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
     def early(self: RaftDriver) -> None:
         while self._saving is None and (ready := self.node.ready()) is not None:
@@ -42,7 +42,7 @@ def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
         yield
 
 
-@mutation("Raft 5.3", "votes")
+@uncaught("Raft 5.3", "votes")
 def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
     def commit(self: Leader) -> None:
         log = self._node.log
@@ -55,7 +55,7 @@ def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
         yield
 
 
-@mutation("Raft, persist first", "votes")
+@uncaught("Raft, persist first", "votes")
 def entries_count_as_saved_before_their_sync() -> Iterator[None]:
     def hasty(self: RaftLog) -> None:
         self.durable_index = self.last_index
@@ -64,7 +64,7 @@ def entries_count_as_saved_before_their_sync() -> Iterator[None]:
         yield
 
 
-@mutation("Raft, persist first", "votes")
+@uncaught("Raft, persist first", "votes")
 def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]:
     def reversed_order(
         self: RaftLog, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None
@@ -79,7 +79,7 @@ def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]
         yield
 
 
-@mutation("Raft, persist first", "votes")
+@uncaught("Raft, persist first", "votes")
 def hard_state_is_not_flushed() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         file = files.open(f"{path}.tmp", create=True)
@@ -91,7 +91,7 @@ def hard_state_is_not_flushed() -> Iterator[None]:
         yield
 
 
-@mutation("Raft 7", "snapshots")
+@uncaught("Raft 7", "snapshots")
 def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         if "/install-" not in path:
@@ -107,7 +107,7 @@ def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
         yield
 
 
-@mutation("Raft 7", "snapshots")
+@uncaught("Raft 7", "snapshots")
 def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
     def forgetful(self: RaftDriver, snapshot: Snapshot) -> None:
         with patched((type(self._machine), "restore", lambda self, snapshot: None)):
@@ -149,14 +149,14 @@ def a_producer_id_is_given_to_two() -> Iterator[None]:
         yield
 
 
-@mutation("M3", "cut off")
+@uncaught("M3", "cut off")
 def a_session_outlives_its_deadline() -> Iterator[None]:
     """A broker believes that the controller takes it for alive, however long it has not heard it."""
     with patched((Membership, "session_good", lambda self: self._good_until > 0)):
         yield
 
 
-@mutation("M3", "cut off")
+@uncaught("M3", "cut off")
 def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
     from tidelog_broker.runtime.control_answers import Answers
 
@@ -168,7 +168,7 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "cut off")
+@uncaught("R7", "cut off")
 def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
     from tidelog_broker.runtime.replica import Replica
 
@@ -176,7 +176,7 @@ def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
         yield
 
 
-@mutation("R19", "put back")
+@uncaught("R19", "put back")
 def a_directory_that_was_put_back_is_taken() -> Iterator[None]:
     from tidelog_broker.core.metadata import registration
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog import _lane
 from tidelog._lane import Failed, Lane
 from tidelog.errors import DuplicateSequence, TidelogError
 
 
-@mutation("R8", "small ISRs")
+@uncaught("R8", "small ISRs")
 def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
     def renumber(self: Lane) -> None:
         if self.idempotent:
@@ -27,7 +27,7 @@ def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
         yield
 
 
-@mutation("R8", "unanswered")
+@uncaught("R8", "unanswered")
 def sequences_of_what_was_given_up_are_used_again() -> Iterator[None]:
     def give_up(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:
         return [Failed(batch, _lane._doubt_of(batch, error))]
@@ -62,7 +62,7 @@ def a_definite_refusal_is_believed_of_what_may_have_landed() -> Iterator[None]:
         yield
 
 
-@mutation("R8", "unanswered")
+@uncaught("R8", "unanswered")
 def a_receipt_takes_sequences_back() -> Iterator[None]:
     """One that answers an earlier batch late counts as the newest."""
 
@@ -98,7 +98,7 @@ def what_was_lost_with_a_connection_counts_as_never_sent() -> Iterator[None]:
         yield
 
 
-@mutation("R8", "unanswered")
+@uncaught("R8", "unanswered")
 def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
     def refused(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:
         if isinstance(error, DuplicateSequence):
@@ -112,7 +112,7 @@ def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
         yield
 
 
-@mutation("10", "unanswered")
+@uncaught("10", "unanswered")
 def a_client_goes_on_behind_an_error_at_once() -> Iterator[None]:
     """Batches that follow a refused one are sent before it goes again."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
 from tidelog_broker.runtime import handing_over
 from tidelog_broker.runtime.handing_over import HandingOver
@@ -14,7 +14,7 @@ from tidelog_broker.runtime.replica_uplink import Uplink
 from tidelog_broker.runtime.replica_wire import from_leader
 
 
-@mutation("R2", "moves")
+@uncaught("R2", "moves")
 def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
     def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
         address, message = from_leader(header, payload)
@@ -30,7 +30,7 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
         yield
 
 
-@mutation("R2", "deposals")
+@uncaught("R2", "deposals")
 def a_turn_of_an_earlier_leadership_is_sent() -> Iterator[None]:
     with patched((ReplicaFeed, "_stands", lambda self, turn: True)):
         yield
@@ -42,7 +42,7 @@ def a_leadership_counts_as_settled_before_it_is() -> Iterator[None]:
         yield
 
 
-@mutation("N5", "moves")
+@uncaught("N5", "moves")
 def appends_are_taken_while_a_leadership_is_handed_over() -> Iterator[None]:
     """The hand-over ends before the controller is told of it."""
 

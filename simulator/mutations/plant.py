@@ -23,6 +23,7 @@ class Mutation(NamedTuple):
 
 
 _ALL: list[Mutation] = []
+_UNCAUGHT: list[Mutation] = []
 
 
 def mutation(
@@ -35,6 +36,24 @@ def mutation(
         return plant
 
     return register
+
+
+def uncaught(
+    rule: str, profile: str = ""
+) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Iterator[None]]]:
+    """Registers a bug that no seed has caught yet: harmless, out of reach of every run, or not looked for
+    long enough. `mutations` leaves it out."""
+
+    def register(plant: Callable[[], Iterator[None]]) -> Callable[[], Iterator[None]]:
+        _UNCAUGHT.append(Mutation(plant.__name__.replace("_", " "), rule, profile, contextmanager(plant)))
+        return plant
+
+    return register
+
+
+def uncaught_mutations() -> list[Mutation]:
+    """Those that are to be looked for, or to be dropped."""
+    return list(_UNCAUGHT)
 
 
 def mutations() -> list[Mutation]:

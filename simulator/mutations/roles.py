@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication import leadership
 from tidelog_broker.core.replication import membership as isr_membership
 from tidelog_broker.core.replication.following import FollowerPartition
@@ -58,7 +58,7 @@ def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "deposals")
+@uncaught("R1", "deposals")
 def a_follower_stays_with_its_last_leader() -> Iterator[None]:
     with patched((Host, "unfollow", lambda self, replica, leader: None)):
         yield
@@ -73,7 +73,7 @@ def a_connection_that_is_open_again_is_told_to_nobody() -> Iterator[None]:
         yield
 
 
-@mutation("R4", "flapping")
+@uncaught("R4", "flapping")
 def a_leader_has_no_ticks() -> Iterator[None]:
     with patched((Host, "needs_ticks", lambda self, replica: None)):
         yield
@@ -92,7 +92,7 @@ def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
         yield
 
 
-@mutation("R4", "flapping")
+@uncaught("R4", "flapping")
 def a_refused_proposal_counts_as_decided() -> Iterator[None]:
     """After `proposal_repeat` without a newer image nobody is waited for any more."""
     from tidelog_broker.core.replication.proposals import Proposals
@@ -122,7 +122,7 @@ def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None
         yield
 
 
-@mutation("R11", "starts")
+@uncaught("R11", "starts")
 def a_new_leader_does_not_take_the_largest_log_start() -> Iterator[None]:
     with patched((Leadership, "_catch_up_start", lambda self, effects: None)):
         yield
@@ -139,7 +139,7 @@ def the_high_watermark_passes_the_epoch_start_before_that_is_on_disk() -> Iterat
         yield
 
 
-@mutation("R1", "losses")
+@uncaught("R1", "losses")
 def unclean_epochs_are_not_told_to_followers() -> Iterator[None]:
     with patched((Leadership, "_unclean", lambda self, first, last: ())):
         yield
@@ -153,7 +153,7 @@ def an_unclean_epoch_is_not_marked() -> Iterator[None]:
         yield
 
 
-@mutation("R16", "moves")
+@uncaught("R16", "moves")
 def a_leader_takes_another_assignment_for_the_one_it_knows() -> Iterator[None]:
     def known(self: Leadership, broker: int, now_ms: int) -> Progress:
         one = self.followers.get(broker)
@@ -207,7 +207,7 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
         yield
 
 
-@mutation("R17", "switches")
+@uncaught("R17", "switches")
 def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]:
     """What followers acknowledged before is not taken back."""
 
@@ -219,7 +219,7 @@ def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]
         yield
 
 
-@mutation("R17", "switches")
+@uncaught("R17", "switches")
 def a_follower_does_not_say_which_durability_it_means() -> Iterator[None]:
     """A leader takes what a follower wrote for flushed: the change is no fence."""
 

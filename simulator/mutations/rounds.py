@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog.errors import TidelogError
 from tidelog_broker.runtime import partition as partitions
 from tidelog_broker.runtime.appends import Acks
@@ -42,7 +42,7 @@ def a_flush_speaks_for_what_was_appended_while_it_ran() -> Iterator[None]:
         yield
 
 
-@mutation("R3", "busy")
+@uncaught("R3", "busy")
 def a_flush_round_forgets_what_was_written_while_it_ran() -> Iterator[None]:
     def forgetful(self: FlushRounds, partitions: Iterable[Partition]) -> None:
         if not self._running:
@@ -53,7 +53,7 @@ def a_flush_round_forgets_what_was_written_while_it_ran() -> Iterator[None]:
         yield
 
 
-@mutation("R3", "busy")
+@mutation("R3")
 def what_a_follower_writes_is_not_flushed() -> Iterator[None]:
     def leaders_only(self: FlushRounds, *wrote: Partition) -> None:
         note(self, *(one for one in wrote if one.leads))
@@ -63,7 +63,7 @@ def what_a_follower_writes_is_not_flushed() -> Iterator[None]:
         yield
 
 
-@mutation("I12", "busy")
+@mutation("I12")
 def readers_are_not_woken_by_a_commit() -> Iterator[None]:
     with patched((Partition, "committed", lambda self, high_watermark: self._answer_committed())):
         yield
@@ -80,7 +80,7 @@ def who_waits_is_forgotten_when_a_leadership_ends() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "deposals")
+@mutation("R7", "takeovers")
 def who_waits_when_a_leadership_ends_is_told_of_success() -> Iterator[None]:
     def sure(self: Partition, ended: Any) -> None:
         for entry in self._uncommitted.give_up():
@@ -117,7 +117,7 @@ def a_failed_write_is_answered_as_if_it_had_been_done() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "full disks")
+@uncaught("R7", "full disks")
 def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
     def careless(self: WritableLog, staged: Any, error: OSError) -> TidelogError:
         from tidelog_broker.storage.segment import Segment
@@ -130,7 +130,7 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("R7", "minima")
+@uncaught("R7", "minima")
 def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
     from tidelog_broker.api import produce
     from tidelog_broker.storage import log_writing
@@ -159,7 +159,7 @@ def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
         yield
 
 
-@mutation("R3", "starts")
+@uncaught("R3", "starts")
 def what_waits_behind_exclusive_work_is_not_woken() -> Iterator[None]:
     def held(self: WriteRounds, done: Any) -> None:
         if not done.cancelled():

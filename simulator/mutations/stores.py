@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.storage.checkpoint import Checkpoints, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs
@@ -43,7 +43,7 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
         yield
 
 
-@mutation("R11", "starts")
+@uncaught("R11", "starts")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""
 
@@ -81,13 +81,13 @@ def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "partings")
+@uncaught("R1", "partings")
 def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
     with patched((LogTail, "begin_history", lambda self: None)):
         yield
 
 
-@mutation("R1, R8", "partings")
+@uncaught("R1, R8", "partings")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
     def keeping(self: PartitionLog, cut: Any) -> None:
         guard = self._guard
@@ -101,19 +101,19 @@ def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("R1, R5", "partings")
+@uncaught("R1, R5", "partings")
 def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
     with patched((LeaderEpochs, "cut", lambda self, end: None)):
         yield
 
 
-@mutation("R5", "restarts")
+@uncaught("R5", "restarts")
 def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
     with patched((LeaderEpochs, "recovered", lambda self, end: None)):
         yield
 
 
-@mutation("R5, R11", "starts")
+@uncaught("R5, R11", "starts")
 def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
     with patched((LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
         yield
@@ -135,7 +135,7 @@ def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
         yield
 
 
-@mutation("R6", "losses")
+@uncaught("R6", "losses")
 def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
     from tidelog_broker.runtime.suspects import Suspects
 
@@ -176,13 +176,13 @@ def a_snapshot_of_the_append_guard_speaks_for_the_whole_log() -> Iterator[None]:
         yield
 
 
-@mutation("M5", "moves")
+@uncaught("M5", "moves")
 def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
     with patched((Checkpoints, "remove_partition", lambda self, partition: None)):
         yield
 
 
-@mutation("2c", "bad disks")
+@uncaught("2c", "bad disks")
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
     from tidelog_broker.storage.log_reading import ReadableLog
 
@@ -198,7 +198,7 @@ def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
         yield
 
 
-@mutation("R6, R17", "failed flushes")
+@uncaught("R6, R17", "failed flushes")
 def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
     from tidelog_broker.storage.data_directory import DataDirectory
 
@@ -206,7 +206,7 @@ def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
         yield
 
 
-@mutation("R1", "failed flushes")
+@uncaught("R1", "failed flushes")
 def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
     from tidelog_broker.storage import rewrite
 
