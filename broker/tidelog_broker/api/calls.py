@@ -146,7 +146,11 @@ class Calls:
                 with self._admitted(context):
                     response = await function(_accepted(request))
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
+                # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                del request, context
+                await aborting
             else:
                 self._observe(name, "OK")
                 return response
@@ -164,7 +168,11 @@ class Calls:
                             await self._answers.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
                             await context.write(response)
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
+                # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                del request, context
+                await aborting
             else:
                 self._observe(name, "OK")
 
@@ -194,7 +202,9 @@ class Calls:
                 with self._admitted(context):
                     await serve(context)
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                del context
+                await aborting
             else:
                 self._observe(name, "OK")
 
@@ -222,9 +232,13 @@ class Calls:
             log.error("a call failed", rpc=name, exc_info=error)
             error = internal_error(error)
         self._observe(name, error.code)
+        # They lead through frames that hold the request, and these to the error.
+        error.__traceback__ = error.__context__ = None
         status = RichStatus(rich_status(error))
         context.set_trailing_metadata(status.trailing_metadata)
-        await context.abort(status.code, status.details)
+        aborting = context.abort(status.code, status.details)
+        del context
+        await aborting
 
 
 class _Outbox:
