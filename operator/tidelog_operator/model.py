@@ -287,6 +287,8 @@ def _broker_settings(spec: Manifest, settings: Manifest) -> dict[str, int | str]
         found["connections_max"] = settings["connectionsMax"]
     if "clientCallsMax" in settings:
         found["client_calls_max"] = settings["clientCallsMax"]
+    if "messageBytesMax" in settings:
+        found["message_bytes_max"] = size_bytes(settings["messageBytesMax"])
     if "logLevel" in settings:
         found["log_level"] = settings["logLevel"]
     return found

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import socket
 import urllib.error
+from pathlib import Path
 
 import grpc
 import pytest
@@ -40,6 +42,21 @@ async def test_a_large_request_without_records_is_refused_before_it_is_parsed(ap
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await api.log.Fetch(log_pb2.FetchRequest(partitions=partitions)).read()
     assert Refusal(caught.value).code == "INVALID_REQUEST"
+
+
+async def test_a_refused_request_is_let_go_at_once(tmp_path: Path) -> None:
+    body = b"\x0a\x00" * (8 << 20)
+    with BrokerProcess(tmp_path) as broker:
+        async with Api(broker.address) as api:
+            for rpc in ("Offsets", "Publish"):
+                for _ in range(30):
+                    with pytest.raises(grpc.aio.AioRpcError):
+                        await api.channel.unary_unary(f"/tidelog.v1.Log/{rpc}")(body)
+            status = Path(f"/proc/{broker.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found
+    # Kept until a full collection, they would be a GiB.
+    assert int(found[1]) < 500 << 10
 
 
 async def test_a_request_of_very_many_parts_is_refused_before_it_is_parsed(api: Api) -> None:

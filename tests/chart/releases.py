@@ -58,6 +58,7 @@ RELEASES: Final[dict[str, dict[str, Any]]] = {
                 "produceTimeout": "10s",
                 "connectionsMax": 1000000,
                 "clientCallsMax": 1000000,
+                "messageBytesMax": "65Mi",
                 "logLevel": "debug",
             },
             "replaceAfter": "1h30m",

@@ -97,7 +97,7 @@ async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, accou
 
 
 REVISIONS = {
-    "cluster": ("4", "e73085c1c951"),
+    "cluster": ("5", "01f791fc2aa3"),
     "stream": ("1", "2daa7cfc3f1f"),
 }
 """The revision of each definition, and what it is of."""

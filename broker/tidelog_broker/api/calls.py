@@ -55,7 +55,7 @@ COUNTED_BYTES_MIN = 64 << 10
 """The fields of a smaller request are not counted."""
 
 TURN_BYTES_MAX = 4 << 20
-"""Of calls and answers in one turn of the event loop; some ten milliseconds."""
+"""Of calls that begin in one turn of the event loop, and of answers; some ten milliseconds each."""
 
 CALL_BYTES = 128 << 10
 """To begin a call, or to send an answer of it, takes as long as so many bytes of an answer, beside those."""
@@ -119,7 +119,9 @@ class Calls:
         """`admission` says how many run at a time."""
         self._admission = admission
         self._observe = observe
-        self._turns = Turns(TURN_BYTES_MAX)
+        self._begins = Turns(TURN_BYTES_MAX)
+        self._answers = Turns(TURN_BYTES_MAX)
+        """Apart, so that a small request does not wait behind large answers."""
 
     def methods(self, descriptor: ServiceDescriptor, service: object) -> Iterator[Method]:
         """All rpcs of a service."""
@@ -140,11 +142,15 @@ class Calls:
         async def answer(request: Any, context: Caller) -> Any:
             try:
                 # Refusals take as long.
-                await self._turns.turn(CALL_BYTES)
+                await self._begins.turn(CALL_BYTES)
                 with self._admitted(context):
                     response = await function(_accepted(request))
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
+                # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                del request, context
+                await aborting
             else:
                 self._observe(name, "OK")
                 return response
@@ -155,14 +161,18 @@ class Calls:
         async def answer(request: Any, context: Caller) -> None:
             try:
                 # Refusals take as long.
-                await self._turns.turn(CALL_BYTES)
+                await self._begins.turn(CALL_BYTES)
                 with self._admitted(context):
                     async with aclosing(function(_accepted(request))) as responses:
                         async for response in responses:
-                            await self._turns.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
+                            await self._answers.turn(CALL_BYTES + getattr(response, "bytes_to_send", 0))
                             await context.write(response)
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                # gRPC keeps the error that `abort` raises with the call: a frame that the error leads to must
+                # not lead to the call, nor to the request, which may be megabytes, until a full collection.
+                del request, context
+                await aborting
             else:
                 self._observe(name, "OK")
 
@@ -192,7 +202,9 @@ class Calls:
                 with self._admitted(context):
                     await serve(context)
             except Exception as error:
-                await self._abort(name, error, context)
+                aborting = self._abort(name, error, context)
+                del context
+                await aborting
             else:
                 self._observe(name, "OK")
 
@@ -220,9 +232,13 @@ class Calls:
             log.error("a call failed", rpc=name, exc_info=error)
             error = internal_error(error)
         self._observe(name, error.code)
+        # They lead through frames that hold the request, and these to the error.
+        error.__traceback__ = error.__context__ = None
         status = RichStatus(rich_status(error))
         context.set_trailing_metadata(status.trailing_metadata)
-        await context.abort(status.code, status.details)
+        aborting = context.abort(status.code, status.details)
+        del context
+        await aborting
 
 
 class _Outbox:
