@@ -87,10 +87,10 @@ def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
         )
 
 
-def batches_of(replica: Replica, key: Key) -> Iterator[FetchedBatch]:
-    """All of a replica's log, as a reader gets it."""
+def batches_of(replica: Replica, key: Key, start: int | None = None) -> Iterator[FetchedBatch]:
+    """All of a replica's log, or what begins at `start`, as a reader gets it."""
     log = replica.log
-    offset = log.start_offset
+    offset = log.start_offset if start is None else start
     progress = Progress(replica.name, key[0], key[1], Position(offset), None)
     while offset < log.end_offset:
         chunk = log.read(offset, FETCH_BYTES, log.end_offset)

@@ -89,4 +89,4 @@ def with_nats(plan: Plan, nats: NatsPlan, rng: random.Random) -> Plan:
     for number, stream in enumerate(plan.streams):
         subject = rng.choice(patterns).format(f"s{number}")
         streams.append(replace(stream, subject=subject if number == 0 or rng.random() < 0.7 else ""))
-    return replace(plan, streams=tuple(streams), nats=nats, faults=[*plan.faults, "nats"])
+    return replace(plan, streams=tuple(streams), nats=nats)
