@@ -133,7 +133,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
             if self.dead or not ready:
                 return
             handle = ready.popleft()
-            if handle._cancelled:  # type: ignore[attr-defined]
+            if handle._cancelled:
                 continue
             set_running_loop(self)
             try:

@@ -22,6 +22,9 @@ EVENTS_LONG: Final = 100_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
+FEW_EVERY: Final = 8
+"""One seed in so many has no more than two faults: what goes wrong there is easy to see."""
+
 VOLUME_FLUSH_EVERY: Final = 4
 """In one seed of so many a flush round is one flush of the whole disk."""
 
@@ -94,6 +97,10 @@ def _drawn(seed: int) -> Plan:
     }
     is_long = seed % LONG_EVERY == 0
     rates |= _more(random.Random(f"more {seed}"))
+    if seed % FEW_EVERY == FEW_EVERY - 1:
+        few = random.Random(f"few {seed}")
+        kept = few.sample(sorted(name for name, rate in rates.items() if rate), few.choice((0, 1, 2)))
+        rates = {name: rate if name in kept else 0.0 for name, rate in rates.items()}
     return Plan(
         seed=seed,
         brokers=brokers,

@@ -77,7 +77,7 @@ async def test_who_lacks_nothing_is_not_suspect(cluster: Cluster, durability: Du
 
 
 async def test_the_only_replica_of_a_partition_tells_what_it_may_lack_too(cluster: Cluster) -> None:
-    """The image at a start may be older than the cluster's: whether there are others, the controller knows."""
+    """The image at a start may be older than the cluster's: the controller knows of others."""
     await filled(cluster, Durability.PAGE_CACHE, replicas=(1,))
     await cluster[1].kill()
     await cluster[1].start(same_boot=False)

@@ -76,4 +76,3 @@ class Suspects:
         """Those whose mark may go, once: the image shows the registration."""
         told, self._told = self._told, {}
         return list(told.values())
-
