@@ -55,8 +55,8 @@ class WriteRounds:
         *,
         inline: InlineWrites | None = None,
     ) -> None:
-        """`clock` says when a batch is appended, `elapsed` how long a round took. `observe` sees what became of
-        the appends of each partition and round. `inline` says which rounds are written on the event loop;
+        """`clock` says when a batch is appended, `elapsed` how long a round took. `observe` sees what became
+        of the appends of each partition and round. `inline` says which rounds are written on the event loop;
         None: the usual ones."""
         self._loop = asyncio.get_running_loop()
         self._threads = threads
