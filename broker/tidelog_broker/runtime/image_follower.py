@@ -227,6 +227,10 @@ class ImageFollower:
         if mine is None or not self._host.is_this_run(mine.incarnation):
             return
         for one in self._suspects.take_told():
+            log.warning(
+                "a log may lack acknowledged records; another replica leads, or this one in an unclean epoch",
+                folder=one.folder, start_offset=one.start_offset, end_offset=one.end_offset,
+            )  # fmt: skip
             try:
                 await self._loop.run_in_executor(self._threads.housekeeping, one.clear_suspect)
             except OSError as error:
