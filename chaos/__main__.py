@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from chaos.clocks import MISSING, find_faketime
 from chaos.plan import Kind
 from chaos.planted import plants
 from chaos.run import Run, Wish
@@ -34,9 +35,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 no anomaly, 1 some, or the cluster did not heal, 2 wrong usage, 130 interrupted."""
     asked = _parser().parse_args(arguments)
     try:
-        kinds = [Kind(name.strip()) for name in asked.faults.split(",") if name.strip()]
+        kinds = [Kind(name.strip()) for name in (asked.faults or "").split(",") if name.strip()]
     except ValueError as error:
         print(f"chaos: {error}; there are {', '.join(Kind)}", file=sys.stderr)
+        return EXIT_USAGE
+    if asked.faults is None and asked.scenario is None:
+        kinds = list(Kind)
+        if find_faketime() is None:
+            kinds.remove(Kind.CLOCK)
+            print(f"clocks do not jump in this run: {MISSING}", flush=True)
+    elif Kind.CLOCK in kinds and find_faketime() is None:
+        print(f"chaos: {Kind.CLOCK}: {MISSING}", file=sys.stderr)
         return EXIT_USAGE
     if asked.plant and asked.plant not in plants():
         print(f"chaos: no bug is called {asked.plant!r}; there are {', '.join(plants())}", file=sys.stderr)
@@ -120,9 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, help="of the schedule and of what clients do. Default: another each time"
     )
-    parser.add_argument(
-        "--faults", default=",".join(Kind), metavar="A,B", help="Default: %(default)s; '' for none"
-    )
+    parser.add_argument("--faults", metavar="A,B", help=f"'' for none. Default: {', '.join(Kind)}")
     parser.add_argument("--copies", type=int, default=3, help="replication factor. Default: 3")
     parser.add_argument("--plant", default="", help="a bug for every broker, by name; it must be found")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict there as well")

@@ -16,8 +16,15 @@ from pathlib import Path
 from chaos.disk import Weather, WeatheredFiles
 from tidelog.cli._processes import die_with
 from tidelog.without_pandas import leave_pandas_out
-from tidelog_broker.__main__ import configure_logging, keep_large_blocks, poll_in_place
+from tidelog_broker.__main__ import (
+    EXIT_DAMAGED,
+    EXIT_FAILED,
+    configure_logging,
+    keep_large_blocks,
+    poll_in_place,
+)
 from tidelog_broker.config import Settings
+from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 
 def main() -> int:
@@ -40,7 +47,12 @@ def main() -> int:
     # Of a pipe that nobody writes to any more: lines end, the disk stays as it is.
     threading.Thread(target=_obey, args=(weather,), daemon=True).start()
     with planted(asked.plant):
-        return uvloop.run(_serve(settings, weather))
+        try:
+            return uvloop.run(_serve(settings, weather))
+        except BrokerError as error:
+            # As `tidelog-broker run` does.
+            sys.stderr.write(f"chaos.broker: {error}\n")
+            return EXIT_DAMAGED if isinstance(error, DirectoryDamaged) else EXIT_FAILED
 
 
 def _obey(weather: Weather) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from chaos.clocks import faked_clock
 from chaos.links import Links
 from chaos.proxy import Proxy
 from tidelog.cli._nats_server import find_nats_server, is_serving
@@ -23,6 +24,8 @@ HOST: Final = "127.0.0.1"
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 LOOK_SECONDS: Final = 0.05
+SCRUB_MS: Final = 5_000
+SCRUB_BYTES_PER_SECOND: Final = 64 << 20
 
 
 class Trouble(Exception):
@@ -32,14 +35,18 @@ class Trouble(Exception):
 class Cluster:
     """See the module. Of one event loop, in the main thread."""
 
-    def __init__(self, folder: Path, count: int, *, begin: int, plant: str = "") -> None:
-        """`count`: brokers that there are room and ports for; `begin`: how many of them start."""
+    def __init__(
+        self, folder: Path, count: int, *, begin: int, plant: str = "", faketime: Path | None = None
+    ) -> None:
+        """`count`: brokers that there are room and ports for; `begin`: how many of them start. `faketime`:
+        libfaketime, so that `set_clock` can be called; None: all clocks are this machine's."""
         ports = free_ports(1 + 4 * count)
         self.folder = folder
         self.brokers = tuple(range(begin))
         """The members of now, running or not."""
         self.links = Links()
         self._plant = plant
+        self._faketime = faketime
         self._nats_port = ports[0]
         self._grpc = ports[1 : 1 + count]
         self._http = ports[1 + count : 1 + 2 * count]
@@ -77,7 +84,7 @@ class Cluster:
         await asyncio.to_thread(self._nats.wait_ready, ready, READY_SECONDS_MAX)
         await asyncio.to_thread(
             subprocess.run,
-            python_module("tidelog_broker", "format", "--data-dir", str(self._data(0))),
+            python_module("tidelog_broker", "format", "--data-dir", str(self.data(0))),
             check=True,
             capture_output=True,
         )
@@ -101,7 +108,7 @@ class Cluster:
 
     def _write_settings(self, broker: int) -> None:
         settings = {
-            "data_dir": str(self._data(broker)),
+            "data_dir": str(self.data(broker)),
             "broker_id": broker,
             "listeners": [f"internal={HOST}:{self._grpc[broker]}"],
             "http": f"{HOST}:{self._http[broker]}",
@@ -110,6 +117,9 @@ class Cluster:
                 f"{HOST}:{self.proxies[other].port}" for other in self.brokers if other != broker
             ),
             "nats": self.nats,
+            # So that what rots is found while a run lasts.
+            "scrub_interval_ms": SCRUB_MS,
+            "scrub_bytes_per_second": SCRUB_BYTES_PER_SECOND,
         }
         # JSON is YAML.
         self._settings(broker).write_text(json.dumps(settings, indent=1))
@@ -117,7 +127,8 @@ class Cluster:
     def _settings(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}.yaml"
 
-    def _data(self, broker: int) -> Path:
+    def data(self, broker: int) -> Path:
+        """A broker's data directory."""
         return self.folder / f"broker-{broker}"
 
     # --- processes
@@ -128,7 +139,12 @@ class Cluster:
         argv += ["--parent", str(os.getpid()), *(["--plant", self._plant] if self._plant else [])]
         await self.proxies[broker].open()
         self._log_sizes[broker] = self._log_size(broker)
-        self._children[broker] = _started(f"broker {broker}", argv, self._log(broker))
+        environment = dict(os.environ)
+        if self._faketime is not None:
+            if not self._clock(broker).exists():
+                self.set_clock(broker, 0)
+            environment |= faked_clock(self._faketime, self._clock(broker))
+        self._children[broker] = _started(f"broker {broker}", argv, self._log(broker), environment)
         self._down.discard(broker)
 
     def running(self, broker: int) -> bool:
@@ -139,6 +155,27 @@ class Cluster:
         await self._until(
             lambda: self._is_ready(broker), f"broker {broker} serves", READY_SECONDS_MAX, broker
         )
+
+    async def ready_or_ended(self, broker: int) -> int | None:
+        """Waits until a broker serves, None, or has ended by itself, which it may: the exit code."""
+        with contextlib.suppress(Trouble):
+            await self.ready(broker)
+            return None
+        child = self._children[broker]
+        if child.running:
+            raise Trouble(f"not within {READY_SECONDS_MAX:g} s: broker {broker} serves or ends")
+        self._down.add(broker)
+        return int(child.process.returncode)
+
+    def set_clock(self, broker: int, days: int) -> None:
+        """A broker's clock is so far off from now on, in this run of its process and in later ones."""
+        # In one step: it is read at any time.
+        new = self._clock(broker).with_suffix(".new")
+        new.write_text(f"{days * 86_400:+d}\n")
+        new.replace(self._clock(broker))
+
+    def _clock(self, broker: int) -> Path:
+        return self.folder / f"broker-{broker}.clock"
 
     async def _is_ready(self, broker: int) -> bool:
         try:
@@ -223,7 +260,7 @@ class Cluster:
     async def erase(self, broker: int) -> None:
         """The disk of a broker that is down is lost."""
         assert not self.running(broker)
-        await asyncio.to_thread(shutil.rmtree, self._data(broker))
+        await asyncio.to_thread(shutil.rmtree, self.data(broker))
 
     async def revive(self) -> None:
         """Starts what ended by itself, and says so."""
@@ -252,8 +289,10 @@ class Cluster:
             await proxy.close()
 
 
-def _started(name: str, argv: list[str], path: Path) -> Child:
+def _started(name: str, argv: list[str], path: Path, environment: dict[str, str]) -> Child:
     """A process that obeys lines; without a function of ours between fork and exec, as gRPC runs here."""
     with path.open("ab") as log:
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0, env=environment
+        )
     return Child(name, process, path)

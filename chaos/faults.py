@@ -9,7 +9,9 @@ from typing import Final
 
 from chaos.cluster import Cluster
 from chaos.links import Link, around, between, incoming, outgoing
+from chaos.people import People
 from chaos.plan import Fault, Kind
+from chaos.volumes import Volumes
 
 RESET_SECONDS: Final = 0.4
 """Between two times that all connections break."""
@@ -21,9 +23,11 @@ Healed = Callable[[str], Awaitable[None]]
 class Faults:
     """Does what a plan says, and counts it."""
 
-    def __init__(self, cluster: Cluster, healed: Healed) -> None:
+    def __init__(self, cluster: Cluster, healed: Healed, volumes: Volumes, people: People) -> None:
         self._cluster = cluster
         self._healed = healed
+        self._volumes = volumes
+        self._people = people
         self.done: Counter[Kind] = Counter()
 
     async def perform(self, fault: Fault) -> None:
@@ -54,6 +58,20 @@ class Faults:
                 await cluster.erase(broker)
                 await self._back(broker, fault.seconds)
                 await self._healed(f"broker {broker} is filled again")
+            case Kind.OLD_VOLUME:
+                await self._volumes.put_back(broker, fault.seconds, self._healed)
+                await self._healed(f"broker {broker} is filled again")
+            case Kind.ROT:
+                await self._volumes.rot(broker)
+                await self._healed(f"broker {broker} has healed what rotted")
+            case Kind.CLOCK:
+                cluster.set_clock(broker, fault.days)
+                await asyncio.sleep(fault.seconds)
+                cluster.set_clock(broker, 0)
+            case Kind.REASSIGN:
+                await self._people.move_away_and_back(broker, fault.seconds)
+            case Kind.DURABILITY:
+                await self._people.switch_durability(fault.seconds)
             case Kind.KILL_ALL:
                 await asyncio.gather(*(cluster.kill(one) for one in cluster.brokers))
                 await asyncio.sleep(fault.seconds)

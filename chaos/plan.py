@@ -2,7 +2,7 @@
 
 Each round deals every kind once, in an order of its own, so that a short run has met them all. A fault
 now and then has a second one beside it. What the promise does not cover never happens: a disk is
-lost only while every replica is in sync, and alone (docs/replication.md).
+lost, rots or is put back from a copy only while every replica is in sync, and alone (docs/replication.md).
 """
 
 from __future__ import annotations
@@ -38,16 +38,29 @@ class Kind(StrEnum):
     """A broker's disk has no room for records."""
     LOST_DISK = "lost-disk"
     """A broker is killed and its data directory deleted; it comes back empty."""
+    OLD_VOLUME = "old-volume"
+    """A broker's data directory is put back from a copy. It must not start on it; it comes back empty."""
+    ROT = "rot"
+    """A bit of a file turns over while its broker is down; any file of the data directory."""
+    CLOCK = "clock"
+    """A broker's clock jumps by days, ahead or back, and is set right again."""
+    REASSIGN = "reassign"
+    """Replicas leave a broker and come back to it, perhaps before they were gone."""
+    DURABILITY = "durability"
+    """A stream changes between `fsync` and `page-cache`, and back."""
     KILL_ALL = "kill-all"
     """All brokers are killed at once, and started again."""
     ROLL = "roll"
     """All brokers are stopped and started, one after the other, as in a rolling update."""
 
 
-ALONE: Final = frozenset({Kind.LOST_DISK, Kind.KILL_ALL, Kind.ROLL})
+DISKS: Final = frozenset({Kind.LOST_DISK, Kind.OLD_VOLUME, Kind.ROT})
+"""A broker may lose everything that it has."""
+
+ALONE: Final = DISKS | {Kind.KILL_ALL, Kind.ROLL}
 """Nothing else goes wrong at the same time."""
 
-HEALED_FIRST: Final = frozenset({Kind.LOST_DISK, Kind.ROLL})
+HEALED_FIRST: Final = DISKS | {Kind.ROLL}
 """They begin only when every replica is in sync."""
 
 SECOND_FAULT_CHANCE: Final = 0.25
@@ -62,6 +75,9 @@ PAUSE_SECONDS: Final = (0.5, 4.0)
 
 FLUSH_SECONDS: Final = (0.05, 0.5)
 
+JUMP_DAYS: Final = (-30, -1, 1, 30)
+"""Of a clock."""
+
 
 class Fault(NamedTuple):
     kind: Kind
@@ -72,16 +88,20 @@ class Fault(NamedTuple):
     seconds: float
     flush_seconds: float = 0.0
     """By which a slow disk's flushes are longer."""
+    days: int = 0
+    """By which a clock jumps."""
 
     def __str__(self) -> str:
         lasts = f"for {self.seconds:.1f} s"
         match self.kind:
-            case Kind.KILL_ALL | Kind.ROLL | Kind.RESET:
+            case Kind.KILL_ALL | Kind.ROLL | Kind.RESET | Kind.DURABILITY:
                 return f"{self.kind}, {lasts}"
             case Kind.CUT:
                 return f"{self.kind} brokers {self.broker} and {self.other}, {lasts}"
             case Kind.SLOW_DISK:
                 return f"{self.kind} of broker {self.broker} (flushes {self.flush_seconds:.2f} s), {lasts}"
+            case Kind.CLOCK:
+                return f"{self.kind} of broker {self.broker} ({self.days:+} days), {lasts}"
             case _:
                 return f"{self.kind} of broker {self.broker}, {lasts}"
 
@@ -114,4 +134,5 @@ def schedule(rng: random.Random, brokers: Sequence[int], kinds: Sequence[Kind]) 
 
 
 def _fault(rng: random.Random, kind: Kind, broker: int, other: int) -> Fault:
-    return Fault(kind, broker, other, rng.uniform(*SECONDS), rng.uniform(*FLUSH_SECONDS))
+    seconds, flush_seconds = rng.uniform(*SECONDS), rng.uniform(*FLUSH_SECONDS)
+    return Fault(kind, broker, other, seconds, flush_seconds, rng.choice(JUMP_DAYS))

@@ -11,9 +11,11 @@ from typing import Final
 
 from chaos.cast import Cast
 from chaos.faults import Faults
+from chaos.people import People
 from chaos.plan import Kind, Step, schedule
 from chaos.stage import Stage
 from chaos.verdict import Verdict
+from chaos.volumes import Volumes
 
 PAUSE_WORTH_SECONDS: Final = 1.0
 """A pause of acknowledgements that is worth a line."""
@@ -37,7 +39,10 @@ class Run:
     def __init__(self, wish: Wish, folder: Path, say: Callable[[str], None]) -> None:
         self._wish = wish
         self._stage = Stage(Cast(copies=wish.copies), folder, say, seed=wish.seed, plant=wish.plant)
-        self._faults = Faults(self._stage.cluster, self._stage.healed)
+        stage = self._stage
+        volumes = Volumes(stage.cluster, stage.rng, stage.say)
+        people = People(lambda: stage.client, stage.rng)
+        self._faults = Faults(stage.cluster, stage.healed, volumes, people)
 
     async def play(self) -> Verdict:
         """Everything from the first process to the verdict; leaves no process."""

@@ -15,6 +15,7 @@ from typing import Final
 
 import tidelog
 from chaos.cast import Cast, StreamPlan
+from chaos.clocks import find_faketime
 from chaos.cluster import Cluster, Trouble
 from chaos.figures import Figures
 from chaos.load import END_SECONDS_MAX, Sampler, StreamWriter, TailReader
@@ -37,6 +38,9 @@ OWN_PAUSE_WORTH_SECONDS: Final = 0.3
 SEGMENT_BYTES: Final = 4 << 20
 """Small, so that a run sees many."""
 
+RETENTION_MS: Final = 86_400_000
+"""A day: nothing of a run is as old, whatever a clock says."""
+
 VOTERS: Final = 3
 """The brokers' setting `voters`, by default."""
 
@@ -57,7 +61,9 @@ class Stage:
         self.figures = Figures()
         self.faults: Counter[str] = Counter()
         """What was done, by kind."""
-        self.cluster = Cluster(folder, cast.brokers_max, begin=cast.brokers, plant=plant)
+        self.cluster = Cluster(
+            folder, cast.brokers_max, begin=cast.brokers, plant=plant, faketime=find_faketime()
+        )
         self._begun = time.monotonic()
         self._writers: list[StreamWriter | Publisher] = []
         self._tails: list[TailReader] = []
@@ -104,6 +110,7 @@ class Stage:
                 durability=stream.durability,
                 subject=stream.subject or None,
                 replication_factor=self._cast.copies,
+                retention=tidelog.Retention(age_ms=RETENTION_MS),
                 settings=settings,
             )
 

@@ -63,6 +63,9 @@ class FakeCluster:
         self.said.append(f"freeze {broker}")
         self.frozen.add(broker)
 
+    def set_clock(self, broker: int, days: int) -> None:
+        self.said.append(f"clock {broker} {days}")
+
     def thaw(self, broker: int) -> None:
         self.frozen.remove(broker)
 
@@ -71,14 +74,36 @@ class FakeCluster:
         self.weather[broker] = line
 
 
+class FakeVolumes:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._said = cluster.said
+
+    async def put_back(self, broker: int, seconds: float, healed: object) -> None:
+        self._said.append(f"put back {broker}")
+
+    async def rot(self, broker: int) -> None:
+        self._said.append(f"rot {broker}")
+
+
+class FakePeople:
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._said = cluster.said
+
+    async def move_away_and_back(self, broker: int, seconds: float) -> None:
+        self._said.append(f"away and back {broker}")
+
+    async def switch_durability(self, seconds: float) -> None:
+        self._said.append("durability")
+
+
 async def done(kind: Kind) -> tuple[FakeCluster, list[str]]:
     cluster, healed = FakeCluster(), []
 
     async def wait_healed(what: str) -> None:
         healed.append(what)
 
-    faults = Faults(cluster, wait_healed)  # type: ignore[arg-type]
-    await faults.perform(Fault(kind, broker=1, other=2, seconds=0.01, flush_seconds=0.2))
+    faults = Faults(cluster, wait_healed, FakeVolumes(cluster), FakePeople(cluster))  # type: ignore[arg-type]
+    await faults.perform(Fault(kind, broker=1, other=2, seconds=0.01, flush_seconds=0.2, days=30))
     assert faults.done == {kind: 1}
     return cluster, healed
 
@@ -103,6 +128,11 @@ async def test_a_fault_begins_and_ends(kind: Kind) -> None:
         (Kind.FULL_DISK, ["disk 1 full", "disk 1 sound"]),
         (Kind.RESET, ["reset 0", "reset 1", "reset 2"]),
         (Kind.ISOLATE, []),
+        (Kind.OLD_VOLUME, ["put back 1"]),
+        (Kind.ROT, ["rot 1"]),
+        (Kind.CLOCK, ["clock 1 30", "clock 1 0"]),
+        (Kind.REASSIGN, ["away and back 1"]),
+        (Kind.DURABILITY, ["durability"]),
     ],
 )
 async def test_a_fault_befalls_the_broker_it_names(kind: Kind, said: list[str]) -> None:
