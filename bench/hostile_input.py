@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -484,19 +485,22 @@ async def endure(minutes: float) -> None:
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder, BrokerProcess(Path(folder)) as broker:
         await asyncio.sleep(1)
         watching, waits, done = Watching(broker), list[float](), [0, 0]
+        failed, data = Counter[str](), bomb()
         end = time.monotonic() + 60 * minutes
 
-        async def read(stream: common_pb2.StreamDescription) -> None:
+        async def again(work: Callable[[], Awaitable[object]], kind: int, count: int) -> None:
             while time.monotonic() < end:
-                await _read_all(broker.address, stream)
-                done[0] += 1
+                try:
+                    await work()
+                    done[kind] += count
+                except grpc.aio.AioRpcError as error:
+                    failed[f"{error.code().name}: {error.details()}"] += 1
+                    await asyncio.sleep(1)
 
         async def produce() -> None:
-            while time.monotonic() < end:
-                async with Api(broker.address) as own:
-                    await filled(own, bomb(), 10)
-                done[1] += 10
-                await asyncio.sleep(1)
+            async with Api(broker.address) as own:
+                await _produce(own, written, data, 10)
+            await asyncio.sleep(1)
 
         async def tell() -> None:
             began = time.monotonic()
@@ -511,7 +515,7 @@ async def endure(minutes: float) -> None:
 
         async with Api(broker.address) as api, probing(broker.address, waits):
             bombs, records = await filled(api, bomb(), 8), await kilobyte_records(api)
-            batches = await incompressible(api)
+            batches, written = await incompressible(api), await api.create()
             print("| s | MB | longest delay, ms | ran in one, ms | bombs' readers done | bombs written |")
             print("|---|---|---|---|---|---|")
             telling = asyncio.create_task(tell())
@@ -519,10 +523,14 @@ async def endure(minutes: float) -> None:
                 stalled(broker, records, 1000, PLAIN),
                 stalled(broker, batches, 1000, BATCHES),
             ):
-                await asyncio.gather(*(read(bombs) for _ in range(80)), *(produce() for _ in range(10)))
+                await asyncio.gather(
+                    *(again(lambda: _read_all(broker.address, bombs), 0, 1) for _ in range(80)),
+                    *(again(produce, 1, 10) for _ in range(10)),
+                )
             await asyncio.sleep(SETTLE_SECONDS)
             telling.cancel()
         print(f"at the end {watching.now_mb():.0f} MB; the slowest small request took {waits[0]:.0f} ms")
+        print(f"failed: {dict(failed)}")
         print_alarms(broker)
 
 

@@ -17,10 +17,11 @@ from typing import Final
 SPARED_MORE_MAX: Final = 500_000
 """Objects spared since all were looked at, beside as many as there were then."""
 
-FULL_AFTER: Final = 2
-"""Collections of the middle generation before a full one: some 15,000 new objects."""
+THRESHOLDS: Final = (700, 5, 1)
+"""New objects before a collection, and collections of one generation before the next: a full one comes after
+some 7,000 new objects. It takes little time, because only what is new since the last one is looked at."""
 
-COUNTED_AFTER: Final = 20
+COUNTED_AFTER: Final = 50
 """Full collections before the spared objects are counted, which takes some milliseconds."""
 
 
@@ -40,7 +41,7 @@ class Collector:
         """Spares what is there, garbage included: looking for that would take the time to be saved."""
         gc.freeze()
         self._lasting = gc.get_freeze_count()
-        gc.set_threshold(*self._thresholds[:2], FULL_AFTER)
+        gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
 
     def stop(self) -> None:
