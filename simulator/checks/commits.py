@@ -86,6 +86,10 @@ class CommitChecks(LogChecks):
             f"{copy.high_watermark} to {high_watermark}",
         )
         copy.high_watermark = high_watermark
+        if replica.fsync and copy.fsync and high_watermark > copy.led_from and self._is_fsync(replica.key):
+            if truth.switched and high_watermark > truth.flushed:
+                self.mark("R17 committed by flushes again")
+            truth.flushed = max(truth.flushed, high_watermark)
         if high_watermark > truth.committed.end:
             truth.committed.links += copy.mirror.between(truth.committed.end, high_watermark)
             require(truth.committed.end == high_watermark, "I8", f"{replica.name}: half a batch is committed")
@@ -99,10 +103,6 @@ class CommitChecks(LogChecks):
                     f"{replica.name}: broker {replica.node.id} commits records of epoch "
                     f"{replica.role.leader_epoch}; where it began is not on the disk",
                 )
-        if replica.fsync and copy.fsync and high_watermark > copy.led_from and self._is_fsync(replica.key):
-            if truth.switched and high_watermark > truth.flushed:
-                self.mark("R17 committed by flushes again")
-            truth.flushed = max(truth.flushed, high_watermark)
         chain = truth.committed.chain_at(high_watermark)
         require(
             chain == copy.mirror.chain_at(high_watermark),

@@ -15,7 +15,7 @@ from tidelog_broker.storage import raft_log
 from tidelog_broker.storage.raft_log import RaftLog
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
     def early(self: RaftDriver) -> None:
         while self._saving is None and (ready := self.node.ready()) is not None:
@@ -42,7 +42,7 @@ def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft 5.3", "votes")
+@mutation("Raft 5.3", "votes")
 def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
     def commit(self: Leader) -> None:
         log = self._node.log
@@ -55,7 +55,7 @@ def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def entries_count_as_saved_before_their_sync() -> Iterator[None]:
     def hasty(self: RaftLog) -> None:
         self.durable_index = self.last_index
@@ -79,7 +79,7 @@ def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]
         yield
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def hard_state_is_not_flushed() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         file = files.open(f"{path}.tmp", create=True)
@@ -173,12 +173,4 @@ def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
     from tidelog_broker.runtime.replica import Replica
 
     with patched((Replica, "in_doubt", property(lambda self: False))):
-        yield
-
-
-@uncaught("R19", "put back")
-def a_directory_that_was_put_back_is_taken() -> Iterator[None]:
-    from tidelog_broker.core.metadata import registration
-
-    with patched((registration, "put_back", lambda known, directory_id, starts: "")):
         yield

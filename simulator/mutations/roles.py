@@ -207,25 +207,34 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
         yield
 
 
+@mutation("R17", "switches")
+def a_leader_goes_on_counting_what_is_only_written() -> Iterator[None]:
+    """The stream becomes `fsync`, and the role that leads it is not told."""
+    with patched((LeaderPartition, "configured", lambda self, fsync, now_ms: [])):
+        yield
+
+
+@mutation("R17", "switches")
+def a_follower_goes_on_counting_what_is_only_written() -> Iterator[None]:
+    """Neither does it say so: the leader takes that for flushed."""
+
+    def trusting(self: Replica, broker: int, incarnation: bytes, message: Any) -> None:
+        asked(self, broker, incarnation, message._replace(fsync=self.fsync))
+
+    asked = Replica.asked
+    with patched((Replica, "asked", trusting), (FollowerPartition, "configured", lambda self, fsync: [])):
+        yield
+
+
 @uncaught("R17", "switches")
 def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]:
-    """What followers acknowledged before is not taken back."""
+    """What followers acknowledged before is not taken back. Harmless as long as they say with each position
+    which durability they mean: the next one that says `fsync` takes the place of what they only wrote, and
+    the high watermark is no higher than that in between, for the leader's own log has to be flushed, too."""
 
     def careless(self: LeaderPartition, fsync: bool, now_ms: int) -> Any:
         self.fsync = fsync
         return self._settle(now_ms)
 
     with patched((LeaderPartition, "configured", careless)):
-        yield
-
-
-@uncaught("R17", "switches")
-def a_follower_does_not_say_which_durability_it_means() -> Iterator[None]:
-    """A leader takes what a follower wrote for flushed: the change is no fence."""
-
-    def trusting(self: Replica, broker: int, incarnation: bytes, message: Any) -> None:
-        asked(self, broker, incarnation, message._replace(fsync=self.fsync))
-
-    asked = Replica.asked
-    with patched((Replica, "asked", trusting)):
         yield
