@@ -32,6 +32,7 @@ RATES: Final = (
     "minimum_changes",
     "reassignments",
     "leader_moves",
+    "leader_returns",
     "deletions",
     "rot",
     "full_disks",
@@ -102,6 +103,8 @@ class Plan:
     """Replicas move to other brokers."""
     leader_moves: float = 0.0
     """Leadership moves without need."""
+    leader_returns: float = 0.0
+    """Leadership moves, and is back at once, while answers of the first epoch are on their way."""
     deletions: float = 0.0
     """A stream is created, written to or deleted."""
     rot: float = 0.0

@@ -459,6 +459,39 @@ def _switches(plan: Plan) -> Plan:
     )
 
 
+def _quick_switches(plan: Plan) -> Plan:
+    """Durability changes, and the brokers learn of it one after the other (R17)."""
+    return replace(
+        _switches(plan),
+        seconds=SECONDS_SHORT,
+        network=Conditions(delay_us=(200, 10_000), slow=0.02),
+        durability_changes=6.0,
+        setting_changes=0.0,
+        power_losses=0.0,
+        everybody=0.0,
+        produce_pause_us=5_000,
+    )
+
+
+def _returns(plan: Plan) -> Plan:
+    """Leadership goes away and is back before anybody has heard what was said before (R2)."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT / 2,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
+        network=Conditions(delay_us=(200, 10_000), slow=0.02),
+        leader_returns=4.0,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=5_000,
+    )
+
+
+def _trimmed_losses(plan: Plan) -> Plan:
+    """Records are deleted, and then everybody loses power before the page cache is flushed (R11)."""
+    return replace(_losses(plan), seconds=SECONDS_SHORT, start_moves=10.0, everybody=2.0, power_losses=0.5)
+
+
 def _old_records(plan: Plan) -> Plan:
     """Streams keep little, and one clock after the other is wrong (R18)."""
     return _calm(
@@ -605,6 +638,9 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "snapshots": _snapshots,
     "failed flushes": _failed_flushes,
     "switches": _switches,
+    "quick switches": _quick_switches,
+    "returns": _returns,
+    "trimmed losses": _trimmed_losses,
     "old records": _old_records,
     "old volumes": _old_volumes,
     "rotten files": _rotten_files,

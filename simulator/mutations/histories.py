@@ -52,6 +52,20 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
         yield
 
 
+@mutation("R1, R11", "trimmed losses")
+def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
+    """It knows of no record, and takes its start for one of the leader's history."""
+
+    def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
+        if last_epoch is None and log.start_offset <= end_offset <= log.end_offset:
+            return reconciliation.Fits()
+        return original(end_offset, last_epoch, log, leader_epoch)
+
+    original = reconciliation.compare
+    with patched((leading, "compare", trusting)):
+        yield
+
+
 @mutation("R2", "takeovers")
 def truncation_is_not_fenced() -> Iterator[None]:
     def unfenced(self: FollowerPartition, message: Any) -> Any:

@@ -14,7 +14,7 @@ from tidelog_broker.runtime.replica_uplink import Uplink
 from tidelog_broker.runtime.replica_wire import from_leader
 
 
-@uncaught("R2", "moves")
+@mutation("R2", "returns")
 def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
     def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
         address, message = from_leader(header, payload)

@@ -226,11 +226,9 @@ def a_follower_goes_on_counting_what_is_only_written() -> Iterator[None]:
         yield
 
 
-@uncaught("R17", "switches")
+@mutation("R17", "quick switches")
 def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]:
-    """What followers acknowledged before is not taken back. Harmless as long as they say with each position
-    which durability they mean: the next one that says `fsync` takes the place of what they only wrote, and
-    the high watermark is no higher than that in between, for the leader's own log has to be flushed, too."""
+    """What followers said to have written is not taken back, until they say what they flushed."""
 
     def careless(self: LeaderPartition, fsync: bool, now_ms: int) -> Any:
         self.fsync = fsync

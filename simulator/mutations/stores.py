@@ -43,7 +43,7 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("R11", "starts")
+@mutation("R11", "full disks")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""
 
@@ -81,13 +81,13 @@ def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("R1", "partings")
+@mutation("R1", "partings")
 def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
     with patched((LogTail, "begin_history", lambda self: None)):
         yield
 
 
-@uncaught("R1, R8", "partings")
+@mutation("R1, R8", "partings")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
     def keeping(self: PartitionLog, cut: Any) -> None:
         guard = self._guard
@@ -101,19 +101,19 @@ def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
         yield
 
 
-@uncaught("R1, R5", "partings")
+@mutation("R1, R5", "partings")
 def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
     with patched((LeaderEpochs, "cut", lambda self, end: None)):
         yield
 
 
-@uncaught("R5", "restarts")
+@mutation("R5", "restarts")
 def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
     with patched((LeaderEpochs, "recovered", lambda self, end: None)):
         yield
 
 
-@uncaught("R5, R11", "starts")
+@mutation("R5, R11", "starts")
 def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
     with patched((LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
         yield
