@@ -25,8 +25,9 @@ OTHER_FACTOR_CHANCE: Final = 0.3
 OTHER_ORDER_CHANCE: Final = 0.15
 """How often it is to the same copies, with another preferred leader."""
 
-RETURN_US: Final = (1 * MS, 12 * MS)
-"""How soon a leadership that moved for a moment is back."""
+RETURN_US_MAX: Final = 200 * MS
+"""A leadership that has not moved by then does not go back."""
+LOOK_US: Final = MS // 2
 
 
 class Administration:
@@ -115,8 +116,17 @@ class Administration:
         if partition is None or partition.leader is None or heir is None:
             return
         leader = partition.leader
+        until = self._run.world.now + RETURN_US_MAX
+
+        def back() -> None:
+            now = self._run.checks.image.partition(*key)
+            if now is not None and now.leader == heir:
+                self._lead(key, leader)
+            elif self._run.world.now < until:
+                self._run.world.after(LOOK_US, back)
+
         self._lead(key, heir)
-        self._run.world.after(self._returns.randint(*RETURN_US), lambda: self._lead(key, leader))
+        back()
 
     def _heir(self, key: Key, rng: random.Random) -> int | None:
         """A member of the ISR that does not lead."""

@@ -58,7 +58,7 @@ def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
         yield
 
 
-@uncaught("R1", "deposals")
+@uncaught("R1", "deaf leaders")
 def a_follower_stays_with_its_last_leader() -> Iterator[None]:
     with patched((Host, "unfollow", lambda self, replica, leader: None)):
         yield
@@ -92,7 +92,7 @@ def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
         yield
 
 
-@uncaught("R4", "flapping")
+@uncaught("R4", "deaf leaders")
 def a_refused_proposal_counts_as_decided() -> Iterator[None]:
     """After `proposal_repeat` without a newer image nobody is waited for any more."""
     from tidelog_broker.core.replication.proposals import Proposals

@@ -42,7 +42,7 @@ def a_flush_speaks_for_what_was_appended_while_it_ran() -> Iterator[None]:
         yield
 
 
-@uncaught("R3", "busy")
+@uncaught("R3", "one writer")
 def a_flush_round_forgets_what_was_written_while_it_ran() -> Iterator[None]:
     def forgetful(self: FlushRounds, partitions: Iterable[Partition]) -> None:
         if not self._running:
@@ -159,7 +159,7 @@ def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
         yield
 
 
-@uncaught("R3", "starts")
+@uncaught("R3", "one writer")
 def what_waits_behind_exclusive_work_is_not_woken() -> Iterator[None]:
     def held(self: WriteRounds, done: Any) -> None:
         if not done.cancelled():

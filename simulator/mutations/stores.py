@@ -43,7 +43,7 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
         yield
 
 
-@mutation("R11", "full disks")
+@mutation("R11", "refused starts")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""
 
@@ -107,7 +107,7 @@ def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
         yield
 
 
-@mutation("R5", "restarts")
+@mutation("R5", "losses")
 def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
     with patched((LeaderEpochs, "recovered", lambda self, end: None)):
         yield
@@ -135,7 +135,7 @@ def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
         yield
 
 
-@uncaught("R6", "losses")
+@uncaught("R6", "twice lost")
 def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
     from tidelog_broker.runtime.suspects import Suspects
 
@@ -176,7 +176,7 @@ def a_snapshot_of_the_append_guard_speaks_for_the_whole_log() -> Iterator[None]:
         yield
 
 
-@uncaught("M5", "moves")
+@uncaught("M5", "moves and ends")
 def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
     with patched((Checkpoints, "remove_partition", lambda self, partition: None)):
         yield
