@@ -66,6 +66,10 @@ def entries_count_as_saved_before_their_sync() -> Iterator[None]:
 
 @uncaught("Raft, persist first", "votes")
 def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]:
+    """Hardly ever harmful: hard state is saved when term or vote change, and its commit is above the old end
+    of the log only where the same word brought the term and entries that were committed before. Then a
+    process has to end between the two."""
+
     def reversed_order(
         self: RaftLog, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None
     ) -> None:
@@ -151,13 +155,16 @@ def a_producer_id_is_given_to_two() -> Iterator[None]:
 
 @uncaught("M3", "cut off")
 def a_session_outlives_its_deadline() -> Iterator[None]:
-    """A broker believes that the controller takes it for alive, however long it has not heard it."""
+    """It costs time, not records: the controller counts sessions by itself, and what is acknowledged needs
+    the ISR. `tests/quorum/test_quorum.py` has sessions end."""
     with patched((Membership, "session_good", lambda self: self._good_until > 0)):
         yield
 
 
 @uncaught("M3", "cut off")
 def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
+    """It costs time, not records: a partition has a leader that cannot know that it was replaced, and nobody
+    takes its place. `tests/quorum/test_quorum.py` plants a deaf broker."""
     from tidelog_broker.runtime.control_answers import Answers
 
     async def heard(self: Answers, duties: Any, beat: Any) -> Any:
@@ -170,6 +177,7 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
 
 @uncaught("R7", "cut off")
 def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
+    """It costs time, not records: clients wait for their deadline instead of being sent on (R7)."""
     from tidelog_broker.runtime.replica import Replica
 
     with patched((Replica, "in_doubt", property(lambda self: False))):

@@ -122,7 +122,7 @@ def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None
         yield
 
 
-@uncaught("R11", "starts")
+@mutation("R11", "starts")
 def a_new_leader_does_not_take_the_largest_log_start() -> Iterator[None]:
     with patched((Leadership, "_catch_up_start", lambda self, effects: None)):
         yield
@@ -139,7 +139,7 @@ def the_high_watermark_passes_the_epoch_start_before_that_is_on_disk() -> Iterat
         yield
 
 
-@uncaught("R1", "losses")
+@mutation("R1", "losses")
 def unclean_epochs_are_not_told_to_followers() -> Iterator[None]:
     with patched((Leadership, "_unclean", lambda self, first, last: ())):
         yield
@@ -150,20 +150,6 @@ def an_unclean_epoch_is_not_marked() -> Iterator[None]:
     from tidelog_broker.runtime import replica
 
     with patched((replica, "epoch_to_mark", lambda log, unclean_epoch: None)):
-        yield
-
-
-@uncaught("R16", "moves")
-def a_leader_takes_another_assignment_for_the_one_it_knows() -> Iterator[None]:
-    def known(self: Leadership, broker: int, now_ms: int) -> Progress:
-        one = self.followers.get(broker)
-        if one is None:
-            return progress_of(self, broker, now_ms)
-        one.assignment = self.placement.brokers[broker].assignment
-        return one
-
-    progress_of = Leadership._progress_of
-    with patched((Leadership, "_progress_of", known)):
         yield
 
 
@@ -235,4 +221,27 @@ def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]
         return self._settle(now_ms)
 
     with patched((LeaderPartition, "configured", careless)):
+        yield
+
+
+@uncaught("R3", "small ISRs")
+def an_isr_counts_members_that_are_proposed_to_leave() -> Iterator[None]:
+    """Harmless by itself: until the image shows that they left, the high watermark waits for them as for
+    any member (R3, the maximal ISR), so what it passes is on as many disks as the minimum says. Not to wait
+    for them is a bug of its own, and the two together are the next one."""
+    with patched((Leadership, "_isr_size", lambda self: len(self.placement.isr))):
+        yield
+
+
+@mutation("R3", "flapping")
+def members_that_are_proposed_to_leave_count_and_are_not_waited_for() -> Iterator[None]:
+    def hasty(self: Leadership, now_ms: int) -> list[int]:
+        leaving = self._proposals.leaving
+        return [broker for broker in maximal(self, now_ms) if broker not in leaving]
+
+    maximal = Leadership._maximal_isr
+    with patched(
+        (Leadership, "_isr_size", lambda self: len(self.placement.isr)),
+        (Leadership, "_maximal_isr", hasty),
+    ):
         yield
