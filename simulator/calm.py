@@ -130,6 +130,8 @@ class Calm:
                 other = self._run.brokers[member].replicas.get(key)
                 if other is None or other.log.end_offset != replica.log.end_offset:
                     yield f"broker {member} has another end: {other}"
+                elif other.log.start_offset != replica.log.start_offset:
+                    yield f"broker {member} has another start: {other}, its leader {replica}"
         for (broker, key), copy in self._run.checks.copies.items():
             if copy.rotten > copy.start_offset and key in self._run.keys:
                 yield f"partition {key[1]} rots on broker {broker}"
@@ -164,6 +166,16 @@ class Calm:
                     mine.chain_at(log.end_offset) == theirs.chain_at(log.end_offset),
                     "I5",
                     f"brokers {member} and {leader.id} end with different logs of partition {partition}",
+                )
+                marks = [
+                    [one for one in self._run.brokers[broker].replicas[key].log.epochs if one.unclean]
+                    for broker in (member, leader.id)
+                ]
+                require(
+                    marks[0][-1:] == marks[1][-1:],
+                    "R1",
+                    f"brokers {member} and {leader.id} end with different unclean epochs of partition "
+                    f"{partition}: {marks}",
                 )
         self._run.nats.judge()
         report, at_the_end = check(history), check(_last_read(history))

@@ -237,6 +237,14 @@ class FakeDisk:
             node = self._find(path)
             return node.synced_bytes if isinstance(node, Inode) else 0
 
+    def content_kept(self, path: str) -> bytes | None:
+        """What every loss of power leaves of a file; None: perhaps not even its name."""
+        with self._lock:
+            node: Node | None = self._root
+            for name in _parts(path):
+                node = node.durable.get(name) if isinstance(node, Folder) else None
+            return bytes(node.durable) if isinstance(node, Inode) else None
+
     def fill(self, room: int | None) -> None:
         """From now on only so many more bytes fit; None: there is no bound."""
         with self._lock:

@@ -15,7 +15,7 @@ from simulator.replicas import Key
 from tidelog._framing import parse_fetch_answer
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.core.metadata.reports import Evidence
-from tidelog_broker.core.raft.messages import VoteRequest, VoteResponse
+from tidelog_broker.core.raft.messages import AppendResponse, VoteRequest, VoteResponse
 from tidelog_broker.core.replication.messages import (
     Batches,
     Diverged,
@@ -115,7 +115,7 @@ class PeerEar:
         if node is None or node.assembly is None:
             return
         word = control_wire.decode(payload)
-        if isinstance(word, VoteRequest | VoteResponse):
+        if isinstance(word, AppendResponse | VoteRequest | VoteResponse):
             controller = node.assembly.controller
             self._checks.said(controller.me, controller._driver.node.log.last_index, word)
             if isinstance(word, VoteRequest) and not word.pre:

@@ -39,6 +39,9 @@ PEER_PORT: Final = 9212
 RESERVE_BYTES: Final = 64 << 10
 SEGMENT_BYTES: Final = 8 << 10
 
+RAFT_SEGMENT_BYTES: Final = 512
+"""Where the metadata log is short."""
+
 STALLED_US: Final = 50_000
 """A disk that takes so long is one that stalls."""
 
@@ -193,6 +196,8 @@ class Node:
                 driver = assembly.controller._driver
                 driver._snapshot_entries = self.snapshot_entries
                 driver._snapshot_due = driver.log.snapshot_index + self.snapshot_entries
+                # Entries go by whole segments.
+                driver.log._segment_bytes = RAFT_SEGMENT_BYTES
 
     @property
     def controls(self) -> bool:

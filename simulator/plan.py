@@ -32,6 +32,7 @@ RATES: Final = (
     "minimum_changes",
     "reassignments",
     "leader_moves",
+    "leader_returns",
     "deletions",
     "rot",
     "full_disks",
@@ -39,6 +40,7 @@ RATES: Final = (
     "stalls",
     "strays",
     "failed_flushes",
+    "failed_saves",
     "durability_changes",
     "retention_changes",
     "setting_changes",
@@ -102,6 +104,8 @@ class Plan:
     """Replicas move to other brokers."""
     leader_moves: float = 0.0
     """Leadership moves without need."""
+    leader_returns: float = 0.0
+    """Leadership moves, and is back at once, while answers of the first epoch are on their way."""
     deletions: float = 0.0
     """A stream is created, written to or deleted."""
     rot: float = 0.0
@@ -115,6 +119,8 @@ class Plan:
     """Folders are moved about on the disk of a broker that is down."""
     failed_flushes: float = 0.0
     """A disk does not take what it is to flush (4.3)."""
+    failed_saves: float = 0.0
+    """A disk does not take where logs begin."""
     snapshot_entries: int = 0
     """Entries of the metadata log after which a snapshot is taken; 0: as many as users have."""
     durability_changes: float = 0.0

@@ -416,12 +416,14 @@ def _snapshots(plan: Plan) -> Plan:
         voters=3,
         streams=_streams(plan, fsync=True, min_insync=1),
         network=Conditions(),
-        kills=0.5,
-        power_losses=1.0,
-        mid_write_kills=0.5,
-        leader_moves=5.0,
-        snapshot_entries=12,
-        down_us=(SECOND // 5, 4 * SECOND),
+        kills=0.3,
+        power_losses=0.7,
+        mid_write_kills=0.3,
+        leader_moves=8.0,
+        minimum_changes=4.0,
+        setting_changes=4.0,
+        snapshot_entries=4,
+        down_us=(SECOND, 5 * SECOND),
         produce_pause_us=50_000,
     )
 
@@ -457,6 +459,86 @@ def _switches(plan: Plan) -> Plan:
         down_us=(SECOND // 50, SECOND // 5),
         produce_pause_us=10_000,
     )
+
+
+def _quick_switches(plan: Plan) -> Plan:
+    """Durability changes, and the brokers learn of it one after the other (R17)."""
+    return replace(
+        _switches(plan),
+        seconds=SECONDS_SHORT,
+        network=Conditions(delay_us=(200, 10_000), slow=0.02),
+        durability_changes=6.0,
+        setting_changes=0.0,
+        power_losses=0.0,
+        everybody=0.0,
+        produce_pause_us=5_000,
+    )
+
+
+def _returns(plan: Plan) -> Plan:
+    """Leadership goes away and is back before anybody has heard what was said before (R2)."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT / 2,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
+        network=Conditions(delay_us=(200, 8_000), slow=0.005),
+        leader_returns=3.0,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=5_000,
+    )
+
+
+def _trimmed_losses(plan: Plan) -> Plan:
+    """Records are deleted, and then everybody loses power before the page cache is flushed (R11)."""
+    return replace(_losses(plan), seconds=SECONDS_SHORT, start_moves=10.0, everybody=2.0, power_losses=0.5)
+
+
+def _refused_starts(plan: Plan) -> Plan:
+    """Records are deleted, and the disk does not always take where a log begins then."""
+    return replace(_starts(plan), failed_saves=3.0, mid_write_kills=0.0)
+
+
+def _one_writer(plan: Plan) -> Plan:
+    """Nothing is amiss, and one client waits for each of its answers: nobody else moves anything on."""
+    return _calm(
+        plan,
+        brokers=3,
+        streams=_streams(plan, fsync=True, min_insync=2)[:1],
+        network=Conditions(),
+        start_moves=2.0,
+        producers=(Kind.CONDITIONAL,),
+        produce_pause_us=20_000,
+    )
+
+
+def _deaf_leaders(plan: Plan) -> Plan:
+    """Brokers are heard and do not hear for a while, and followers come and go."""
+    return _calm(
+        plan,
+        seconds=SECONDS_SHORT,
+        brokers=5,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=1),
+        network=Conditions(slow=0.02),
+        kills=0.7,
+        cuts=2.0,
+        cut_us=(SECOND // 2, 2 * SECOND),
+        one_way=True,
+        down_us=(SECOND // 50, SECOND // 5),
+        producers=(Kind.IDEMPOTENT,),
+        produce_pause_us=10_000,
+    )
+
+
+def _twice_lost(plan: Plan) -> Plan:
+    """Machines lose power, and again right after they are back."""
+    return replace(_losses(plan), seconds=SECONDS_SHORT, everybody=0.3, double_crashes=4.0)
+
+
+def _moves_and_ends(plan: Plan) -> Plan:
+    """Replicas go and come back, and processes end all the time."""
+    return replace(_moves(plan), kills=2.0, power_losses=0.5)
 
 
 def _old_records(plan: Plan) -> Plan:
@@ -605,6 +687,14 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "snapshots": _snapshots,
     "failed flushes": _failed_flushes,
     "switches": _switches,
+    "quick switches": _quick_switches,
+    "returns": _returns,
+    "trimmed losses": _trimmed_losses,
+    "refused starts": _refused_starts,
+    "one writer": _one_writer,
+    "deaf leaders": _deaf_leaders,
+    "twice lost": _twice_lost,
+    "moves and ends": _moves_and_ends,
     "old records": _old_records,
     "old volumes": _old_volumes,
     "rotten files": _rotten_files,

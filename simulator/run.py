@@ -118,7 +118,7 @@ class Simulation:
         checks.is_undisturbed = self._is_undisturbed
         lost = (plan.disk_losses, plan.strays, plan.rot, plan.put_backs, plan.file_rot)
         checks.disks_are_lost = any(lost)
-        checks.leaders_are_moved = plan.leader_moves > 0
+        checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
         checks.skew_us_max = plan.skew_us
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])

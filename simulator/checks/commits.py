@@ -9,12 +9,16 @@ from simulator.checks.truth import Led, require
 from simulator.readers import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog_broker.storage.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
     from simulator.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
+
+STARTS: Final = "log-start-offsets"
+"""Among the checkpoints."""
 
 STALLED_US_MAX: Final = 4_000_000
 """How long an append may wait for its commit while nothing is amiss."""
@@ -86,6 +90,10 @@ class CommitChecks(LogChecks):
             f"{copy.high_watermark} to {high_watermark}",
         )
         copy.high_watermark = high_watermark
+        if replica.fsync and copy.fsync and high_watermark > copy.led_from and self._is_fsync(replica.key):
+            if truth.switched and high_watermark > truth.flushed:
+                self.mark("R17 committed by flushes again")
+            truth.flushed = max(truth.flushed, high_watermark)
         if high_watermark > truth.committed.end:
             truth.committed.links += copy.mirror.between(truth.committed.end, high_watermark)
             require(truth.committed.end == high_watermark, "I8", f"{replica.name}: half a batch is committed")
@@ -99,10 +107,6 @@ class CommitChecks(LogChecks):
                     f"{replica.name}: broker {replica.node.id} commits records of epoch "
                     f"{replica.role.leader_epoch}; where it began is not on the disk",
                 )
-        if replica.fsync and copy.fsync and high_watermark > copy.led_from and self._is_fsync(replica.key):
-            if truth.switched and high_watermark > truth.flushed:
-                self.mark("R17 committed by flushes again")
-            truth.flushed = max(truth.flushed, high_watermark)
         chain = truth.committed.chain_at(high_watermark)
         require(
             chain == copy.mirror.chain_at(high_watermark),
@@ -217,9 +221,23 @@ class CommitChecks(LogChecks):
             f"{copy.start_offset} to {start}",
         )
         if start > copy.start_offset:
+            self._start_is_saved(replica, start)
             self.mark("R11 start moved")
             self.start_moved(replica, start)
         copy.start_offset, copy.fsync = start, replica.fsync
+
+    @staticmethod
+    def _start_is_saved(replica: Replica, start: int) -> None:
+        """A log begins where its disk says, and no earlier than that says so (R11)."""
+        node = replica.node
+        assert node.broker is not None
+        kept = node.disk.content_kept(f"{node.broker._store.checkpoints._folder}/{STARTS}")
+        saved = None if kept is None else _unpack(kept, STARTS)
+        require(
+            saved is not None and saved.get(replica.key, (0,))[0] >= start,
+            "R11",
+            f"{replica.name} on {node.id} begins at {start}; its disk knows of {saved}",
+        )
 
     # --- what clients are told
 
@@ -333,6 +351,7 @@ class CommitChecks(LogChecks):
 
     def refused(self, code: str) -> None:
         """A producer is told of an error."""
+        self._is_foreseen(code)
         marks = {
             "NOT_ENOUGH_REPLICAS": "R7 too few in sync",
             "UNKNOWN_PRODUCER": "R8 unknown producer",
@@ -343,8 +362,13 @@ class CommitChecks(LogChecks):
         }
         self.mark(marks.get(code.removeprefix("ERROR_CODE_"), f"answered {code}"))
 
+    @staticmethod
+    def _is_foreseen(code: str) -> None:
+        require(code != "INTERNAL", "I19", "a client is told of an error that nobody foresaw")
+
     def unread(self, code: str) -> None:
         """A reader is told of an error."""
+        self._is_foreseen(code)
         code = code.removeprefix("ERROR_CODE_")
         self.mark(f"{'2c' if code == 'DATA_CORRUPT' else 'R13'} reader told {code}")
 

@@ -75,6 +75,7 @@ class LogChecks(StrayChecks, RetentionChecks):
             self.mark("2b suspect")
         copy.excused = bool(suspect)
         copy.durable = replica.log.durable_offset
+        self._history_ends(replica)
 
     def lost(self, broker: int, key: Key, reason: str, *, stray: bool) -> None:
         """A log could not be opened: its end, its history or its owner is unknown."""
@@ -188,7 +189,33 @@ class LogChecks(StrayChecks, RetentionChecks):
         copy.high_watermark = min(copy.high_watermark, end)
         copy.mirror.cut(end)
         copy.durable = min(copy.durable, replica.log.durable_offset)
+        self._history_ends(replica)
+        self._forgotten(replica)
         self.members(replica.key)
+
+    def _history_ends(self, replica: Replica) -> None:
+        """The history of epochs goes no further than the log, but for an unclean one at its end (R1, R5)."""
+        end = replica.log.end_offset
+        for epoch, start, unclean in replica.log.epochs:
+            require(
+                start < end or (unclean and start == end),
+                "R5",
+                f"{replica.name} on {replica.node.id} ends at {end}; epoch {epoch} began at {start}",
+            )
+
+    def _forgotten(self, replica: Replica) -> None:
+        """What was cut off is neither in the cache nor in the append guard (R1)."""
+        log = replica.log
+        end, guard = log.end_offset, log._guard
+        where = f"{replica.name} on {replica.node.id} was cut at {end}"
+        require(not log._tail.holds(end), "R1", f"{where}, and is in memory beyond")
+        if guard is None:
+            return
+        for producer, state in guard._producers.items():
+            last = max((ref.base_offset for ref in state.window), default=-1)
+            require(last < end, "R1", f"{where}, and knows of a batch of producer {producer} at {last}")
+        last = max((known.offset for known in guard._ids_order), default=-1)
+        require(last < end, "R1", f"{where}, and knows of a message id at {last}")
 
     def _restarted(self, replica: Replica) -> None:
         self.mark("R1 started over")
@@ -209,7 +236,22 @@ class LogChecks(StrayChecks, RetentionChecks):
         copy.durable = replica.log.durable_offset
         copy.rotten = 0
         self._begin_mirror(replica, copy, None)
+        self._history_begins(replica)
         self.members(replica.key)
+
+    def _history_begins(self, replica: Replica) -> None:
+        """An empty log knows of which epoch the record below its start was (R1)."""
+        truth, start = self.truth(replica.key), replica.log.end_offset
+        before = [link for link in truth.committed.between(0, start) if link.next >= start]
+        if start != replica.log.start_offset or not before or truth.unclean:
+            return
+        known = replica.log.epochs.epoch_at(start - 1)
+        require(
+            known == before[-1].epoch,
+            "R1",
+            f"{replica.name} on {replica.node.id} is empty and begins at {start}; the record below is of "
+            f"epoch {before[-1].epoch}, and it knows of {known}",
+        )
 
     def crashed(self, broker: Node) -> None:
         """What it had on disk by then, whoever was told of it."""
@@ -275,3 +317,10 @@ class LogChecks(StrayChecks, RetentionChecks):
             "I5",
             f"{replica.name} on {replica.node.id} holds something else than was written to it",
         )
+        for link in fresh.links:
+            require(
+                replica.log.epochs.knows(link.epoch, link.base),
+                "R5",
+                f"{replica.name} on {replica.node.id} holds a batch of epoch {link.epoch} at {link.base}; "
+                f"its history says {list(replica.log.epochs)}",
+            )

@@ -72,6 +72,8 @@ class Faults:
             ("put_backs", self.volumes.copy_or_put_back),
             ("file_rot", self.volumes.rot),
             ("renewals", self.renewals.renew),
+            ("failed_saves", self.disks.fail_a_save),
+            ("leader_returns", people.return_leader),
         ):
             rate = getattr(plan, name)
             if rate:

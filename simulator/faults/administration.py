@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from simulator.world import MS
 from tidelog.model import StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
@@ -12,6 +14,7 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.reassignment import cancel, reassign
 
 if TYPE_CHECKING:
+    from simulator.replicas import Key
     from simulator.run import Simulation
 
 SHORT_LIVED: Final = "short-lived"
@@ -22,6 +25,10 @@ OTHER_FACTOR_CHANCE: Final = 0.3
 OTHER_ORDER_CHANCE: Final = 0.15
 """How often it is to the same copies, with another preferred leader."""
 
+RETURN_US_MAX: Final = 200 * MS
+"""A leadership that has not moved by then does not go back."""
+LOOK_US: Final = MS // 2
+
 
 class Administration:
     """See the module."""
@@ -30,6 +37,7 @@ class Administration:
         self._run = run
         self._copies = run.world.rng_of("copies")
         self._order = run.world.rng_of("order")
+        self._returns = run.world.rng_of("returns")
 
     def move_start(self) -> None:
         run = self._run
@@ -95,19 +103,46 @@ class Administration:
 
     def move_leader(self) -> None:
         """Another member of the ISR leads, though nothing is wrong with the one that does."""
-        run = self._run
-        stream_id, number = run.rng.choice(run.keys)
-        partition = run.checks.image.partition(stream_id, number)
-        if partition is not None and partition.leader is not None and len(partition.isr) > 1:
-            heir = run.rng.choice([member for member in partition.isr if member != partition.leader])
+        key = self._run.rng.choice(self._run.keys)
+        heir = self._heir(key, self._run.rng)
+        if heir is not None:
+            self._lead(key, heir)
 
-            def moved(image: ClusterImage) -> Command | None:
-                now = image.partition(stream_id, number)
-                if now is None or now.leader is None or now.leader == heir or heir not in now.isr:
-                    return None
-                return ChangePartitions((PartitionChange(stream_id, number, leader=heir),))
+    def return_leader(self) -> None:
+        """Another one leads for a moment, and then the same again."""
+        key = self._returns.choice(self._run.keys)
+        partition = self._run.checks.image.partition(*key)
+        heir = self._heir(key, self._returns)
+        if partition is None or partition.leader is None or heir is None:
+            return
+        leader = partition.leader
+        until = self._run.world.now + RETURN_US_MAX
 
-            run.decide(moved)
+        def back() -> None:
+            now = self._run.checks.image.partition(*key)
+            if now is not None and now.leader == heir:
+                self._lead(key, leader)
+            elif self._run.world.now < until:
+                self._run.world.after(LOOK_US, back)
+
+        self._lead(key, heir)
+        back()
+
+    def _heir(self, key: Key, rng: random.Random) -> int | None:
+        """A member of the ISR that does not lead."""
+        partition = self._run.checks.image.partition(*key)
+        if partition is None or partition.leader is None or len(partition.isr) < 2:
+            return None
+        return rng.choice([member for member in partition.isr if member != partition.leader])
+
+    def _lead(self, key: Key, heir: int) -> None:
+        def moved(image: ClusterImage) -> Command | None:
+            now = image.partition(*key)
+            if now is None or now.leader is None or now.leader == heir or heir not in now.isr:
+                return None
+            return ChangePartitions((PartitionChange(*key, leader=heir),))
+
+        self._run.decide(moved)
 
     def create_or_delete(self) -> None:
         """A stream that lives for a while, gets a few records, and goes again (M5)."""

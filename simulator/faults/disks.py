@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from simulator.node import ROOT, Node
@@ -20,6 +21,7 @@ class DiskFaults:
 
     def __init__(self, run: Simulation) -> None:
         self._run = run
+        self._saves = run.world.rng_of("saves")
 
     def lose_disk(self) -> None:
         """Only while it is not the last straw: the promise is about fewer disks than the ISR has."""
@@ -121,6 +123,14 @@ class DiskFaults:
             broker = run.rng.choice(up)
             broker.disk.fail("datasync", path="/streams/")
             run.world.tell(f"the disk of broker {broker.id} is about to fail a flush")
+
+    def fail_a_save(self) -> None:
+        """A broker cannot write where its logs begin, once; it has to ask for that again (R11)."""
+        up = self._run.up()
+        if up:
+            broker = self._saves.choice(up)
+            broker.disk.fail("pwrite", errno.ENOSPC, path="/log-start-offsets")
+            self._run.world.tell(f"the disk of broker {broker.id} is about to refuse a checkpoint")
 
     # --- what is somebody else's
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from simulator.mutations import (
     appends,
+    clocks,
     commits,
     disks,
     drivers,
@@ -29,6 +30,7 @@ __all__ = [
     "SEEDS_MAX",
     "Mutation",
     "appends",
+    "clocks",
     "commits",
     "disks",
     "drivers",

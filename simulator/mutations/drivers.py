@@ -15,7 +15,7 @@ from tidelog_broker.storage import raft_log
 from tidelog_broker.storage.raft_log import RaftLog
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
     def early(self: RaftDriver) -> None:
         while self._saving is None and (ready := self.node.ready()) is not None:
@@ -42,7 +42,7 @@ def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft 5.3", "votes")
+@mutation("Raft 5.3", "votes")
 def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
     def commit(self: Leader) -> None:
         log = self._node.log
@@ -55,7 +55,7 @@ def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def entries_count_as_saved_before_their_sync() -> Iterator[None]:
     def hasty(self: RaftLog) -> None:
         self.durable_index = self.last_index
@@ -66,6 +66,10 @@ def entries_count_as_saved_before_their_sync() -> Iterator[None]:
 
 @uncaught("Raft, persist first", "votes")
 def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]:
+    """Hardly ever harmful: hard state is saved when term or vote change, and its commit is above the old end
+    of the log only where the same word brought the term and entries that were committed before. Then a
+    process has to end between the two."""
+
     def reversed_order(
         self: RaftLog, snapshot: Snapshot | None, entries: Sequence[Entry], hard_state: HardState | None
     ) -> None:
@@ -79,7 +83,7 @@ def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]
         yield
 
 
-@uncaught("Raft, persist first", "votes")
+@mutation("Raft, persist first", "votes")
 def hard_state_is_not_flushed() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         file = files.open(f"{path}.tmp", create=True)
@@ -151,13 +155,16 @@ def a_producer_id_is_given_to_two() -> Iterator[None]:
 
 @uncaught("M3", "cut off")
 def a_session_outlives_its_deadline() -> Iterator[None]:
-    """A broker believes that the controller takes it for alive, however long it has not heard it."""
+    """It costs time, not records: the controller counts sessions by itself, and what is acknowledged needs
+    the ISR. `tests/quorum/test_quorum.py` has sessions end."""
     with patched((Membership, "session_good", lambda self: self._good_until > 0)):
         yield
 
 
 @uncaught("M3", "cut off")
 def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
+    """It costs time, not records: a partition has a leader that cannot know that it was replaced, and nobody
+    takes its place. `tests/quorum/test_quorum.py` plants a deaf broker."""
     from tidelog_broker.runtime.control_answers import Answers
 
     async def heard(self: Answers, duties: Any, beat: Any) -> Any:
@@ -170,15 +177,8 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
 
 @uncaught("R7", "cut off")
 def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
+    """It costs time, not records: clients wait for their deadline instead of being sent on (R7)."""
     from tidelog_broker.runtime.replica import Replica
 
     with patched((Replica, "in_doubt", property(lambda self: False))):
-        yield
-
-
-@uncaught("R19", "put back")
-def a_directory_that_was_put_back_is_taken() -> Iterator[None]:
-    from tidelog_broker.core.metadata import registration
-
-    with patched((registration, "put_back", lambda known, directory_id, starts: "")):
         yield

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from simulator.mutations.plant import mutation, patched
+from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication import following, leading, reconciliation
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
@@ -52,6 +52,20 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
         yield
 
 
+@mutation("R1, R11", "trimmed losses")
+def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
+    """It knows of no record, and takes its start for one of the leader's history."""
+
+    def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
+        if last_epoch is None and log.start_offset <= end_offset <= log.end_offset:
+            return reconciliation.Fits()
+        return original(end_offset, last_epoch, log, leader_epoch)
+
+    original = reconciliation.compare
+    with patched((leading, "compare", trusting)):
+        yield
+
+
 @mutation("R2", "takeovers")
 def truncation_is_not_fenced() -> Iterator[None]:
     def unfenced(self: FollowerPartition, message: Any) -> Any:
@@ -74,6 +88,22 @@ def truncation_is_not_fenced() -> Iterator[None]:
         (LeaderPartition, "_refusal", any_epoch),
         (Uplink, "received", to_anybody),
     ):
+        yield
+
+
+@uncaught("R1", "takeovers")
+def a_fit_follower_is_cut_again() -> Iterator[None]:
+    """Harmless by itself: a leader compares histories anew with each position and only appends, so in one
+    epoch none of its answers says that a log which fits has to be cut; one of another epoch, or for another
+    role, is passed over (R2), and so is one to no question. Without those fences it is `truncation is not
+    fenced`, which does harm whether or not this one is left."""
+
+    def unfit(self: FollowerPartition, message: Any) -> Any:
+        self.fit = False
+        return cut(self, message)
+
+    cut = FollowerPartition._cut
+    with patched((FollowerPartition, "_cut", unfit)):
         yield
 
 

@@ -9,25 +9,26 @@ from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog import _lane
 from tidelog._lane import Failed, Lane
 from tidelog.errors import DuplicateSequence, TidelogError
+from tidelog_broker.api import produce
+from tidelog_broker.storage import log_writing
 
 
-@uncaught("R8", "small ISRs")
+@mutation("R8", "unanswered")
 def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
+    """Those behind it: where it has landed, it lands once more."""
+
     def renumber(self: Lane) -> None:
-        if self.idempotent:
-            self._next_free += 1000
         again(self)
-        for batch in self._waiting:
-            if self.idempotent:
-                batch.brand(*self.identity, self._next_free)
-                self._next_free = _lane._after(batch)
+        if self.idempotent and self._waiting and self._waiting[0].doubt is not None:
+            for batch in self._waiting:
+                batch.brand(*self.identity, _lane._after(batch))
 
     again = Lane._renumber
     with patched((Lane, "_renumber", renumber)):
         yield
 
 
-@uncaught("R8", "unanswered")
+@mutation("R8", "unanswered")
 def sequences_of_what_was_given_up_are_used_again() -> Iterator[None]:
     def give_up(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:
         return [Failed(batch, _lane._doubt_of(batch, error))]
@@ -62,18 +63,6 @@ def a_definite_refusal_is_believed_of_what_may_have_landed() -> Iterator[None]:
         yield
 
 
-@uncaught("R8", "unanswered")
-def a_receipt_takes_sequences_back() -> Iterator[None]:
-    """One that answers an earlier batch late counts as the newest."""
-
-    def is_there(self: Lane, batch: Any) -> None:
-        if self.idempotent:
-            self._landed, self._next_free = batch.number, _lane._after(batch)
-
-    with patched((Lane, "_is_there", is_there)):
-        yield
-
-
 @mutation("R8", "unanswered")
 def nothing_is_learnt_from_a_receipt() -> Iterator[None]:
     """The next batch after a quiet time has sequences that were used."""
@@ -100,6 +89,10 @@ def what_was_lost_with_a_connection_counts_as_never_sent() -> Iterator[None]:
 
 @uncaught("R8", "unanswered")
 def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
+    """That answer needs a repeat of a batch behind which five others have landed: whoever repeats has no more
+    than five on their way, and goes on behind them only when all have their answers.
+    `tests/client/test_lane.py` has what follows from it."""
+
     def refused(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:
         if isinstance(error, DuplicateSequence):
             self._inflight.pop(batch.number, None)
@@ -114,7 +107,8 @@ def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
 
 @uncaught("10", "unanswered")
 def a_client_goes_on_behind_an_error_at_once() -> Iterator[None]:
-    """Batches that follow a refused one are sent before it goes again."""
+    """Harmless by itself: what comes behind a refused batch is refused by the broker, too, until the client
+    says that it goes on. Both broken together is `what is behind a refused batch overtakes it`."""
 
     def hold(self: Lane, error: TidelogError) -> None:
         hold_back(self, error)
@@ -122,4 +116,25 @@ def a_client_goes_on_behind_an_error_at_once() -> Iterator[None]:
 
     hold_back = Lane._hold
     with patched((Lane, "_hold", hold)):
+        yield
+
+
+@mutation("R7", "minima")
+def what_is_behind_a_refused_batch_overtakes_it() -> Iterator[None]:
+    """Neither does the client wait until it has gone again, nor the broker refuse what comes meanwhile."""
+
+    def hold(self: Lane, error: TidelogError) -> None:
+        hold_back(self, error)
+        self.held = bool(self.identity_spent)
+
+    def take(self: Any, request: Any, lane: Any) -> bool:
+        lane.refused = False
+        return check(self, request, lane)
+
+    hold_back, check = Lane._hold, produce.ProduceCall._check
+    with patched(
+        (Lane, "_hold", hold),
+        (log_writing, "check_order", lambda sender, reset: None),
+        (produce.ProduceCall, "_check", take),
+    ):
         yield

@@ -14,7 +14,7 @@ from tidelog_broker.runtime.replica_uplink import Uplink
 from tidelog_broker.runtime.replica_wire import from_leader
 
 
-@uncaught("R2", "moves")
+@mutation("R2", "returns")
 def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
     def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
         address, message = from_leader(header, payload)
@@ -32,6 +32,10 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
 
 @uncaught("R2", "deposals")
 def a_turn_of_an_earlier_leadership_is_sent() -> Iterator[None]:
+    """Harmless by itself: such a turn names its own epoch and the number of the role that asked, so another
+    role passes over it (R2). The same role takes it only where it ends, of an epoch that its history may
+    go on with, and asks with what it has then (R1). Those two fences removed is `truncation is not
+    fenced`."""
     with patched((ReplicaFeed, "_stands", lambda self, turn: True)):
         yield
 

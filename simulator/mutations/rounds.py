@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
@@ -12,6 +13,7 @@ from tidelog_broker.runtime.appends import Acks
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.rounds import WriteRounds
+from tidelog_broker.runtime.threads import WorkThreads
 from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.log_writing import WritableLog
 
@@ -42,7 +44,7 @@ def a_flush_speaks_for_what_was_appended_while_it_ran() -> Iterator[None]:
         yield
 
 
-@uncaught("R3", "busy")
+@uncaught("R3", "one writer")
 def a_flush_round_forgets_what_was_written_while_it_ran() -> Iterator[None]:
     def forgetful(self: FlushRounds, partitions: Iterable[Partition]) -> None:
         if not self._running:
@@ -119,6 +121,10 @@ def a_failed_write_is_answered_as_if_it_had_been_done() -> Iterator[None]:
 
 @uncaught("R7", "full disks")
 def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
+    """Mostly harmless: the next write begins where this one began, and a start takes what lies behind that
+    for torn. Only a whole batch that nothing overwrites could come back, which takes an error behind the
+    write of it."""
+
     def careless(self: WritableLog, staged: Any, error: OSError) -> TidelogError:
         from tidelog_broker.storage.segment import Segment
 
@@ -132,6 +138,8 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
 
 @uncaught("R7", "minima")
 def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
+    """Harmless as long as clients hold back what is behind a refused batch: `what is behind a refused batch
+    overtakes it` breaks both."""
     from tidelog_broker.api import produce
     from tidelog_broker.storage import log_writing
 
@@ -159,7 +167,7 @@ def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
         yield
 
 
-@uncaught("R3", "starts")
+@uncaught("R3", "one writer")
 def what_waits_behind_exclusive_work_is_not_woken() -> Iterator[None]:
     def held(self: WriteRounds, done: Any) -> None:
         if not done.cancelled():
@@ -180,4 +188,28 @@ def acks_all_waits_for_this_disk_alone() -> Iterator[None]:
 
     written = Partition.written
     with patched((Partition, "written", mixed_up)):
+        yield
+
+
+@uncaught("R6", "busy")
+def an_unforeseen_error_of_one_write_ends_the_broker() -> Iterator[None]:
+    """In a run nothing comes out of a write that nobody foresaw, or I19 says so: there is nothing to isolate.
+    `tests/broker/test_isolation.py` has writes fail so, and `tests/replicas/test_halted.py` the cluster's
+    part."""
+    with patched((WriteRounds, "_isolate", lambda self, partition, error: self._fail(error))):
+        yield
+
+
+@mutation("I19", "stops")
+def a_stop_answers_work_that_no_thread_began_with_an_error_of_its_own() -> Iterator[None]:
+    """`INTERNAL`, though nothing is wrong."""
+
+    def submit(self: WorkThreads, function: Any, /, *arguments: Any, **options: Any) -> Any:
+        if not self._stopped:
+            return self._pool.submit(function, *arguments, **options)
+        refused: Future[Any] = Future()
+        refused.set_exception(RuntimeError("cannot schedule new futures after shutdown"))
+        return refused
+
+    with patched((WorkThreads, "submit", submit)):
         yield

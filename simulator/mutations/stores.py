@@ -43,7 +43,7 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("R11", "starts")
+@mutation("R11", "refused starts")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""
 
@@ -81,13 +81,13 @@ def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
         yield
 
 
-@uncaught("R1", "partings")
+@mutation("R1", "partings")
 def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
     with patched((LogTail, "begin_history", lambda self: None)):
         yield
 
 
-@uncaught("R1, R8", "partings")
+@mutation("R1, R8", "partings")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
     def keeping(self: PartitionLog, cut: Any) -> None:
         guard = self._guard
@@ -101,19 +101,19 @@ def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
         yield
 
 
-@uncaught("R1, R5", "partings")
+@mutation("R1, R5", "partings")
 def epochs_stay_when_their_records_are_cut_off() -> Iterator[None]:
     with patched((LeaderEpochs, "cut", lambda self, end: None)):
         yield
 
 
-@uncaught("R5", "restarts")
+@mutation("R5", "losses")
 def recovery_keeps_epochs_beyond_the_end() -> Iterator[None]:
     with patched((LeaderEpochs, "recovered", lambda self, end: None)):
         yield
 
 
-@uncaught("R5, R11", "starts")
+@mutation("R5, R11", "starts")
 def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
     with patched((LeaderEpochs, "of_empty_log", classmethod(lambda cls, offset, epoch_before: cls()))):
         yield
@@ -135,7 +135,7 @@ def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
         yield
 
 
-@uncaught("R6", "losses")
+@uncaught("R6", "twice lost")
 def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
     from tidelog_broker.runtime.suspects import Suspects
 
@@ -176,7 +176,7 @@ def a_snapshot_of_the_append_guard_speaks_for_the_whole_log() -> Iterator[None]:
         yield
 
 
-@uncaught("M5", "moves")
+@uncaught("M5", "moves and ends")
 def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
     with patched((Checkpoints, "remove_partition", lambda self, partition: None)):
         yield
@@ -184,6 +184,8 @@ def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
 
 @uncaught("2c", "bad disks")
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
+    """Harmless by itself: whoever is given a range checks it before it is written. A run lets one replica of
+    a partition rot at a time, so those who are asked hold no rot there."""
     from tidelog_broker.storage.log_reading import ReadableLog
 
     def unchecked(self: ReadableLog, *arguments: Any) -> Any:
