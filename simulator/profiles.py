@@ -479,13 +479,13 @@ def _returns(plan: Plan) -> Plan:
     """Leadership goes away and is back before anybody has heard what was said before (R2)."""
     return _calm(
         plan,
-        seconds=SECONDS_SHORT / 2,
+        seconds=SECONDS_SHORT / 4,
         brokers=3,
         streams=_streams(plan, fsync=True, min_insync=2)[:1],
-        network=Conditions(delay_us=(200, 8_000), slow=0.005),
+        network=Conditions(delay_us=(200, 40_000)),
         leader_returns=3.0,
         producers=(Kind.IDEMPOTENT, Kind.PLAIN),
-        produce_pause_us=5_000,
+        produce_pause_us=20_000,
     )
 
 

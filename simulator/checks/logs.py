@@ -262,7 +262,12 @@ class LogChecks(StrayChecks, RetentionChecks):
             if copy.durable > copy.mirror.end:
                 # Its disk died in the middle of what happened last, which nobody has looked at.
                 dead, broker.disk.dead = broker.disk.dead, False
-                self._extend(replica, copy)
+                log = replica.log
+                if log.start_offset == log.end_offset or log.start_offset > copy.mirror.end:
+                    # It had just begun anew.
+                    self._begin_mirror(replica, copy, None)
+                else:
+                    self._extend(replica, copy)
                 broker.disk.dead = dead
 
     # --- damage, and what is set aside

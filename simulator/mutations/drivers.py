@@ -95,7 +95,7 @@ def hard_state_is_not_flushed() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft 7", "snapshots")
+@mutation("Raft 7", "snapshots")
 def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         if "/install-" not in path:
@@ -111,7 +111,7 @@ def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
         yield
 
 
-@uncaught("Raft 7", "snapshots")
+@mutation("Raft 7", "snapshots")
 def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
     def forgetful(self: RaftDriver, snapshot: Snapshot) -> None:
         with patched((type(self._machine), "restore", lambda self, snapshot: None)):

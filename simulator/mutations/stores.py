@@ -135,7 +135,7 @@ def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
         yield
 
 
-@uncaught("R6", "twice lost")
+@mutation("R6", "twice lost")
 def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
     from tidelog_broker.runtime.suspects import Suspects
 
