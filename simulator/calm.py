@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
-from simulator.mirror import Mirror
-from simulator.network import Conditions
-from simulator.processes import unhandled
-from simulator.readers import LAST_READER, read_all
+from simulator.clients.readers import LAST_READER, read_all
+from simulator.kernel.network import Conditions
+from simulator.kernel.processes import unhandled
+from simulator.watch.mirror import Mirror
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
 from tidelog_broker.core.metadata.elections import elect_unclean
@@ -23,8 +23,8 @@ from tidelog_broker.core.metadata.reassignment import reassign
 from tidelog_broker.core.replication.leading import LeaderPartition
 
 if TYPE_CHECKING:
-    from simulator.replicas import Key
     from simulator.run import Simulation
+    from simulator.watch.replicas import Key
     from tidelog_broker.core.metadata.commands import ChangePartitions
     from tidelog_broker.core.metadata.image import ClusterImage
 

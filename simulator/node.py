@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from simulator.disk import FakeDisk, Operation
-from simulator.doors import Door, Ear
-from simulator.network import Network
-from simulator.processes import Process
-from simulator.replicas import Key, Replica
+from simulator.kernel.network import Network
+from simulator.kernel.processes import Process
+from simulator.rpc.doors import Door, Ear
+from simulator.watch.replicas import Key, Replica
 from simulator.world import World
 from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly

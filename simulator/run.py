@@ -18,19 +18,19 @@ from typing import Any, Final
 
 from simulator.calm import Calm
 from simulator.checks import Checks, Violated, require
+from simulator.clients.producers import SimErrand, SimProducer
+from simulator.clients.readers import SimReader
 from simulator.faults import Faults
-from simulator.listening import DoorEar, tap
+from simulator.kernel.network import Conditions, Network
+from simulator.kernel.processes import unhandled
 from simulator.nats.answers import answers_too
 from simulator.nats.side import NatsSide
-from simulator.network import Conditions, Network
 from simulator.node import CLUSTER_ID, ROOT, Node, host_of
-from simulator.plan import Plan
-from simulator.processes import unhandled
-from simulator.producers import SimErrand, SimProducer
-from simulator.readers import SimReader
-from simulator.replicas import Key
-from simulator.swarm import plan_of
-from simulator.watching import Watch
+from simulator.plans.plan import Plan
+from simulator.plans.swarm import plan_of
+from simulator.watch.listening import DoorEar, tap
+from simulator.watch.replicas import Key
+from simulator.watch.watching import Watch
 from simulator.world import MS, SECOND, World
 from tidelog.errors import TidelogError
 from tidelog.history import History

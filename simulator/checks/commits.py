@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks.logs import LogChecks
 from simulator.checks.truth import Led, require
-from simulator.readers import batches_of
+from simulator.clients.readers import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog_broker.storage.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
-    from simulator.replicas import Key, Replica
+    from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 from simulator.checks.retention import RetentionChecks
 from simulator.checks.strays import StrayChecks
 from simulator.checks.truth import Copy, require
-from simulator.mirror import Mirror, headers_of
+from simulator.watch.mirror import Mirror, headers_of
 from tidelog.errors import TidelogError
 from tidelog.records import verify_batch
 
 if TYPE_CHECKING:
     from simulator.node import Node
-    from simulator.replicas import Key, Replica
+    from simulator.watch.replicas import Key, Replica
 
 
 class LogChecks(StrayChecks, RetentionChecks):

@@ -8,7 +8,7 @@ from simulator.checks.commits import CommitChecks
 from simulator.checks.truth import require
 
 if TYPE_CHECKING:
-    from simulator.replicas import Key
+    from simulator.watch.replicas import Key
 
 
 class RecordingChecks(CommitChecks):

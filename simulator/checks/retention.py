@@ -13,8 +13,8 @@ from simulator.world import MS, SECOND
 from tidelog.model import Retention
 
 if TYPE_CHECKING:
-    from simulator.mirror import Link
-    from simulator.replicas import Key, Replica
+    from simulator.watch.mirror import Link
+    from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
 REMEMBERED_US: Final = 20 * SECOND

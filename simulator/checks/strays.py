@@ -10,7 +10,7 @@ from tidelog_broker.storage.identity import read_identity
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk
     from simulator.node import Node
-    from simulator.replicas import Replica
+    from simulator.watch.replicas import Replica
 
 
 class StrayChecks(Knowledge):

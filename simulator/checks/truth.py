@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from simulator.mirror import Link, Mirror
+from simulator.watch.mirror import Link, Mirror
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 
 if TYPE_CHECKING:
     from simulator.node import Node
-    from simulator.replicas import Key, Replica
+    from simulator.watch.replicas import Key, Replica
 
 
 class Violated(AssertionError):

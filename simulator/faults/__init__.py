@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from simulator.clients.renewals import Renewals
 from simulator.faults.administration import Administration
 from simulator.faults.clocks import ClockFaults
 from simulator.faults.disks import DiskFaults
@@ -17,7 +18,6 @@ from simulator.faults.network import NetworkFaults
 from simulator.faults.processes import ProcessFaults
 from simulator.faults.settings import SettingChanges
 from simulator.faults.volumes import VolumeFaults
-from simulator.renewals import Renewals
 from simulator.world import SECOND
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.reassignment import cancel, reassign
 
 if TYPE_CHECKING:
-    from simulator.replicas import Key
     from simulator.run import Simulation
+    from simulator.watch.replicas import Key
 
 SHORT_LIVED: Final = "short-lived"
 

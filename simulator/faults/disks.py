@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from simulator.node import ROOT, Node
-from simulator.replicas import Replica
+from simulator.watch.replicas import Replica
 from simulator.world import SECOND
 from tidelog.records import BatchHeader
 from tidelog_broker.storage.identity import write_identity

@@ -10,7 +10,7 @@ from simulator.nats.commands import Command, Commands
 from simulator.nats.server import CLIENT_PORT
 
 if TYPE_CHECKING:
-    from simulator.network import Address, Hear, Tap
+    from simulator.kernel.network import Address, Hear, Tap
     from simulator.node import Node
 
 PAYLOAD_BYTES_MAX: Final = 1 << 30

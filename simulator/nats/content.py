@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks import require
+from simulator.clients.readers import batches_of
 from simulator.nats.publishers import SimPublisher
-from simulator.readers import batches_of
 from tidelog.history import runs_of
 
 if TYPE_CHECKING:

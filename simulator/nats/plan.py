@@ -1,4 +1,4 @@
-"""What of NATS a run has. Neighbours: `simulator.plan` is the rest, `draw` gives it to one seed in three."""
+"""What of NATS a run has. Neighbours: `simulator.plans.plan` is the rest, `draw` gives it to some seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from simulator.world import MS, SECOND
 
 if TYPE_CHECKING:
-    from simulator.plan import Plan, StreamPlan
+    from simulator.plans.plan import Plan, StreamPlan
 
 SEEDS_WITH: Final = 1 / 3
 """So many seeds have NATS."""

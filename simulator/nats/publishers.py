@@ -16,10 +16,10 @@ import random
 from typing import Any, Final, NamedTuple
 
 from simulator.checks import Checks, require
+from simulator.kernel.network import Network
+from simulator.kernel.processes import Process
 from simulator.nats.plan import Kind, NatsPlan
-from simulator.network import Network
-from simulator.processes import Process
-from simulator.replicas import Key
+from simulator.watch.replicas import Key
 from simulator.world import SECOND, World
 from tidelog.history import STAMP_BYTES, History, Outcome, Producer, Write, stamp
 from tidelog_broker.nats.connection import Connection

@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from simulator.kernel.network import Network
+from simulator.kernel.processes import Process
 from simulator.nats.client import PAYLOAD_BYTES_MAX, ServedClient
 from simulator.nats.interest import Interest, is_met
 from simulator.nats.route import Route, keep_route
-from simulator.network import Network
-from simulator.processes import Process
 from simulator.world import World
 
 CLIENT_PORT: Final = 4222

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from simulator.kernel.network import Conditions, Network
+from simulator.kernel.processes import Process
 from simulator.nats import client as client_module
 from simulator.nats.commands import Command, Commands, Malformed
 from simulator.nats.interest import Interest, is_met
 from simulator.nats.plan import draw
 from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
 from simulator.nats.side import subjects_of
-from simulator.network import Conditions, Network
-from simulator.processes import Process
-from simulator.swarm import plan_of
+from simulator.plans.swarm import plan_of
 from simulator.world import SECOND, World
 from tidelog_broker.nats.recording import fnv1a_32
 

@@ -11,10 +11,10 @@ import pytest
 
 from simulator import coverage
 from simulator.mutations import Mutation, mutations
-from simulator.plan import SECONDS
-from simulator.profiles import PROFILES
+from simulator.plans.plan import SECONDS
+from simulator.plans.profiles import PROFILES
+from simulator.plans.swarm import SECONDS_LONG, plan_of
 from simulator.run import simulate
-from simulator.swarm import SECONDS_LONG, plan_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from simulator.disk import Bytes, FakeDisk, FakeFile
-from simulator.disk_names import Moment
+from simulator.disk.names import Moment
 from tidelog_broker.storage.files import OsFile, OsFiles, Volume
 
 

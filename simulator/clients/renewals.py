@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.checks import require
-from simulator.clients import SimClient
-from simulator.producers import DELIVERY_S
-from simulator.readers import read_all
+from simulator.clients.client import SimClient
+from simulator.clients.producers import DELIVERY_S
+from simulator.clients.readers import read_all
 from tidelog._options import ProducerOptions
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError
@@ -25,8 +25,8 @@ from tidelog.model import Position, Retention, StreamSettings
 from tidelog_broker.core.metadata import decide
 
 if TYPE_CHECKING:
-    from simulator.replicas import Key
     from simulator.run import Simulation
+    from simulator.watch.replicas import Key
 
 NAME: Final = "renewed"
 FIRST_CLIENT: Final = 2_000

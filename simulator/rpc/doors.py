@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
-from simulator.framing import Frame, FrameProtocol
+from simulator.rpc.framing import Frame, FrameProtocol
 from tidelog_broker.api.admission import Admission
 from tidelog_broker.api.calls import Calls, Kind, Method
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
-from simulator.clients import SimClient
+from simulator.clients.client import SimClient
 from simulator.world import SECOND
 from tidelog._options import ProducerOptions
 from tidelog.client import Client

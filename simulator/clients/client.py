@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from simulator.channels import Channel
-from simulator.network import Network
+from simulator.kernel.network import Network
+from simulator.kernel.processes import Process
 from simulator.node import CLIENT_PORT, T0_US, host_of
-from simulator.processes import Process
+from simulator.rpc.channels import Channel
 from simulator.world import World
 from tidelog import _channels
 from tidelog._options import ClientOptions

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from simulator.world import MS
 
 if TYPE_CHECKING:
-    from simulator.loop import ProcessLoop
-    from simulator.network import Network, Sockets
+    from simulator.kernel.loop import ProcessLoop
+    from simulator.kernel.network import Network, Sockets
 
 WINDOW_BYTES: Final = 64 << 10
 """On its way, or waiting at the other end to be taken: more is not sent before some of it was taken."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, NamedTuple, TypeVar
 
-from simulator.disk_operations import CrashPoint
+from simulator.disk.operations import CrashPoint
 from simulator.world import World
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulator.loop import ProcessLoop
-from simulator.transports import SimTransport
+from simulator.kernel.loop import ProcessLoop
+from simulator.kernel.transports import SimTransport
 from simulator.world import MS, SECOND, World
 
 Address = tuple[str, int]

@@ -1,6 +1,6 @@
 """The names on a simulated disk: folders, what became durable of them, and what a crash leaves.
 
-Rule 2 of `disk`. Neighbours: `disk_content` has the files, `disk` the calls.
+Rule 2 of `disk`. Neighbours: `content` has the files, `disk` the calls.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from simulator.disk_content import Inode, Luck
+from simulator.disk.content import Inode, Luck
 
 
 class Link(NamedTuple):

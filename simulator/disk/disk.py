@@ -39,10 +39,10 @@ import random
 import threading
 from collections.abc import Callable
 
-from simulator.disk_content import PAGE_BYTES, Inode, Luck
-from simulator.disk_files import Bytes, FakeFile
-from simulator.disk_names import Folder, Link, Moment, Node, Rename, Unlink, forsake_all, moment, sync_all
-from simulator.disk_operations import OPERATIONS, CrashPoint, Fault, Operation, os_error
+from simulator.disk.content import PAGE_BYTES, Inode, Luck
+from simulator.disk.files import Bytes, FakeFile
+from simulator.disk.names import Folder, Link, Moment, Node, Rename, Unlink, forsake_all, moment, sync_all
+from simulator.disk.operations import OPERATIONS, CrashPoint, Fault, Operation, os_error
 
 __all__ = ["OPERATIONS", "PAGE_BYTES", "Bytes", "CrashPoint", "FakeDisk", "FakeFile", "Fault", "Operation"]
 

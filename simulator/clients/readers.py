@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from simulator.clients import SimClient
-from simulator.replicas import Key, Replica
+from simulator.clients.client import SimClient
+from simulator.watch.replicas import Key, Replica
 from tidelog._fetching import FetchedBatch, Progress
 from tidelog._framing import FetchAnswer
 from tidelog.client import Client

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simulator.checks import Checks
-from simulator.mirror import headers_of
 from simulator.node import PEER_PORT
-from simulator.replicas import Key
+from simulator.watch.mirror import headers_of
+from simulator.watch.replicas import Key
 from tidelog._framing import parse_fetch_answer
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.core.metadata.reports import Evidence
@@ -32,8 +32,8 @@ from tidelog_broker.runtime.replica_wire import Address, from_follower, from_lea
 from tidelog_proto import common_pb2
 
 if TYPE_CHECKING:
-    from simulator.network import Address as Place
-    from simulator.network import Hear
+    from simulator.kernel.network import Address as Place
+    from simulator.kernel.network import Hear
     from simulator.node import Node
 
 FETCH: Final = "/tidelog.v1.Log/Fetch"

@@ -12,9 +12,9 @@ from concurrent.futures import Executor
 from typing import Any
 
 from simulator.disk import FakeDisk
-from simulator.executors import SimExecutor
-from simulator.loop import ProcessLoop
-from simulator.network import Machine, Network, Sockets
+from simulator.kernel.executors import SimExecutor
+from simulator.kernel.loop import ProcessLoop
+from simulator.kernel.network import Machine, Network, Sockets
 from simulator.world import World
 
 Ended = Callable[[BaseException | int], None]

@@ -1,6 +1,6 @@
 """An open file of a simulated disk.
 
-Neighbours: `disk` opens it and counts what it does, `disk_content` is what it holds.
+Neighbours: `disk` opens it and counts what it does, `content` is what it holds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from simulator.disk_content import Inode
-from simulator.disk_operations import os_error
+from simulator.disk.content import Inode
+from simulator.disk.operations import os_error
 
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk

@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from simulator.framing import Frame, FrameProtocol
+from simulator.rpc.framing import Frame, FrameProtocol
 from tidelog._channels import CONNECT_MS_MAX, KEEPALIVE_MS, PING_TIMEOUT_MS
 from tidelog._status import STATUS_DETAILS_KEY
 

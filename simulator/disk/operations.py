@@ -1,6 +1,6 @@
 """What changes a simulated disk, one operation at a time, and how an operation may fail.
 
-Neighbours: `disk` counts them, `disk_files` performs those of open files.
+Neighbours: `disk` counts them, `files` performs those of open files.
 """
 
 from __future__ import annotations

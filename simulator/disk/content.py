@@ -1,6 +1,6 @@
 """The content of a file on a simulated disk: what readers see, what the disk holds, the steps between.
 
-Rules 1, 3 and 5 of `disk`. Neighbours: `disk_names` has the folders that files lie in, `disk` the calls.
+Rules 1, 3 and 5 of `disk`. Neighbours: `names` has the folders that files lie in, `disk` the calls.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.checks import Checks
-from simulator.replicas import Replica
+from simulator.watch.replicas import Replica
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command
 from tidelog_broker.core.metadata.image import ClusterImage

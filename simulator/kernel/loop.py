@@ -21,7 +21,7 @@ from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from simulator.executors import SimExecutor
+from simulator.kernel.executors import SimExecutor
 from simulator.world import SECOND, Timer, World
 
 T = TypeVar("T")

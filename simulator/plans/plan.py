@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from simulator.clients.producers import Kind
+from simulator.kernel.network import Conditions
 from simulator.nats.plan import NatsPlan
-from simulator.network import Conditions
-from simulator.producers import Kind
 from simulator.world import SECOND
 
 SECONDS: Final = 20.0

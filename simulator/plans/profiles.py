@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from simulator.clients.producers import Kind
+from simulator.kernel.network import Conditions
 from simulator.nats.plan import Kind as Publishing
 from simulator.nats.plan import NatsPlan, with_nats
-from simulator.network import Conditions
-from simulator.plan import RATES, Plan, StreamPlan
-from simulator.producers import Kind
+from simulator.plans.plan import RATES, Plan, StreamPlan
 from simulator.world import SECOND
 
 SECONDS_SHORT: Final = 10.0

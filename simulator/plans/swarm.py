@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from simulator.clients.producers import Kind
+from simulator.kernel.network import random_conditions
 from simulator.nats.plan import draw
-from simulator.network import random_conditions
-from simulator.plan import EVENTS, SECONDS, Plan, StreamPlan
-from simulator.producers import Kind
-from simulator.profiles import PROFILES
+from simulator.plans.plan import EVENTS, SECONDS, Plan, StreamPlan
+from simulator.plans.profiles import PROFILES
 from simulator.world import SECOND
 
 SECONDS_LONG: Final = 60.0
