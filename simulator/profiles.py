@@ -476,8 +476,10 @@ def _quick_switches(plan: Plan) -> Plan:
 
 
 def _returns(plan: Plan) -> Plan:
-    """Leadership goes away and is back before anybody has heard what was said before (R2). Other partitions keep
-    the connection open."""
+    """Leadership goes away and is back before anybody has heard what was said before (R2).
+
+    Other partitions keep the connection open.
+    """
     return _calm(
         plan,
         seconds=SECONDS_SHORT / 4,
