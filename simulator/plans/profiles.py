@@ -476,13 +476,16 @@ def _quick_switches(plan: Plan) -> Plan:
 
 
 def _returns(plan: Plan) -> Plan:
-    """Leadership goes away and is back before anybody has heard what was said before (R2)."""
+    """Leadership goes away and is back before anybody has heard what was said before (R2).
+
+    Other partitions keep the connection open.
+    """
     return _calm(
         plan,
         seconds=SECONDS_SHORT / 4,
         brokers=3,
-        streams=_streams(plan, fsync=True, min_insync=2)[:1],
-        network=Conditions(delay_us=(200, 40_000)),
+        streams=_streams(plan, fsync=True, min_insync=2, partitions=4)[:1],
+        network=Conditions(delay_us=(100, 1_000), slow=0.02),
         leader_returns=3.0,
         producers=(Kind.IDEMPOTENT, Kind.PLAIN),
         produce_pause_us=20_000,
