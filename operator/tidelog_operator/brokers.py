@@ -1,6 +1,6 @@
 """The brokers of one Cluster, asked and told: a client of theirs, and what they answered last.
 
-They are reached by the addresses of their pods. What they say of themselves is asked for anew only when
+They are reached by the addresses of their pods. What they say of themselves is asked for again only when
 their metadata has another version; how much they hold is `sizes`'.
 """
 

@@ -21,7 +21,7 @@ class Checks(QuorumChecks, PlacementChecks, VolumeChecks, RecordingChecks):
     """All of them. The hooks are called by those who perform."""
 
     def full(self) -> None:
-        """Reads every log anew and compares it with what is believed of it."""
+        """Reads every log again and compares it with what is believed of it."""
         for broker in self.brokers.values():
             if broker.running:
                 for replica in broker.replicas.values():

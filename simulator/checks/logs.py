@@ -264,7 +264,7 @@ class LogChecks(StrayChecks, RetentionChecks):
                 dead, broker.disk.dead = broker.disk.dead, False
                 log = replica.log
                 if log.start_offset == log.end_offset or log.start_offset > copy.mirror.end:
-                    # It had just begun anew.
+                    # It had just begun again.
                     self._begin_mirror(replica, copy, None)
                 else:
                     self._extend(replica, copy)
@@ -313,7 +313,7 @@ class LogChecks(StrayChecks, RetentionChecks):
             at += header.length
 
     def compare(self, replica: Replica) -> None:
-        """A log, read anew, against what is believed of it."""
+        """A log, read again, against what is believed of it."""
         copy = self.copy(replica)
         fresh = self._mirror_of(replica, copy.mirror)
         fresh.extend(replica.log, copy.mirror)

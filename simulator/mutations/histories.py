@@ -93,7 +93,7 @@ def truncation_is_not_fenced() -> Iterator[None]:
 
 @uncaught("R1", "takeovers")
 def a_fit_follower_is_cut_again() -> Iterator[None]:
-    """Harmless by itself: a leader compares histories anew with each position and only appends, so in one
+    """Harmless by itself: a leader compares histories again with each position and only appends, so in one
     epoch none of its answers says that a log which fits has to be cut; one of another epoch, or for another
     role, is passed over (R2), and so is one to no question. Without those fences it is `truncation is not
     fenced`, which does harm whether or not this one is left."""

@@ -77,7 +77,7 @@ def nothing_is_learnt_from_a_receipt() -> Iterator[None]:
 
 @mutation("R8", "unanswered")
 def what_was_lost_with_a_connection_counts_as_never_sent() -> Iterator[None]:
-    """Batches that may have landed are numbered anew."""
+    """Batches that may have landed are numbered again."""
 
     def broken(self: Lane, written: set[int], error: TidelogError) -> list[Failed]:
         return lost(self, set(), error)

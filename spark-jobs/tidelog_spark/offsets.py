@@ -4,7 +4,7 @@
         "0": {"epoch": 3, "first": 0, "offset": 1200}}}}}
 
 `offset` is the next record to read and `epoch` the leader epoch of the one before it
-(R13), so that a log that was truncated and written anew is noticed; the stream's id
+(R13), so that a log that was truncated and written again is noticed; the stream's id
 notices one that was deleted and created again. `first` is where the query began with the
 partition: a partition that enters in the middle of a query is re-read from there exactly.
 

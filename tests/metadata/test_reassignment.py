@@ -206,10 +206,10 @@ def test_a_brokers_version_outlives_its_restarts_and_is_another_when_it_comes_an
     version = image.brokers[1].version
 
     restarted = applied(image, [registered(1, run=2), ChangeBroker(1, fenced=True)])
-    anew = applied(image, [UnregisterBroker(1), registered(1)])
+    again = applied(image, [UnregisterBroker(1), registered(1)])
 
     assert restarted.brokers[1].version == version
-    assert anew.brokers[1].version == anew.version > version
+    assert again.brokers[1].version == again.version > version
 
 
 def test_a_target_that_rests_on_a_partition_as_it_was_is_refused_and_so_are_the_others_with_it() -> None:

@@ -185,10 +185,10 @@ def test_a_broker_of_which_something_was_said_or_that_is_another_one_stays() -> 
     image = cluster()
     seen = image.brokers[2].version
     cordoned = applied(image, [ChangeBroker(2, cordoned=True)])
-    anew = applied(image, [UnregisterBroker(2), registered(2, disk=9)])
+    again = applied(image, [UnregisterBroker(2), registered(2, disk=9)])
 
     assert registration.unregister(image, 2, alive(image), 10, only_if_empty=True, expected_version=seen)
-    for other, version in ((cordoned, seen), (anew, seen), (image, 0)):
+    for other, version in ((cordoned, seen), (again, seen), (image, 0)):
         with pytest.raises(VersionConflict, match="broker 2 is at version"):
             registration.unregister(other, 2, alive(other), 10, expected_version=version)
 

@@ -1,4 +1,4 @@
-"""What the operator asks its brokers anew, and what it goes on knowing."""
+"""What the operator asks its brokers again, and what it goes on knowing."""
 
 from __future__ import annotations
 

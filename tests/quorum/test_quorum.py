@@ -178,7 +178,7 @@ async def test_a_broker_that_was_away_for_long_gets_the_image(cluster: Cluster) 
 async def test_a_start_ends_only_with_everything_that_was_committed_when_it_began(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a replica that an earlier run had would look as if it was new here, and be made anew (2d, R6)."""
+    """Or a replica that an earlier run had would look as if it was new here, and be made again (2d, R6)."""
     await cluster.quorum(3)
     leader, back = cluster.brokers[0].controller, cluster.brokers[2]
     await back.kill()

@@ -173,7 +173,7 @@ def noise(scale: int) -> None:
 
 
 def shuffle_parts(scale: int) -> None:
-    """Forgeries: nodes, buffers, places and codec drawn anew, most of them almost right."""
+    """Forgeries: nodes, buffers, places and codec drawn again, most of them almost right."""
     dice = random.Random(20260102)
     numbers = [0, 1, 2, 3, 8, 16, -1, -2, 1 << 31, 1 << 62]
     for _ in range(4_000 * scale):

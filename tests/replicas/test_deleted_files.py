@@ -50,7 +50,7 @@ async def test_files_are_kept_of_a_stream_that_is_there_again(cluster: Cluster) 
 
     cluster.controller.publish(streams=image.streams)
     cluster.controller.deaf = False
-    await until(lambda: (STREAM, 0) in cluster[1].broker.partitions, "it is made anew")
+    await until(lambda: (STREAM, 0) in cluster[1].broker.partitions, "it is made again")
     await cluster[1].broker._maintenance.remove_deleted()
 
     assert len(set_aside(cluster[1])) == 1

@@ -33,7 +33,7 @@ TIMES = ReplicationTimes(
     proposal_repeat_ms=60,
 )
 SILENCE_MS = 120
-"""A follower that hears nothing for so long connects anew."""
+"""A follower that hears nothing for so long connects again."""
 READ_MAX = 3
 """Records in one message."""
 

@@ -54,7 +54,7 @@ class Bench:
         self.store.close_clean([(self.log, self.log.end_offset)])
 
     def open(self, *, same_boot: bool = True) -> Opened:
-        """Starts anew on the same disk."""
+        """Starts again on the same disk."""
         self.store = LogStore(self.disk, ROOT)
         return self.store.open_all([self.wanted], same_boot=same_boot)
 

@@ -223,7 +223,7 @@ class LogService:
     async def init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
         if request.HasField("producer_id"):
             raise InvalidRequest(
-                "a producer begins anew without an id; naming an earlier one is not supported yet"
+                "a producer begins again without an id; naming an earlier one is not supported yet"
             )
         return log_pb2.InitProducerResponse(
             producer_id=await self._broker.controller.allocate_producer_id(),

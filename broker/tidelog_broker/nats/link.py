@@ -34,7 +34,7 @@ class Owner(Protocol):
         """Messages came in. Must not raise."""
 
     def info(self, fields: dict[str, Any]) -> None:
-        """The server described itself anew."""
+        """The server described itself again."""
 
     def server_error(self, text: str) -> None:
         """The server complained."""

@@ -41,7 +41,7 @@ class Servers:
         return self._round.pop(0) if self._round else None
 
     def start_round(self) -> None:
-        """Begin anew with every known server."""
+        """Begin again with every known server."""
         self._round = self.known
 
     def learn(self, source: Server, addresses: object, *, leaving: bool) -> None:

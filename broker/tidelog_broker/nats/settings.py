@@ -39,7 +39,7 @@ class Settings:
     ping_interval_seconds: float = 1.0
     """How often the server is asked whether it is still there."""
     pings_unanswered_max: int = 3
-    """Intervals of silence after which the connection is given up and made anew. What is published until then
+    """Intervals of silence after which the connection is given up and made again. What is published till then
     to a leader whose server's machine is gone is lost, or waits to be repeated."""
     write_buffer_bytes_max: int = 16 * 1024 * 1024
     """Most bytes that wait for a server that is slow or away. Beyond it, writes are refused."""

@@ -153,7 +153,7 @@ class Membership:
         registered = self.registered
         if self._seen and registration.broker_id not in self._image().brokers:
             # Else it would come back at once, uncalled for (R6).
-            self._end("it was unregistered; format it anew to use it again")
+            self._end("it was unregistered; format it again to use it")
             return
         beat = Heartbeat(
             registration.broker_id,

@@ -64,7 +64,7 @@ class HostedPartitions:
         self.uncreated: set[tuple[bytes, int]] = set()
         """Those of the lost whose folder could not be made yet; tried again now and then."""
         self.kept: set[tuple[bytes, int]] = set()
-        """Those of the lost that are never made anew by themselves: their folder is another
+        """Those of the lost that are never made again by themselves: their folder is another
         partition's (2d), or their log contradicted its leader's (2c)."""
         self.halted: set[tuple[bytes, int]] = set()
         """Those of the lost that failed unexpectedly in this run. Their files are where they were, and the
@@ -167,7 +167,7 @@ class HostedPartitions:
         self._take_out(partition, partition.not_leader(), written)
 
     def forget_lost_elsewhere(self, stream: StreamImage) -> None:
-        """What is lost and was taken away from this broker is lost no more; given again, it is made anew.
+        """What is lost and was taken away from this broker is lost no more; given again, it is made again.
 
         Also if both came in one image: then another assignment is placed here than the one that is lost.
         So a reassignment is the command by which a log that was set aside is replaced (2c). Its

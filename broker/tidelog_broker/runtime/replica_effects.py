@@ -76,7 +76,7 @@ def _append(replica: Replica, role: FollowerPartition, effect: do.Append) -> Non
             log.warning("a follower did not take batches", partition=repr(replica), error=str(error))
         replica.event_of(role, role.appended if error is None else role.not_appended)
 
-    # An empty log may have to begin anew, with syncs of its own.
+    # An empty log may have to begin again, with syncs of its own.
     empty = replica.log.end_offset == replica.log.start_offset
     replica.write(work, done, None if empty else len(effect.data))
 

@@ -126,7 +126,7 @@ class WriteRounds:
             inline = inline and partition.warm
             if partition.queued:
                 self._waiting[partition] = None
-        # Counted anew, because a partition that was given up has emptied its queue by itself.
+        # Counted again, because a partition that was given up has emptied its queue by itself.
         self._queued_bytes = sum(partition.queued_bytes for partition in self._waiting)
         tasks: list[Task] = []
         while self._tasks and size < TASK_BYTES_MAX:

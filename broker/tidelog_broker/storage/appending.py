@@ -57,7 +57,7 @@ class AppendItem(NamedTuple):
     sender: Sender | None = None
     """Whose order must hold; None: nobody's."""
     reset: bool = False
-    """The sender begins anew after a refusal."""
+    """The sender begins again after a refusal."""
 
 
 class Appended(NamedTuple):

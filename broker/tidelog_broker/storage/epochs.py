@@ -150,7 +150,7 @@ def _header(stream_id: bytes, partition: int) -> bytes:
 def save_epochs(
     files: OpenFiles, folder: str, stream_id: bytes, partition: int, epochs: LeaderEpochs
 ) -> None:
-    """Writes the whole history anew, durably."""
+    """Writes the whole history again, durably."""
     path = f"{folder}/{FILE_NAME}"
     replace_file(files.files, path, _header(stream_id, partition) + b"".join(_packed(e) for e in epochs))
     files.forget(path)

@@ -70,7 +70,7 @@ class GuardSnapshots:
             remove_older_snapshots(self._files, self._folder, offset)
 
     def log_was_cut(self) -> None:
-        """Snapshots of what was cut off are gone, and the guard is made anew."""
+        """Snapshots of what was cut off are gone, and the guard is made again."""
         self._batches = self._bytes = 0
         self.durable_offset = -1
 

@@ -215,7 +215,7 @@ class PartitionLog(HealableLog):
             self._restart_at(offset, epoch_before)
         except OSError as error:
             self._failed = error
-            raise StorageFailure(f"{self.folder}: beginning anew failed half-way ({error})") from error
+            raise StorageFailure(f"{self.folder}: beginning again failed half-way ({error})") from error
 
     def restart_at(
         self, offset: int, save_restart: Callable[[int], None], epoch_before: int | None = None

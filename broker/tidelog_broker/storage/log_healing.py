@@ -56,7 +56,7 @@ class HealableLog(WritableLog):
         return end
 
     def _forget_guard(self, offset: int) -> None:
-        """The next append has it made anew, of all batches; what was saved behind `offset` lacks some."""
+        """The next append has it made again, of all batches; what was saved behind `offset` lacks some."""
         with self._syncing, self._writing:
             with self._lock:
                 self._unsynced.drop_snapshots()

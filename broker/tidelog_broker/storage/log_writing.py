@@ -94,7 +94,7 @@ class WritableLog(ReadableLog):
         self._guard: AppendGuard | None = None
         """None: not asked for yet, or the log was cut."""
         self._guard_has_gaps = False
-        """It lacks what damaged batches said; it is made anew once they are healed."""
+        """It lacks what damaged batches said; it is made again once they are healed."""
         self._snapshots = GuardSnapshots(files, folder)
         self._unsynced = Unsynced(files, folder)
         """Another one with each flush. Changed under `_lock`, or by who holds all before it."""

@@ -2,7 +2,7 @@
 
 A segment knows where batches lie in its file (`header_walk` goes from one to the next);
 it does not know what is committed or durable (`log`), nor how to mend itself (`recovery`).
-Its index (`index`, kept in `index_files`) is loaded when first needed and made anew as far
+Its index (`index`, kept in `index_files`) is loaded when first needed and made again as far
 as it does not hold. The appender and any number of readers may use it at the same time.
 """
 
@@ -308,7 +308,7 @@ class Segment:
             self._files.indexes.loaded(self, index.memory_bytes)
 
     def rebuild_index(self) -> None:
-        """Makes the index anew from the headers."""
+        """Makes the index again from the headers."""
         scanned_bytes, index = self.size, SparseIndex(self.base_offset)
         self._scan_into(index)
         self.adopt_index(index, scanned_bytes)

@@ -95,7 +95,7 @@ class Unsynced:
             self._files.release(held)
 
     def drop_epochs(self) -> None:
-        """The history was written anew, durably."""
+        """The history was written again, durably."""
         epochs, self._epochs = self._epochs, []
         for _, held in epochs:
             self._files.release(held)

@@ -284,7 +284,7 @@ class _Check:
         index = SparseIndex.load(base, offsets, times, size)
         if index.stale:
             self._findings.note(
-                paths[0], "the index holds entries that do not check; it is made anew when used"
+                paths[0], "the index holds entries that do not check; it is made again when used"
             )
         position = index.position_after(-1)
         while position is not None:

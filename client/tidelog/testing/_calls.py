@@ -168,7 +168,7 @@ class FetchCall:
                 raise fault.error
             leadership, log = self._broker.services.led(reading.wanted.stream_id, reading.wanted.partition)
             if leadership.leader_epoch != reading.leader_epoch:
-                raise NotLeader("the partition was led anew", leader=leadership.leader)
+                raise NotLeader("the partition was led again", leader=leadership.leader)
         except ConnectionLost as error:
             raise _status.refused(error) from None
         except TidelogError as error:

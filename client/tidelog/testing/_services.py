@@ -118,7 +118,7 @@ class Services:
 
     def _init_producer(self, request: log_pb2.InitProducerRequest) -> log_pb2.InitProducerResponse:
         if request.HasField("producer_id"):
-            raise InvalidRequest("a producer begins anew without an id")
+            raise InvalidRequest("a producer begins again without an id")
         self._state.next_producer_id += 1
         return log_pb2.InitProducerResponse(
             producer_id=self._state.next_producer_id - 1,

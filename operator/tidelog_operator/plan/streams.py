@@ -169,7 +169,7 @@ def _in_the_way(one: StreamObject, first: StreamObject) -> Decision:
         finding=Finding(
             Reason.CONFLICT,
             f"the stream {one.stream_name!r} belongs to the Stream {first.key.name!r}, which was there "
-            "before; delete one of the two, or make this one anew with another streamName",
+            "before; delete one of the two, or make this one again with another streamName",
         ),
     )
 

@@ -49,5 +49,5 @@ def read_formation(found: Manifest) -> Formation:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"the ConfigMap {found['metadata']['name']!r} does not say whether the brokers formed a cluster "
-            f"({error}); delete it once the brokers serve, and the operator writes it anew"
+            f"({error}); delete it once the brokers serve, and the operator writes it again"
         ) from None

@@ -114,7 +114,7 @@ class Mirror:
         changed: Seen | None = None,
         gone: Seen | None = None,
     ) -> None:
-        """`changed` is told of each object again when the watch had to begin anew."""
+        """`changed` is told of each object again when the watch had to begin again."""
         self._api = api
         self._path = path
         self._changed = changed

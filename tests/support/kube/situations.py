@@ -304,7 +304,7 @@ def settle(
     objects: Sequence[StreamObject], brokers: Brokers, *, crash_at: int | None = None
 ) -> list[StreamObject]:
     """Plans and does until nothing is to be done. With `crash_at` the operator ends before the action of
-    that number, and another one begins anew."""
+    that number, and another one begins again."""
     done = 0
     for _ in range(20):
         now = with_finalizers(objects, brokers)

@@ -212,7 +212,7 @@ def _change_partitions(image: ClusterImage, changes: Sequence[PartitionChange]) 
 
 
 def _put_all(image: ClusterImage, changed: dict[bytes, StreamImage]) -> ClusterImage:
-    """With streams that are there already, changed; only what is another object is counted anew."""
+    """With streams that are there already, changed; only what is another object is counted again."""
     if not changed:
         return image
     counts = _counts(image.shares)

@@ -5,7 +5,7 @@ can, but the time of what it appends is a guess. So others come first. A damaged
 member of the ISR that has no damage there, and is healed as a follower; a broker whose clock stays off hands
 over to members that are willing (R18).
 
-This is the controller's memory, like `liveness`: heartbeats say it anew, another controller begins with
+This is the controller's memory, like `liveness`: heartbeats say it again, another controller begins with
 none, and an election that does not know of it is no less safe. `elections` ranks by it, `upkeep` asks for
 the moves.
 """
