@@ -106,7 +106,7 @@ class Copy:
         self.left = False
         """The image has taken it away since."""
         self.rotten = 0
-        """A bit of a segment that ends here was turned over, and nothing has mended it since (2c); 0: none."""
+        """A bit of a segment that ends here was turned over and is not mended yet (2c); 0: none."""
 
 
 class Knowledge(ABC):
