@@ -208,7 +208,7 @@ def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
         yield
 
 
-@uncaught("R1", "failed flushes")
+@mutation("R1", "failed flushes")
 def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
     from tidelog_broker.storage import rewrite
 
