@@ -200,15 +200,17 @@ def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
         yield
 
 
-@uncaught("R6, R17", "failed flushes")
+@uncaught("R6, R17", "failed page caches")
 def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
+    """It takes a failed flush of what was committed without one, and then an election of that replica as a clean
+    one; no seed has had both."""
     from tidelog_broker.storage.data_directory import DataDirectory
 
     with patched((DataDirectory, "forget_boot", lambda self: None)):
         yield
 
 
-@uncaught("R1", "failed flushes")
+@mutation("R1", "failed flushes")
 def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
     from tidelog_broker.storage import rewrite
 

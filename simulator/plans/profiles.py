@@ -443,6 +443,16 @@ def _failed_flushes(plan: Plan) -> Plan:
     )
 
 
+def _failed_page_caches(plan: Plan) -> Plan:
+    """Flushes fail of what was committed without them, and people have the disks recovered."""
+    return replace(
+        _failed_flushes(plan),
+        streams=_streams(plan, fsync=False, min_insync=1),
+        failed_flushes=1.5,
+        produce_pause_us=10_000,
+    )
+
+
 def _switches(plan: Plan) -> Plan:
     """Durability changes to and fro, and power is lost, of one broker or of all (R17)."""
     return _calm(
@@ -689,6 +699,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "cut off": _cut_off,
     "snapshots": _snapshots,
     "failed flushes": _failed_flushes,
+    "failed page caches": _failed_page_caches,
     "switches": _switches,
     "quick switches": _quick_switches,
     "returns": _returns,
