@@ -58,7 +58,7 @@ def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
         yield
 
 
-@uncaught("R1", "deaf leaders")
+@uncaught("R1", "returns")
 def a_follower_stays_with_its_last_leader() -> Iterator[None]:
     with patched((Host, "unfollow", lambda self, replica, leader: None)):
         yield
@@ -122,7 +122,7 @@ def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None
         yield
 
 
-@mutation("R11", "starts")
+@uncaught("R11", "starts")
 def a_new_leader_does_not_take_the_largest_log_start() -> Iterator[None]:
     with patched((Leadership, "_catch_up_start", lambda self, effects: None)):
         yield

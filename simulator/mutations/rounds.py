@@ -200,7 +200,7 @@ def an_unforeseen_error_of_one_write_ends_the_broker() -> Iterator[None]:
         yield
 
 
-@mutation("I19", "stops")
+@uncaught("I19", "stops")
 def a_stop_answers_work_that_no_thread_began_with_an_error_of_its_own() -> Iterator[None]:
     """`INTERNAL`, though nothing is wrong."""
 

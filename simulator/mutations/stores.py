@@ -202,8 +202,8 @@ def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
 
 @uncaught("R6, R17", "failed page caches")
 def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
-    """It takes a failed flush of what was committed without one, and then an election of that replica as a clean
-    one; no seed has had both."""
+    """It takes a failed flush of what was committed without one, and then an election of that replica as
+    a clean one; no seed has had both. `tests/storage/test_rewrite.py` has the boot forgotten."""
     from tidelog_broker.storage.data_directory import DataDirectory
 
     with patched((DataDirectory, "forget_boot", lambda self: None)):
