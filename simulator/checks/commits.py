@@ -59,8 +59,9 @@ class CommitChecks(LogChecks):
         if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
             if not self.disks_are_lost and self._is_fsync(replica.key):
                 end = truth.flushed_end
+                there = copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end)
                 require(
-                    copy.mirror.end >= end and copy.mirror.chain_at(end) == truth.committed.chain_at(end),
+                    there or end < copy.mirror.start_offset,
                     "R17",
                     f"{replica.name}: broker {node.id} leads after an unclean election with "
                     f"{copy.mirror.end}; up to {end} it was committed since the stream is fsync",
