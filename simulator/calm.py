@@ -154,15 +154,17 @@ class Calm:
         """R1, R5: of what both hold the histories say the same of unclean elections.
 
         A log with no record of an unclean epoch or a later one may not know of it: its broker makes the mark
-        if it leads (`core.replication.unclean_epochs`). One that began empty behind the beginning of an
-        unclean epoch does not know of it either (docs/replication.md, Not covered).
+        if it leads (`core.replication.unclean_epochs`). Of several that began at one offset the latest says
+        it all. One that began empty behind the beginning of an unclean epoch does not know of it either
+        (docs/replication.md, Not covered).
         """
         first = max(mine.start_offset, theirs.start_offset)
         last = min(max((one.epoch for one in log.epochs), default=0) for log in (mine, theirs))
         marks = [
-            [one for one in log.epochs if one.unclean and one.start_offset >= first and one.epoch <= last]
+            {one.start_offset: one for one in log.epochs
+             if one.unclean and one.start_offset >= first and one.epoch <= last}
             for log in (mine, theirs)
-        ]
+        ]  # fmt: skip
         require(
             marks[0] == marks[1],
             "R1",

@@ -18,7 +18,7 @@ from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
 from simulator.rpc.doors import Door, Ear
 from simulator.watch.replicas import Key, Replica
-from simulator.world import World
+from simulator.world import T0_US, World
 from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings
@@ -32,7 +32,6 @@ from tidelog_broker.storage.volume_flush import Judgement
 
 ROOT: Final = "/data"
 CLUSTER_ID: Final = b"simulated-cluste"
-T0_US: Final = 1_767_225_600_000_000
 CLIENT_PORT: Final = 9210
 PEER_PORT: Final = 9212
 

@@ -120,6 +120,7 @@ class Simulation:
         checks.disks_are_lost = any(lost)
         checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
         checks.skew_us_max = plan.skew_us
+        checks.clocks = plan.brokers
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 
@@ -415,11 +416,10 @@ class Simulation:
         return isinstance(how, bugs)
 
     def leader_of(self, key: Key) -> Node | None:
-        for node in self.nodes.values():
-            replica = node.replicas.get(key)
-            if replica is not None and replica.leads:
-                return node
-        return None
+        """The broker that leads, and of several that believe so the one with the latest leader epoch."""
+        leading = {replica.partition.leader_epoch: node for node in self.nodes.values()
+                   if (replica := node.replicas.get(key)) and replica.leads}  # fmt: skip
+        return leading[max(leading)] if leading else None
 
 
 def simulate(seed: int, profile: str = "") -> Result:

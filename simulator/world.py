@@ -17,6 +17,9 @@ MS: Final = 1000
 """Microseconds."""
 SECOND: Final = 1000 * MS
 
+T0_US: Final = 1_767_225_600_000_000
+"""What a clock that is right shows when a run begins, µs since the epoch."""
+
 LINES_KEPT_MAX: Final = 200_000
 """The newest lines of a story; the fingerprint is of all."""
 

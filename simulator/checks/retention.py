@@ -9,7 +9,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks.truth import Knowledge, require
-from simulator.world import MS, SECOND
+from simulator.world import MS, SECOND, T0_US
 from tidelog.model import Retention
 
 if TYPE_CHECKING:
@@ -25,6 +25,13 @@ REMEMBERED_DOWN_US: Final = 60 * SECOND
 
 TOLERANCE_US: Final = 2 * SECOND
 """Clocks within `clock_skew_max` at both ends (R18), and brokers that stand still while time passes."""
+
+
+DATED_US: Final = 60 * SECOND
+"""What a leader writes is dated no further from the time, even when its disk is slow. Clocks jump further."""
+
+CLOCKS_MIN: Final = 3
+"""Of so many brokers most clocks are right: one is wrong at a time."""
 
 
 class _Start:
@@ -49,6 +56,8 @@ class RetentionChecks(Knowledge):
         """By stream: what was set, and from when on."""
         self.skew_us_max = 0
         """How far clocks that are right may be off."""
+        self.clocks = 0
+        """So many brokers have one."""
 
     def _start(self, key: Key) -> _Start:
         return self._starts.setdefault(key, _Start())
@@ -62,6 +71,12 @@ class RetentionChecks(Knowledge):
     def born(self, key: Key, link: Link) -> None:
         """A batch was written for the first time."""
         self._start(key).born[link.epoch, link.base] = self.now_us()
+        off_us = link.append_time_us - T0_US - self.now_us()
+        require(
+            abs(off_us) <= DATED_US or self.clocks < CLOCKS_MIN,
+            "R18",
+            f"a batch at {link.base} in epoch {link.epoch} is dated {off_us // SECOND} s off",
+        )
 
     def start_asked(self, key: Key, offset: int) -> None:
         """A client asks for the deletion of everything below `offset`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.checks.truth import Knowledge, require
-from tidelog_broker.storage.identity import read_identity
+from tidelog_broker.storage.identity import Held, read_held, read_identity
 
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk
@@ -20,12 +20,15 @@ class StrayChecks(Knowledge):
         super().__init__()
         self._strays: dict[int, dict[str, dict[str, bytes]]] = {}
         """By broker and folder: what lay in it when it became a stray (2d)."""
+        self._held: dict[tuple[int, str], Held | None] = {}
+        """Whose it was then (R16)."""
 
     def stray(self, broker: int, disk: FakeDisk, folder: str) -> None:
         """From now on a folder belongs to nobody whom the image knows (2d)."""
         known, holds = self._strays.setdefault(broker, {}), _below(disk, folder)
         if folder not in known and _has_records(holds):
             known[folder] = holds
+            self._held[broker, folder] = read_held(disk, folder)
             self.mark("2d stray")
 
     def path_goes(self, broker: Node, path: str) -> None:
@@ -69,12 +72,24 @@ class StrayChecks(Knowledge):
 
     def strays_kept(self, broker: Node) -> None:
         """I17: nobody touches what is not his."""
-        for folder, was in self._strays.get(broker.id, {}).items():
+        known = self._strays.get(broker.id, {})
+        for folder, was in list(known.items()):
+            if self._has_left(broker.id, folder):
+                del known[folder]
+                continue
             require(
                 was in (_below(broker.disk, folder), *_moved_aside(broker.disk, folder)),
                 "I17",
                 f"broker {broker.id} changed or deleted {folder}, which belongs to nobody there",
             )
+
+    def _has_left(self, broker: int, folder: str) -> bool:
+        """R16: the replica of this folder left, and the broker has another assignment in its place."""
+        held = self._held.get((broker, folder))
+        placed = held and self.image.partition(*held.key)
+        return bool(
+            held and placed and broker in placed.replicas and held.assignment < placed.assignment_of(broker)
+        )
 
     def strays_lost(self, broker: Node) -> None:
         """With the disk on which they were."""

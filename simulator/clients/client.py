@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
-from simulator.node import CLIENT_PORT, T0_US, host_of
+from simulator.node import CLIENT_PORT, host_of
 from simulator.rpc.channels import Channel
-from simulator.world import World
+from simulator.world import T0_US, World
 from tidelog import _channels
 from tidelog._options import ClientOptions
 from tidelog.client import Client

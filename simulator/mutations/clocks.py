@@ -7,8 +7,9 @@ from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker import assembly
-from tidelog_broker.core.metadata import registration
+from tidelog_broker.core.metadata import clocks, registration
 from tidelog_broker.runtime.cluster_clock import ClusterClock
+from tidelog_broker.runtime.replica_host import Host
 
 
 def _never(known: Any, directory_id: bytes, starts: int) -> str:
@@ -21,12 +22,23 @@ def retention_goes_by_the_clock_of_its_broker() -> Iterator[None]:
         yield
 
 
-@uncaught("R18", "old records")
+@mutation("R18", "old records")
 def records_are_dated_by_the_clock_of_their_leader() -> Iterator[None]:
-    """One that is behind makes the first record of a log old to the next leader; behind another record the
-    append time of that counts. Such a leader hands over after `clock_yield`, so runs hardly ever have it.
-    `tests/quorum/test_planted_clocks.py` plants it, too."""
     with patched((ClusterClock, "append_us", lambda self: self.wall())):
+        yield
+
+
+@mutation("R18", "cold starts")
+def a_broker_leads_before_it_knows_the_time() -> Iterator[None]:
+    with patched((Host, "awaits_time", lambda self, replica: False)):
+        yield
+
+
+@uncaught("R18", "cold starts")
+def of_two_clocks_that_disagree_the_earlier_one_is_believed_at_once() -> Iterator[None]:
+    """Append time never goes back, so only the first record of a new log shows it, in the moment between the
+    second broker's heartbeat and the third's. `tests/metadata/test_clocks.py` holds it."""
+    with patched((clocks, "AGREE_US", 1 << 62)):
         yield
 
 

@@ -574,6 +574,23 @@ def _old_records(plan: Plan) -> Plan:
     )
 
 
+def _cold_starts(plan: Plan) -> Plan:
+    """All brokers restart together, over and over, and one clock is wrong (R18)."""
+    return _calm(
+        plan,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        skew_us=0,
+        clock_jumps=1.0,
+        kills=1.0,
+        everybody=0.5,
+        down_us=(SECOND // 50, SECOND // 2),
+        produce_pause_us=5_000,
+    )
+
+
 def _old_volumes(plan: Plan) -> Plan:
     """Volumes are put back from copies, between elections (R19)."""
     return _calm(
@@ -710,6 +727,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "twice lost": _twice_lost,
     "moves and ends": _moves_and_ends,
     "old records": _old_records,
+    "cold starts": _cold_starts,
     "old volumes": _old_volumes,
     "rotten files": _rotten_files,
     "renewals": _renewals,

@@ -22,6 +22,7 @@ class Link(NamedTuple):
     epoch: int
     chain: int
     """Of this batch and everything before it."""
+    append_time_us: int
 
 
 def chain_of(before: int, header: BatchHeader) -> int:
@@ -109,7 +110,7 @@ class Mirror:
         for header in headers:
             assert header.base_offset == end, f"a gap at {end} in {log!r}: {header}"
             chain, end = chain_of(chain, header), header.next_offset
-            links.append(Link(header.base_offset, end, header.leader_epoch, chain))
+            links.append(Link(header.base_offset, end, header.leader_epoch, chain, header.append_time_us))
         return links
 
 

@@ -27,6 +27,7 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
 from tidelog_broker.runtime.clock import elapsed_clock, system_clock
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
 from tidelog_broker.runtime.partition import Partition
@@ -78,7 +79,9 @@ class Lanes:
         page_cache = durability is Durability.PAGE_CACHE
         log = self.store.create(Wanted(name, stream_id, 0, LogConfig(), page_cache=page_cache))
         config = StreamConfig(replication_factor=1, min_insync_replicas=1, durability=durability)
-        host = Host(1, None, self.store, self.rounds, self.flushes, lambda partition, reason: None)
+        host = Host(
+            1, None, self.store, self.rounds, self.flushes, ClusterClock(), lambda partition, reason: None
+        )
         made = Partition(name, stream_id, 0, config, log, host)
         placed = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=1)
         made.imaged(ClusterImage(), StreamImage(name, stream_id, config, 1, 0, (placed,)))

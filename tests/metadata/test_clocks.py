@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metadata.samples import applied, quorum_cluster
-from tidelog_broker.core.metadata.clocks import HEARTBEATS_KEPT, Clocks, ClusterTime
+from tidelog_broker.core.metadata.clocks import AGREE_US, HEARTBEATS_KEPT, Clocks, ClusterTime
 from tidelog_broker.core.metadata.commands import ChangeBroker, UnregisterBroker
 
 T0 = 1_800_000_000_000_000
@@ -44,11 +44,23 @@ def test_r18_a_new_controller_says_nothing_before_it_heard_most_of_the_brokers()
     image = quorum_cluster(3)
     clocks = Clocks()
     assert clocks.now(image, 0) is None
-    clocks.heard(0, T0 + YEAR, 0)
+    clocks.heard(0, T0 + 5, 0)
     assert clocks.now(image, 0) is None
     clocks.heard(1, T0, 0)
 
     assert clocks.now(image, 0) == ClusterTime(T0, 2)
+
+
+def test_r18_while_those_that_were_heard_disagree_the_others_are_waited_for() -> None:
+    image, clocks = quorum_cluster(3), Clocks()
+    clocks.heard(0, T0 - YEAR, 0)
+    clocks.heard(1, T0, 0)
+    assert clocks.now(image, 0) is None, "the third one will say which is right"
+
+    fenced = applied(image, [ChangeBroker(2, fenced=True)])
+    assert clocks.now(fenced, 0) == ClusterTime(T0 - YEAR, 2), "it will not"
+    clocks.heard(2, T0 + AGREE_US, 0)
+    assert clocks.now(image, 0) == ClusterTime(T0, 3)
 
 
 def test_r18_brokers_that_are_gone_are_not_waited_for() -> None:

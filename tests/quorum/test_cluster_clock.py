@@ -62,8 +62,20 @@ def test_f7_only_what_the_round_trip_cannot_explain_is_skew(
 def test_r18_a_broker_that_nobody_told_the_time_goes_by_its_own_and_deletes_nothing(machine: Machine) -> None:
     clock = machine.cluster_clock()
 
+    assert not clock.known
+    assert clock.cluster_us() is None
     assert clock.append_us() == machine.right
     assert clock.retention_us() is None
+
+
+def test_r18_a_broker_carries_on_what_it_was_told_whatever_its_own_clock_does(machine: Machine) -> None:
+    clock = machine.cluster_clock()
+    clock.heard(machine.right, machine.passed_us)
+    machine.passed_us += HOUR
+    machine.off_us = MONTH
+
+    assert clock.known
+    assert clock.cluster_us() == machine.right
 
 
 def test_r18_a_clock_that_jumps_ahead_dates_nothing_by_its_jump(machine: Machine) -> None:

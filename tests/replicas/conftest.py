@@ -68,6 +68,8 @@ class ScriptedController:
         self.proposals: list[IsrProposal] = []
         self.deaf = False
         """What is proposed is lost."""
+        self.knows_the_time = True
+        """It tells a broker that starts the cluster's clock (R18)."""
 
     def watch(self, watcher: Callable[[ClusterImage, ClusterImage], None]) -> Callable[[], None]:
         watching = (self.starting, watcher)
@@ -207,11 +209,14 @@ class Node:
     async def start(self, *, same_boot: bool = True) -> None:
         self.incarnation = next(_runs).to_bytes(16, "big")
         self._cluster.controller.starting = self.id
+        clock = ClusterClock()
+        if self._cluster.controller.knows_the_time:
+            clock.heard(clock.wall(), clock.elapsed())
         self.broker = Broker(
             self.id,
             LogStore(OsFiles(), str(self.folder)),
             self._cluster.controller,  # type: ignore[arg-type]
-            ClusterClock(),
+            clock,
             BrokerLimits(
                 checkpoint_interval=0.1,
                 sweep_interval=0.1,

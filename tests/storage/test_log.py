@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.disk import Fault
 from storage.batches import T0, headers_of, item, read_all, records
 from storage.logs import KEY, Bench
 from tidelog.errors import (
@@ -105,6 +106,24 @@ def test_append_time_never_goes_back_also_after_a_start_that_read_nothing() -> N
     bench.reopen()
 
     assert bench.append(item([b"x"]), now_us=T0 + 5)[0].append_time_us == T0 + 100
+
+
+def test_r5_an_epoch_whose_first_write_failed_is_not_in_the_history_after_a_clean_stop() -> None:
+    bench = Bench()
+    bench.fill(2)
+    bench.epoch = 7
+    bench.disk.faults.append(Fault("pwrite", errno.ENOSPC, path=".log"))
+    (outcome,) = bench.log.append([item([b"x"])], leader_epoch=7, now_us=T0)
+    assert isinstance(outcome, DiskFull)
+    bench.disk.faults.clear()
+    bench.sync()
+    bench.stop()
+
+    log = bench.reopen()
+
+    assert (log.end_offset, log.epochs.latest) == (6, 1)
+    bench.append(item([b"x"]))
+    assert log.epochs.latest == 7
 
 
 def test_a_roll_closes_the_segment_and_loses_nothing() -> None:

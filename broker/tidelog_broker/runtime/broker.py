@@ -170,6 +170,7 @@ class Broker:
             store,
             self._rounds,
             self._flushes,
+            clock,
             lambda partition, reason: self._follower.set_aside(partition, reason),
             reserve,
         )

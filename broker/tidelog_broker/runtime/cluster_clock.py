@@ -7,6 +7,9 @@ a broker whose clock is wrong goes on, and nothing that it writes carries that t
 kept for too long; behind, it would be old to the next leader, whose clock is right. To retention a clock that
 is behind is believed: it makes no record older than it is.
 
+A broker that shares its cluster with others leads only once it knows the cluster's clock (`known`;
+`replica_host`).
+
 `SteadyClock` is for the controller that has nobody to compare with.
 """
 
@@ -77,6 +80,11 @@ class ClusterClock:
         return f"<ClusterClock ahead_us={self.ahead_us}{' off' if self.off else ''}>"
 
     @property
+    def known(self) -> bool:
+        """Somebody told the cluster's clock in this run."""
+        return self._cluster is not None
+
+    @property
     def off(self) -> bool:
         """This broker's clock is further from the cluster's than it may be."""
         return self._off_since_us is not None
@@ -109,12 +117,15 @@ class ClusterClock:
                 clusters_clock_ahead_s=self.ahead_us / 1e6,
             )
 
+    def cluster_us(self) -> int | None:
+        """The cluster's clock, carried on since it was told; None: nobody told it in this run."""
+        return None if self._cluster is None else self._cluster.at(self.elapsed())
+
     def append_us(self) -> int:
         """The time of what is appended now: the broker's clock, but not far from the cluster's (R18)."""
-        wall = self.wall()
-        if self._cluster is None:
+        wall, cluster = self.wall(), self.cluster_us()
+        if cluster is None:
             return wall
-        cluster = self._cluster.at(self.elapsed())
         return max(cluster - self.skew_us_max, min(wall, cluster + self.skew_us_max))
 
     def retention_us(self) -> int | None:

@@ -127,6 +127,7 @@ class Answers:
             lambda image: registration.register(image, asked, duties.sessions, now_ms, duties.reluctance.of)
         )
         duties.sessions.heard(duties.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
+        duties.clocks.heard(asked.broker_id, request.clock_us, self._controller.clock.elapsed())
         return Done(done.version, self._clock_us(duties))
 
     async def _heard(self, duties: Duties, beat: Heartbeat) -> Done:
@@ -151,11 +152,14 @@ class Answers:
         return Done(self._controller.image.version, self._clock_us(duties), wished)
 
     def _clock_us(self, duties: Duties) -> int:
-        """The cluster's clock (R18); 0: it is not known yet."""
+        """The cluster's clock (R18); 0: it is not known yet.
+
+        A new controller goes on with what the one before told this broker, until it has heard the others.
+        """
         alone = self._steady.now()
         known = duties.clocks.now(duties.tip, self._controller.clock.elapsed())
         if known is None:
-            return 0
+            return self._controller.clock.cluster_us() or 0
         return alone if known.clocks == 1 else known.us
 
     async def _change_isr(self, request: ChangeIsr) -> Done:

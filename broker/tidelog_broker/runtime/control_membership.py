@@ -100,8 +100,9 @@ class Membership:
         deadline = self._loop.time() + TAKEN_SECONDS_MAX
         while True:
             asked_us = self._clock.elapsed()
+            request = Register.of(registration, self._clock.wall())
             try:
-                self._told_time(await self._ask(Register.of(registration), SESSION_SECONDS), asked_us)
+                self._told_time(await self._ask(request, SESSION_SECONDS), asked_us)
                 break
             except (NotController, NotConnected, IndefiniteError) as error:
                 log.debug("not registered yet", reason=str(error))
@@ -155,6 +156,7 @@ class Membership:
             # Else it would come back at once, uncalled for (R6).
             self._end("it was unregistered; format it again to use it")
             return
+        clock_us = self._clock.wall()
         beat = Heartbeat(
             registration.broker_id,
             self.incarnation,
@@ -163,12 +165,13 @@ class Membership:
             damaged=self.damaged(),
             clock_off=self._clock.off,
             clock_yields=self._clock.yields,
-            clock_us=self._clock.wall(),
+            clock_us=clock_us,
             feature_level=FEATURE_LEVEL,
         )
         asked_us = self._clock.elapsed()
         try:
-            answer = await self._ask(beat if registered else Register.of(registration), SESSION_SECONDS / 2)
+            request = beat if registered else Register.of(registration, clock_us)
+            answer = await self._ask(request, SESSION_SECONDS / 2)
         except InvalidRequest as error:
             if self._seen:
                 # Who is no member any more is not sent the entry that says so.

@@ -30,7 +30,7 @@ class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
-    """`core.metadata.registration.Registration`, whose fields have these names."""
+    """`core.metadata.registration.Registration`, whose fields have these names, and what the clock shows."""
 
     cluster_id: bytes
     broker_id: int
@@ -43,13 +43,15 @@ class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
     feature_level_max: int = 1
     suspects: tuple[Suspect, ...] = ()
     lost: tuple[ReplicaName, ...] = ()
+    clock_us: int = 0
+    """As in `Heartbeat`."""
 
     def registration(self) -> Registration:
         return Registration(*(getattr(self, name) for name in Registration._fields))
 
     @classmethod
-    def of(cls, registration: Registration) -> Register:
-        return cls(**registration._asdict())
+    def of(cls, registration: Registration, clock_us: int = 0) -> Register:
+        return cls(**registration._asdict(), clock_us=clock_us)
 
 
 class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):

@@ -252,12 +252,18 @@ class Replica:
         if leader != self.host.broker_id:
             self._follow(leader, epoch)
             return
+        if self._feature_level >= ASSIGNMENTS and self.host.awaits_time(self):
+            return
         unclean = epoch_to_mark(self.log, self.placed.unclean_epoch)
         if unclean is None:
             self._lead(epoch)
         else:
             # The entry that says so is in the log's history before anything else of the epoch (R5).
             self.write(lambda: self.log.begin_unclean_epoch(unclean), self._unclean_begun)
+
+    def time_known(self) -> None:
+        """The cluster's clock is known (R18)."""
+        self._begin_when_idle()
 
     def _unclean_begun(self, error: Exception | None) -> None:
         if error is None:

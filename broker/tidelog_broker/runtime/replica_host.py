@@ -11,9 +11,12 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+import structlog
+
 from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
+from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.flush_rounds import FlushRounds
 from tidelog_broker.runtime.partition import Partition
 from tidelog_broker.runtime.replica import Replica
@@ -28,8 +31,13 @@ from tidelog_broker.storage.store import LogStore
 if TYPE_CHECKING:
     from tidelog_broker.runtime.maintenance import Maintenance
 
+log = structlog.get_logger(__name__)
+
 TICK_SECONDS: Final = 0.05
 """How often leaders are looked after that wait for somebody."""
+
+TIME_LOOK_MS: Final = 50
+"""How often leaders that wait for the cluster's clock look for it."""
 
 PROPOSALS_MAX: Final = 1000
 """ISR changes in one request to the controller."""
@@ -45,6 +53,7 @@ class Host:
         store: LogStore,
         rounds: WriteRounds,
         flushes: FlushRounds,
+        clock: ClusterClock,
         set_aside: Callable[[Partition, str], None],
         reserve: Reserve | None = None,
     ) -> None:
@@ -56,6 +65,7 @@ class Host:
         self._store = store
         self._rounds = rounds
         self._flushes = flushes
+        self._clock = clock
         self._set_aside = set_aside
         self._reserve = reserve
         self.maintenance: Maintenance | None = None
@@ -64,6 +74,8 @@ class Host:
         """None: there are no peers."""
         self._ticking: dict[Replica, None] = {}
         self._ticker: asyncio.TimerHandle | None = None
+        self._awaiting_time: dict[Replica, None] = {}
+        """They lead once the cluster's clock is known (R18)."""
         self._proposals: list[IsrProposal] = []
         self._role_numbers = itertools.count(1)
         self.stopped = False
@@ -82,6 +94,7 @@ class Host:
         """No timer runs any more."""
         self.stopped = True
         self._ticking.clear()
+        self._awaiting_time.clear()
         if self._ticker is not None:
             self._ticker.cancel()
 
@@ -99,6 +112,23 @@ class Host:
     def later(self, ms: int, call: Callable[[], None]) -> None:
         if not self.stopped:
             self._loop.call_later(ms / 1000, call)
+
+    def awaits_time(self, replica: Replica) -> bool:
+        if self._incarnation is None or self._clock.known:
+            return False
+        if not self._awaiting_time:
+            log.info("leaders wait for the cluster's clock: the controller has not heard most brokers yet")
+            self.later(TIME_LOOK_MS, self._look_for_time)
+        self._awaiting_time[replica] = None
+        return True
+
+    def _look_for_time(self) -> None:
+        if not self._clock.known:
+            self.later(TIME_LOOK_MS, self._look_for_time)
+            return
+        awaiting, self._awaiting_time = self._awaiting_time, {}
+        for replica in awaiting:
+            replica.time_known()
 
     def needs_ticks(self, replica: Replica) -> None:
         self._ticking[replica] = None

@@ -29,6 +29,10 @@ class ReplicaHost(Protocol):
     def is_this_run(self, incarnation: bytes) -> bool:
         """Whether the image speaks of this run of the broker (R10)."""
 
+    def awaits_time(self, replica: Replica) -> bool:
+        """R18: whether a replica that is to lead has to wait for the cluster's clock; `time_known` is called
+        then."""
+
     def now_ms(self) -> int: ...
 
     def later(self, ms: int, call: Callable[[], None]) -> None: ...

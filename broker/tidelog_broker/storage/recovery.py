@@ -85,6 +85,9 @@ def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionL
         return None
     active.next_offset = end.log_end_offset
     epochs = _epochs(place, whole=True)
+    if epochs.recovered(end.log_end_offset) is not None:
+        # The first write of an epoch failed, and its entry stayed.
+        return None
     log = _log(place, contents, epochs, max(log_start_offset, segments[0].base_offset))
     log.know_damage(log.damaged)
     return log if log.start_offset <= log.end_offset else None

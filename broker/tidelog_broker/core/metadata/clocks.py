@@ -7,8 +7,9 @@ does cannot be undone (`storage.retention`). With one broker there is no second 
 knows its own clock only.
 
 This is the controller's memory, like `liveness`. A new controller says nothing until it has heard most of the
-brokers that are there. Clocks are kept as their distance from the time that passed on the controller,
-which nobody sets, so a jump of the controller's own clock makes no other one look wrong.
+brokers that are there and, while those disagree, all of them: each is heard or fenced within a session.
+Clocks are kept as their distance from the time that passed on the controller, which nobody sets, so a jump of
+the controller's own clock makes no other one look wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from tidelog_broker.core.metadata.image import ClusterImage
 
 HEARTBEATS_KEPT: Final = 8
 """Of each broker. A heartbeat that took long makes a clock look late, so the latest look counts."""
+
+
+AGREE_US: Final = 1_000_000
+"""Clocks this close together need no other one to say which is right. A heartbeat's journey is part of it."""
 
 
 class ClusterTime(NamedTuple):
@@ -51,11 +56,13 @@ class Clocks:
         """
         for broker in [broker for broker in self._heard if broker not in image.brokers]:
             del self._heard[broker]
-        there = sum(not broker.fenced for broker in image.brokers.values())
-        if 2 * len(self._heard) <= there:
+        there = [number for number, broker in image.brokers.items() if not broker.fenced]
+        if 2 * len(self._heard) <= len(there):
             return None
         said = [[one for one in kept if one is not None] for kept in self._heard.values()]
         offsets = sorted(max(one) for one in said if one)
         if not offsets:
+            return None
+        if offsets[-1] - offsets[0] > AGREE_US and not self._heard.keys() >= set(there):
             return None
         return ClusterTime(offsets[(len(offsets) - 1) // 2] + elapsed_us, len(offsets))
