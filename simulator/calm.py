@@ -204,8 +204,9 @@ class Calm:
 
 def _excused(anomaly: Anomaly, at_the_end: Report) -> bool:
     """What an unclean election lost, it said. Who sent that sends it again, and readers that had seen it see
-    it at another offset: no duplicate, if it stands once in the log that remains."""
-    if anomaly is Anomaly.DUPLICATE:
+    it at another offset: no duplicate, if it stands once in the log that remains, and in its place there, if
+    nothing that was sent later stands before it."""
+    if anomaly in (Anomaly.DUPLICATE, Anomaly.REORDERED):
         return anomaly not in at_the_end.anomalies
     return anomaly in (Anomaly.LOST, Anomaly.WRONG_OFFSET, Anomaly.INCONSISTENT_OFFSET, Anomaly.UNSEEN)
 

@@ -301,6 +301,8 @@ class Assembly:
             await self.controller.step_aside()
             await self.handing_over.stop()
         await self.broker.stop()
+        if self._recorder is not None:
+            await self._recorder.refused()
         if self._peers is not None:
             await self._peers.stop()
         if self._connection is not None:

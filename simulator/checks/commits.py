@@ -9,6 +9,7 @@ from simulator.checks.truth import Led, require
 from simulator.clients.readers import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
+from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.storage.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
@@ -80,7 +81,20 @@ class CommitChecks(LogChecks):
         """Its high watermark is this now."""
         copy = self.copy(replica)
         if replica.leads and high_watermark != copy.high_watermark:
+            self._minimum_stays(replica)
             self._committed(replica, high_watermark)
+
+    def _minimum_stays(self, replica: Replica) -> None:
+        """R3: a leader commits only with a minimum of members that it does not want to remove.
+
+        It may propose that, or learn of another ISR, in the turn in which it commits.
+        """
+        require(
+            self.copy(replica).spare >= 0 or _spare(replica) >= 0,
+            "R3",
+            f"{replica.name}: broker {replica.node.id} commits, and of its ISR {list(replica.placed.isr)} "
+            f"{-_spare(replica)} too few are to stay",
+        )
 
     def _committed(self, replica: Replica, high_watermark: int) -> None:
         truth, copy = self.truth(replica.key), self.copy(replica)
@@ -225,7 +239,7 @@ class CommitChecks(LogChecks):
             self._start_is_saved(replica, start)
             self.mark("R11 start moved")
             self.start_moved(replica, start)
-        copy.start_offset, copy.fsync = start, replica.fsync
+        copy.start_offset, copy.fsync, copy.spare = start, replica.fsync, _spare(replica)
 
     @staticmethod
     def _start_is_saved(replica: Replica, start: int) -> None:
@@ -376,10 +390,17 @@ class CommitChecks(LogChecks):
     # --- what replicas are told
 
     def sent(self, replica: Replica, leader_epoch: int, headers: list[BatchHeader]) -> None:
-        """R5: a leader sends batches of its epoch once it is on the disk where that began."""
+        """R2: only the leader of an epoch gives its batches away. R5: those of its own epoch only once it is
+        on the disk where that began."""
+        require(
+            replica.leads and replica.partition.leader_epoch == leader_epoch,
+            "R2",
+            f"{replica.name}: broker {replica.node.id} sends batches as the leader of epoch {leader_epoch}, "
+            f"and is {replica.role}",
+        )
         if any(header.leader_epoch == leader_epoch for header in headers):
             require(
-                replica.log.durable_epoch == leader_epoch or replica.partition.leader_epoch != leader_epoch,
+                replica.log.durable_epoch == leader_epoch,
                 "R5",
                 f"{replica.name}: batches of epoch {leader_epoch} are sent by broker {replica.node.id}; "
                 "where it began is not on the disk",
@@ -389,6 +410,16 @@ class CommitChecks(LogChecks):
         """A follower tells its leader of its log start offset: it is on its disk (R11)."""
         copy = self.copy(replica)
         copy.start_saved = max(copy.start_saved, start_offset)
+
+
+def _spare(replica: Replica) -> int:
+    """So many more members of the ISR than the minimum are there that their leader did not propose to remove;
+    0: it does not lead."""
+    role = replica.role
+    if not isinstance(role, LeaderPartition):
+        return 0
+    staying = set(role.placement.isr).difference(role._proposals.leaving)
+    return len(staying) - role.placement.min_insync_effective
 
 
 def _ends_with_recorded(replica: Replica) -> bool:

@@ -64,10 +64,10 @@ class StrayChecks(Knowledge):
             "I17",
             f"broker {broker.id} opens {folder} as {replica.name}, and it is another's",
         )
-        self.put_right(broker.id, folder)
+        self.forget_stray(broker.id, folder)
 
-    def put_right(self, broker: int, folder: str) -> None:
-        """Somebody moved a stray away, by hand."""
+    def forget_stray(self, broker: int, folder: str) -> None:
+        """Somebody moved a stray away, by hand, or it rotted: nothing is expected of it."""
         self._strays.get(broker, {}).pop(folder, None)
 
     def strays_kept(self, broker: Node) -> None:

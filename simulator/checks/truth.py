@@ -103,6 +103,8 @@ class Copy:
         """The high watermark with which it began to lead."""
         self.fsync = False
         """It counted only what was flushed, when it was looked at last."""
+        self.spare = 0
+        """How many more members of the ISR stay than the minimum, as its leader knew."""
         self.left = False
         """The image has taken it away since."""
         self.rotten = 0

@@ -181,7 +181,7 @@ class DiskFaults:
             parent, _, number = folder.rpartition("/")
             broker.disk.rename(folder, f"{parent}/.moved-{number}-{self._run.world.events}")
             broker.disk.sync_dir(parent)
-            self._run.checks.put_right(broker.id, folder)
+            self._run.checks.forget_stray(broker.id, folder)
             self._run.world.tell(f"broker {broker.id}: {folder} was put somewhere else")
             broker.start()
             return

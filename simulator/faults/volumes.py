@@ -126,6 +126,7 @@ class VolumeFaults:
         kind = rng.choice([kind for kind in KINDS if kind in found])
         path = rng.choice(found[kind])
         node.disk.flip(path, rng.randrange(len(tree[path])), rng.randrange(8))
+        run.checks.forget_stray(node.id, path.rpartition("/")[0])
         run.checks.mark(f"2c rot in {kind}")
         run.world.tell(f"broker {node.id}: a bit turns over in {path}")
         if kind in VITAL or kind == "raft log":

@@ -200,6 +200,36 @@ async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_li
         await connection.close()
 
 
+@pytest.mark.parametrize("deposed", [False, True])
+async def test_a_leader_refuses_what_it_led_when_the_controller_was_asked(
+    cluster: Cluster, deposed: bool
+) -> None:
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        connection.start()
+        await connection.wait_connected(10)
+        recorder = Recorder(cluster[1].broker, connection)
+        cluster[1].broker.listen(recorder)
+        await cluster.create(subject="doubtful", batch_bytes_max=1 << 12)
+        await connection.flush(5)
+        cluster.controller.hold(1)
+        if deposed:
+            cluster.controller.change(leader=2)
+        assert cluster[1].partition().leads, "it has not heard of it"
+
+        script.send(b"doubtful", bytes(1 << 13), b"box")
+        refused = cluster[1].broker.metrics.nats_messages.labels("too_large")
+        await until(lambda: refused._value.get() == 1, "a refusal")
+        await recorder.refused()
+
+        await connection.flush(5)
+        assert len(script.told) == (0 if deposed else 1)
+        cluster.controller.release(1)
+        await connection.close()
+
+
 async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) -> None:
     script = ScriptedServer()
     async with FakeNatsServer(script.serve) as server:

@@ -8,7 +8,9 @@ its patience and disconnects us.
 
 A stream with several partitions places a message by FNV-1a-32 of its subject modulo
 their number, so the messages of one subject stay in order. Each broker that leads one of them
-subscribes, and records the share of those that it leads. One that leads no more is silent (N5).
+subscribes, and records the share of those that it leads. One that leads no more is silent (N5),
+and a leader cannot know by itself whether it is one: it refuses a message only after the controller has
+confirmed that it led when the message came. Who began to lead later does not get that message (N7).
 One that begins to lead records what its server sends from then on: what was on its way before, the
 leader before it may have recorded.
 
@@ -60,6 +62,12 @@ SETTLE_SECONDS_MAX = 2.0
 
 DRAIN_SECONDS_MAX = 5.0
 
+REFUSE_SECONDS_MAX = 5.0
+"""How long a refusal waits for the controller; then the publisher is not answered, and asks again."""
+
+REFUSALS_MAX = 10_000
+"""So many refusals wait for the controller; the messages of more are not answered."""
+
 
 class Recorder:
     """See the module. A `PartitionListener` of the broker."""
@@ -78,6 +86,9 @@ class Recorder:
         """Subscriptions begun and ended."""
         self._confirmed = 0
         """So many of them the server is known to have heard of."""
+        self._refusals: list[_Refusal] = []
+        self._refusing: asyncio.Task[None] | None = None
+        """Has the controller confirm that this broker leads; None: nothing is refused."""
         self._begun: list[Recording] = []
         """Those whose subscription begins in this turn of the event loop."""
         self._opening: list[tuple[Recording, Partition, int]] | None = None
@@ -259,11 +270,16 @@ class Recorder:
     def _refuse_lost(self, recording: Recording, message: Message) -> None:
         """Of a partition that is led elsewhere, whoever leads it speaks; a lost one of ours, we."""
         key = (recording.stream_id, recording.number_of(message[0]))
+        if key not in self._broker.lost or not recording.led:
+            return
         placed = self._broker.controller.image.partition(*key)
-        ours = placed is not None and placed.leader == self._broker.broker_id
-        if ours and key in self._broker.lost and recording.led:
+        if placed is not None and placed.leader == self._broker.broker_id:
             any_other = next(iter(recording.led.values()))
-            self._refuse(any_other, message, Failure.STOPPING, "the partition cannot be served now")
+            detail = "the partition cannot be served now"
+            self._count_refused(any_other, Failure.STOPPING, detail)
+            self._refuse_all(
+                _Led(key, placed.leader_epoch), any_other, [message[1]], Failure.STOPPING, detail
+            )
 
     def _append(self, partition: Partition, group: _Group) -> None:
         def done(outcome: SinglesAppended | TidelogError) -> None:
@@ -290,19 +306,10 @@ class Recorder:
         if isinstance(outcome, TidelogError):
             self._outcomes.labels(outcome.code).inc(len(group.replies))
             self._note(partition, str(outcome), len(group.replies))
-            deposed = not partition.leads and not partition.stopped
-            if (
-                self._silent
-                or isinstance(outcome, NotLeader)
-                or (isinstance(outcome, IndefiniteError) and deposed)
-            ):
-                # The broker that leads now answers, or the publisher asks again (N5). A refusal from here
-                # would deny what another broker records.
-                return
-            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
-                _failure_of(outcome), str(outcome)
-            )
-            self._send(partition, [publication(reply, body) for reply in group.replies if reply])
+            if not isinstance(outcome, NotLeader):
+                # Else the broker that leads now answers.
+                failure, detail = _failure_of(outcome), str(outcome)
+                self._refuse_all(_led(partition), partition, group.replies, failure, detail)
             return
         duplicates = outcome.duplicates
         self._outcomes.labels("recorded").inc(len(group.replies) - len(duplicates))
@@ -321,13 +328,54 @@ class Recorder:
         self._send(partition, frames)
 
     def _refuse(self, partition: Partition, message: Message, failure: Failure, detail: str) -> None:
+        self._count_refused(partition, failure, detail)
+        self._refuse_all(_led(partition), partition, [message[1]], failure, detail)
+
+    def _count_refused(self, partition: Partition, failure: Failure, detail: str) -> None:
         self._outcomes.labels(failure.name.lower()).inc()
         self._note(partition, f"{failure.name.lower()}: {detail}", 1)
-        if message[1]:
-            body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
-                failure, detail
-            )
-            self._send(partition, [publication(message[1], body)])
+
+    def _refuse_all(
+        self,
+        led: _Led,
+        partition: Partition,
+        replies: Sequence[bytes | None],
+        failure: Failure,
+        detail: str,
+    ) -> None:
+        """Once the controller has confirmed that `led` is led here; else another broker may record it.
+
+        `partition` is of the same stream.
+        """
+        body = Acknowledger(partition.name, led.key[1], led.epoch).refused(failure, detail)
+        frames = [publication(reply, body) for reply in replies if reply]
+        waiting = sum(len(one.frames) for one in self._refusals)
+        if not frames or self._silent or waiting + len(frames) > REFUSALS_MAX:
+            return
+        self._refusals.append(_Refusal(led, partition, frames))
+        if self._refusing is None:
+            self._refusing = asyncio.create_task(self._refuse_confirmed(), name="refusals")
+
+    async def _refuse_confirmed(self) -> None:
+        while self._refusals:
+            refusals, self._refusals = self._refusals, []
+            try:
+                async with asyncio.timeout(REFUSE_SECONDS_MAX):
+                    image = await self._broker.controller.newest()
+            except (TidelogError, TimeoutError) as error:
+                log.debug("refusals were not sent; nobody knows who leads", reason=str(error))
+                continue
+            for led, partition, frames in refusals:
+                placed = image.partition(*led.key)
+                leads = placed and (placed.leader, placed.leader_epoch) == (self._broker.broker_id, led.epoch)
+                if leads and not self._silent:
+                    self._send(partition, frames)
+        self._refusing = None
+
+    async def refused(self) -> None:
+        """Waits until nothing is left to refuse, at a stop."""
+        if self._refusing is not None:
+            await self._refusing
 
     def _send(self, partition: Partition, frames: list[bytes]) -> None:
         if not frames or partition.config.nats_ack is NatsAck.NEVER:
@@ -352,6 +400,27 @@ class _Group(NamedTuple):
 
     records: Singles
     replies: list[bytes | None]
+
+
+class _Led(NamedTuple):
+    """What this broker led when it refused something, by its own image."""
+
+    key: tuple[bytes, int]
+    """Stream id and partition."""
+    epoch: int
+
+
+def _led(partition: Partition) -> _Led:
+    return _Led(partition.key, partition.leader_epoch)
+
+
+class _Refusal(NamedTuple):
+    """Answers that wait for the controller's word."""
+
+    led: _Led
+    partition: Partition
+    """Of the same stream."""
+    frames: list[bytes]
 
 
 def _room(partition: Partition) -> int:
