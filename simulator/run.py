@@ -21,6 +21,7 @@ from simulator.checks import Checks, Violated, require
 from simulator.clients.producers import SimErrand, SimProducer
 from simulator.clients.readers import SimReader
 from simulator.faults import Faults
+from simulator.faults.recoveries import START_OVER
 from simulator.kernel.network import Conditions, Network
 from simulator.kernel.processes import unhandled
 from simulator.nats.answers import answers_too
@@ -38,7 +39,7 @@ from tidelog.model import Durability, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
+from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged, RunOver
 from tidelog_broker.storage.rewrite import recover_data_directory
 
 FULL_CHECK_EVENTS: Final = 5_000
@@ -398,6 +399,8 @@ class Simulation:
             self.checks.mark("4.3 recovered by hand")
             for _ in recover_data_directory(node.disk, ROOT, lock=lambda path: lambda: None):
                 pass
+        elif isinstance(how, RunOver) and START_OVER in str(how):
+            self.faults.recoveries.start_over(node)
         elif isinstance(how, DirectoryDamaged) and self.faults.volumes.empty(node):
             pass
         elif (

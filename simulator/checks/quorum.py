@@ -26,8 +26,10 @@ class QuorumChecks(Knowledge):
         super().__init__()
         self._entries: dict[int, tuple[int, int]] = {}
         """Of the metadata log, by index: term and fingerprint of what was committed."""
-        self._last_applied = 0
-        self._voters: tuple[Voter, ...] = ()
+        self.last_applied = 0
+        """The last entry that somebody applied."""
+        self.voters: tuple[Voter, ...] = ()
+        """As of that entry."""
         self._terms: dict[int, Voter] = {}
         """Who led the quorum, by term."""
         self._votes: dict[tuple[Voter, int], Voter] = {}
@@ -43,7 +45,7 @@ class QuorumChecks(Knowledge):
         first = self._terms.setdefault(term, voter)
         require(first == voter, "I1", f"{first} and {voter} lead the quorum in term {term}")
         self.mark("M Raft elected")
-        last = self._last_applied
+        last = self.last_applied
         if last:
             known = self._entries[last][0]
             has = log.term(last)
@@ -105,17 +107,17 @@ class QuorumChecks(Knowledge):
             "I1",
             f"broker {broker} applies another entry {entry.index} of term {entry.term}; it was of {known[0]}",
         )
-        self._last_applied = max(self._last_applied, entry.index)
+        self.last_applied = max(self.last_applied, entry.index)
 
     def configured(self, configuration: Configuration) -> None:
         """An entry says who votes."""
-        before, self._voters = self._voters, configuration.voters
-        if len(before) > 1 or len(self._voters) > 1:
+        before, self.voters = self.voters, configuration.voters
+        if len(before) > 1 or len(self.voters) > 1:
             self.mark("M1 voters changed")
         known = {voter.broker_id: voter.directory_id for voter in before}
-        if any(known.get(one.broker_id, one.directory_id) != one.directory_id for one in self._voters):
-            require(False, "M2", f"the disk of a voter is changed in one step: {before} {self._voters}")
-        gone = [one for one in before if one not in self._voters]
+        if any(known.get(one.broker_id, one.directory_id) != one.directory_id for one in self.voters):
+            require(False, "M2", f"the disk of a voter is changed in one step: {before} {self.voters}")
+        gone = [one for one in before if one not in self.voters]
         if any(self.brokers[one.broker_id].directory_id not in (b"", one.directory_id) for one in gone):
             self.mark("M2 a voter's lost disk leaves")
 

@@ -1,7 +1,8 @@
 """What rains on a cluster while clients work: each fault by the rate that the plan gives it.
 
 One module a kind: `processes`, `network`, `disks`, `volumes` (put back, or rotten), `clocks`, and what people
-do: `administration` (moves, deletions) and `settings`. What happens to NATS is in `simulator.nats.weather`.
+do: `administration` (moves, deletions), `settings`, `recoveries` of the metadata. What happens to NATS is in
+`simulator.nats.weather`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from simulator.faults.clocks import ClockFaults
 from simulator.faults.disks import DiskFaults
 from simulator.faults.network import NetworkFaults
 from simulator.faults.processes import ProcessFaults
+from simulator.faults.recoveries import QuorumRecoveries
 from simulator.faults.settings import SettingChanges
 from simulator.faults.volumes import VolumeFaults
 from simulator.world import SECOND
@@ -37,6 +39,7 @@ class Faults:
         self.clocks = ClockFaults(run)
         self.renewals = Renewals(run)
         self.volumes = VolumeFaults(run)
+        self.recoveries = QuorumRecoveries(run)
 
     def begin(self) -> None:
         """From now on, until the run says that it is over."""
@@ -74,6 +77,7 @@ class Faults:
             ("renewals", self.renewals.renew),
             ("failed_saves", self.disks.fail_a_save),
             ("leader_returns", people.return_leader),
+            ("recoveries", self.recoveries.recover),
         ):
             rate = getattr(plan, name)
             if rate:

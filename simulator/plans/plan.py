@@ -48,6 +48,7 @@ RATES: Final = (
     "put_backs",
     "file_rot",
     "renewals",
+    "recoveries",
 )
 """What a plan may have none of."""
 
@@ -137,6 +138,8 @@ class Plan:
     """A bit of a file that is no segment turns over."""
     renewals: float = 0.0
     """A stream is deleted and made again under its name, while clients use it."""
+    recoveries: float = 0.0
+    """The metadata goes on by force from one voter's log (M2a)."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)

@@ -591,6 +591,23 @@ def _cold_starts(plan: Plan) -> Plan:
     )
 
 
+def _recoveries(plan: Plan) -> Plan:
+    """The metadata goes on by force, again and again, while replicas move."""
+    return _calm(
+        plan,
+        brokers=random.Random(f"recoveries {plan.seed}").choice((3, 5)),
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=2),
+        network=Conditions(),
+        recoveries=0.4,
+        kills=0.3,
+        reassignments=0.5,
+        leader_moves=0.3,
+        down_us=(SECOND // 50, SECOND // 2),
+        produce_pause_us=10_000,
+    )
+
+
 def _old_volumes(plan: Plan) -> Plan:
     """Volumes are put back from copies, between elections (R19)."""
     return _calm(
@@ -728,6 +745,7 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "moves and ends": _moves_and_ends,
     "old records": _old_records,
     "cold starts": _cold_starts,
+    "recoveries": _recoveries,
     "old volumes": _old_volumes,
     "rotten files": _rotten_files,
     "renewals": _renewals,

@@ -58,6 +58,7 @@ def _more(rng: random.Random) -> dict[str, float]:
         "put_backs": rng.choice((0.0, 0.0, 0.0, 0.3)),
         "file_rot": rng.choice((0.0, 0.0, 0.0, 0.3)),
         "renewals": rng.choice((0.0, 0.0, 0.3)),
+        "recoveries": rng.choice((0.0, 0.0, 0.0, 0.1)),
     }
     return rates if some else dict.fromkeys(rates, 0.0)
 

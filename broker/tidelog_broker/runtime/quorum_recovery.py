@@ -20,6 +20,7 @@ Blocking. Neighbours: `quorum_losses` says what is lost, `quorum_opening` opens 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -48,8 +49,10 @@ PRODUCER_ID_STRIDE: Final = 1 << 32
 """More producer ids than the lost entries can have given out."""
 
 
-def recover_quorum(directory: DataDirectory, *, force: bool) -> QuorumReport:
-    """Makes the owner of `directory` the only voter, if `force`; else only looks.
+def recover_quorum(
+    directory: DataDirectory, *, force: bool, new_id: Callable[[], bytes] = lambda: uuid4().bytes
+) -> QuorumReport:
+    """Makes the owner of `directory` the only voter, if `force`; else only looks. `new_id`: of the recovery.
 
     Raises `DataDirectoryError` if the metadata log is empty or damaged, or, with `force`, its broker is no
     voter.
@@ -58,12 +61,14 @@ def recover_quorum(directory: DataDirectory, *, force: bool) -> QuorumReport:
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
     )
     try:
-        return _recover(directory, raft_log, force)
+        return _recover(directory, raft_log, force, new_id)
     finally:
         raft_log.close()
 
 
-def _recover(directory: DataDirectory, raft_log: RaftLog, force: bool) -> QuorumReport:
+def _recover(
+    directory: DataDirectory, raft_log: RaftLog, force: bool, new_id: Callable[[], bytes]
+) -> QuorumReport:
     me = Voter(directory.broker_id, directory.directory_id)
     if raft_log.last_index == 0 or not raft_log.configurations:
         raise DataDirectoryError(
@@ -95,7 +100,7 @@ def _recover(directory: DataDirectory, raft_log: RaftLog, force: bool) -> Quorum
     )
     if report.alone or not force:
         return report
-    recovery = Recovery(uuid4().bytes, report.last_index, report.last_term)
+    recovery = Recovery(new_id(), report.last_index, report.last_term)
     alone = Configuration(voters=(me,), recoveries=(*configuration.recoveries, recovery))
     _stand_alone(raft_log, alone, max(state.term, report.last_term) + TERM_STRIDE)
     return report._replace(forced=True)
