@@ -193,7 +193,7 @@ class Calm:
                 self._same_marks(partition, self._run.brokers[member].replicas[key].log, log)
         self._run.nats.judge()
         report, at_the_end = check(history), check(_last_read(history))
-        unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).unclean}
+        unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).kept_from}
         anomalies = {
             anomaly: count
             for anomaly, count in report.anomalies.items()

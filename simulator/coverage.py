@@ -35,6 +35,7 @@ RULES: Final = {
     "2d": "strays",
     "M1": "formatting and voters",
     "M2": "a voter is a broker and a disk",
+    "M2a": "recovery of the metadata by force",
     "M3": "time and fencing",
     "N2": "publish acknowledgements",
     "N3": "message ids",

@@ -105,7 +105,7 @@ class Simulation:
         """Faults come."""
         self.full: Node | None = None
         """Whose disk is full."""
-        self._watch = Watch(self.checks)
+        self.watch = Watch(self.checks)
         self._full_at = FULL_CHECK_EVENTS
         self.nats = NatsSide(self)
         self.faults = Faults(self)
@@ -157,7 +157,7 @@ class Simulation:
 
     def _look(self, node: Node) -> None:
         try:
-            self._watch.look(node)
+            self.watch.look(node)
         except Violated as violated:
             self.checks.keep(violated)
 

@@ -47,9 +47,12 @@ class CommitChecks(LogChecks):
             f"{replica.name}: {led} and {Led(node.id, node.run)} lead in epoch {role.leader_epoch}",
         )
         copy = self.copy(replica)
-        if truth.unclean:
+        if truth.kept_from:
             # What was deleted may have been deleted of records that are gone.
             truth.deleted = 0
+        if truth.returning:
+            truth.given_up(copy.mirror)
+            truth.committed_in.clear()
         require(
             replica.log.start_offset >= truth.deleted,
             "R11",
@@ -83,6 +86,8 @@ class CommitChecks(LogChecks):
         if replica.leads and high_watermark != copy.high_watermark:
             self._minimum_stays(replica)
             self._committed(replica, high_watermark)
+            if high_watermark >= replica.role.epoch_start:  # type: ignore[union-attr]
+                self.truth(replica.key).returning = False
 
     def _minimum_stays(self, replica: Replica) -> None:
         """R3: a leader commits only with a minimum of members that it does not want to remove.
@@ -154,6 +159,9 @@ class CommitChecks(LogChecks):
         if partition is None or stream is None:
             return
         truth = self.truth(key)
+        if truth.returning:
+            # The ISR is that of the image that was recovered, as it stands there (M2a).
+            return
         end = truth.committed.end
         for member in (*partition.isr, *partition.eligible):
             copy, node = self.copies.get((member, key)), self.brokers.get(member)

@@ -80,7 +80,9 @@ class LogChecks(StrayChecks, RetentionChecks):
     def lost(self, broker: int, key: Key, reason: str, *, stray: bool) -> None:
         """A log could not be opened: its end, its history or its owner is unknown."""
         require(
-            self.disks_are_lost, "I19", f"broker {broker} lost partition {key[1]} on a good disk: {reason}"
+            self.disks_are_lost or self.truth(key).forgotten,
+            "I19",
+            f"broker {broker} lost partition {key[1]} on a good disk: {reason}",
         )
         self.mark("2d another's folder" if stray else "2c lost at a start")
         copy = self.copies.get((broker, key))
@@ -114,11 +116,11 @@ class LogChecks(StrayChecks, RetentionChecks):
         truth = self.truth(key)
         chain = truth.committed.chain_at(start)
         below = start < truth.committed.start_offset
-        if chain is None and (below or truth.unclean):
+        if chain is None and (below or truth.kept_from):
             given_up = [
                 link
                 for link in truth.batches.values()
-                if link.next == start and (below or link.epoch < truth.unclean)
+                if link.next == start and (below or link.epoch < truth.kept_from)
             ]
             chain = max(given_up, key=lambda link: link.epoch).chain if given_up else None
         require(
@@ -243,7 +245,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         """An empty log knows of which epoch the record below its start was (R1)."""
         truth, start = self.truth(replica.key), replica.log.end_offset
         before = [link for link in truth.committed.between(0, start) if link.next >= start]
-        if start != replica.log.start_offset or not before or truth.unclean:
+        if start != replica.log.start_offset or not before or truth.kept_from:
             return
         known = replica.log.epochs.epoch_at(start - 1)
         require(

@@ -11,6 +11,7 @@ from tidelog_broker.core.metadata.commands import Command, ReplicaName, Replicas
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.metadata.snapshot import encode_image
+from tidelog_broker.runtime.quorum_recovery import EPOCH_STRIDE
 
 if TYPE_CHECKING:
     pass
@@ -57,6 +58,20 @@ class PlacementChecks(Knowledge):
             for stream in image.streams.values():
                 for number, partition in enumerate(stream.partitions):
                     self._sound(image, stream, number, partition)
+
+    def image_forgotten(self, image: ClusterImage) -> None:
+        """The metadata goes on by force from an earlier image (M2a)."""
+        forgotten, self.image = self.image, image
+        self._images = {version: known for version, known in self._images.items() if version <= image.version}
+        for _, old, stream in image.streams.changes(forgotten.streams):
+            assert old is not None, "recoveries are of images with the same streams"
+            assert stream is not None, "recoveries are of images with the same streams"
+            self.stream_set(stream)
+            for number, (was, now) in enumerate(zip(old.partitions, stream.partitions, strict=True)):
+                if was != now:
+                    truth = self.truth((stream.id, number))
+                    truth.forgotten, truth.returning = now.leader_epoch + EPOCH_STRIDE, True
+                    self.mark("M2a changes forgotten")
 
     def compare_images(self, broker: int, image: ClusterImage) -> None:
         """A broker has this image: it is what the entries up to its version make."""

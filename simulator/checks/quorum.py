@@ -109,6 +109,16 @@ class QuorumChecks(Knowledge):
         )
         self.last_applied = max(self.last_applied, entry.index)
 
+    def entries_forgotten(self, last: int) -> None:
+        """The metadata goes on by force behind entry `last` (M2a)."""
+        self._entries = {index: known for index, known in self._entries.items() if index <= last}
+        self.last_applied = last
+
+    def applied_term(self, index: int) -> int | None:
+        """Of an entry that somebody applied; None: nobody did."""
+        known = self._entries.get(index)
+        return None if known is None else known[0]
+
     def configured(self, configuration: Configuration) -> None:
         """An entry says who votes."""
         before, self.voters = self.voters, configuration.voters

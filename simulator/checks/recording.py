@@ -24,7 +24,7 @@ class RecordingChecks(CommitChecks):
         led = truth.leaders.get(leader_epoch)
         require(led is not None and led.broker == broker, "N5", f"{said}; that is the epoch of {led}")
         self.mark("N5 answered")
-        if leader_epoch < truth.unclean:
+        if leader_epoch < truth.kept_from:
             return  # What was committed then may be gone, and the answer waited for a connection.
         require(offset < truth.committed.end, "N5", f"{said}; committed is {truth.committed.end}")
         truth.acknowledged = max(truth.acknowledged, offset + 1)

@@ -61,6 +61,11 @@ class Truth:
         """The newest unclean epoch in which somebody led: what was committed before may be gone."""
         self.unclean_begins = 0
         """That epoch, until its leader, or a later one, shows what is left; 0: it was shown."""
+        self.forgotten = 0
+        """The metadata went on by force and forgot changes of this partition (M2a): what was committed in an
+        earlier leader epoch than this may be gone. 0: it did not."""
+        self.returning = False
+        """Since then no ISR has had all that its leader has."""
         self.switched = False
         """The stream was both `fsync` and `page-cache` in this run (R17)."""
         self.flushed = 0
@@ -70,6 +75,11 @@ class Truth:
     def flushed_end(self) -> int:
         """Everything committed below is on the disks, if the stream is `fsync` (R17)."""
         return min(self.flushed, self.committed.end) if self.switched else self.committed.end
+
+    @property
+    def kept_from(self) -> int:
+        """What was committed in an earlier leader epoch may be gone (R6, M2a)."""
+        return max(self.unclean, self.forgotten)
 
     def given_up(self, mirror: Mirror) -> None:
         """Somebody leads after an unclean election: what that log holds is all there is (R6)."""

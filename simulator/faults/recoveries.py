@@ -1,8 +1,11 @@
 """The metadata goes on by force from one voter's log, as if most voters were lost (M2a).
 
-People keep what they are told (docs/operations.md): they recover the voter that knows most, or another one
-that has everything that was committed, and never start a majority with the logs of before. Those that
-start with theirs all the same are refused, and start over by themselves or by command.
+It is the voter that knows most, or another one, and then changes that were committed are forgotten: leaders,
+ISRs and replicas are as they were before them. Streams that were made, changed in number or deleted since are
+not forgotten here, because clients of them could go on nowhere.
+
+People keep what they are told (docs/operations.md): they never start a majority with the logs of before. What
+starts with such a log all the same is refused, and starts over by itself or by command.
 """
 
 from __future__ import annotations
@@ -10,10 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.node import ROOT, Node
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.raft.quorum import majority
 from tidelog_broker.errors import DataDirectoryError
+from tidelog_broker.model import Voter
 from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
 from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.raft_recovery import open_raft_log
 
 if TYPE_CHECKING:
     from simulator.run import Simulation
@@ -27,6 +33,8 @@ class _Voter(NamedTuple):
     directory: DataDirectory
     last: tuple[int, int]
     """(term, index) of its last entry."""
+    shared: int
+    """The last entry that it has of those that somebody applied."""
 
 
 class QuorumRecoveries:
@@ -43,39 +51,53 @@ class QuorumRecoveries:
             return
         for node in run.up():
             run.end(node, power=rng.random() < 0.5)
-        voters = [found for member in members if (found := self._voter(member.broker_id)) is not None
-                  and found.directory.directory_id == member.directory_id]  # fmt: skip
+        voters = [voter for member in members if (voter := self._voter(member)) is not None]
         most = majority(len(members))
         if len(voters) < most:
             return
         best = max(voters, key=lambda voter: voter.last)
-        everything = run.checks.last_applied
-        chosen = best if rng.random() < 0.5 else rng.choice(voters)
-        if chosen.last[0] < best.last[0] or chosen.last[1] < everything:
-            # What it lacks may be committed.
-            chosen = best
+        able = [voter for voter in voters if voter is best or self._may_forget(voter)]
+        chosen = min(able, key=lambda voter: voter.shared) if rng.random() < 0.5 else best
+        if chosen.shared < run.checks.last_applied:
+            run.watch.forget(chosen.shared)
         recover_quorum(chosen.directory, force=True, new_id=lambda: rng.randbytes(16))
         others = [voter for voter in voters if voter is not chosen]
         rng.shuffle(others)
-        left = most - 1 - (len(members) - len(voters))
-        for voter in others[rng.randint(0, max(0, left)) :]:
+        # Who cannot be read now may come back as well.
+        left = max(0, most - 1 - (len(members) - len(voters)))
+        for voter in others[rng.randint(0, left) :]:
             start_over(voter.directory)
         run.checks.mark("M2a recovered by force")
-        run.world.tell(f"the metadata goes on by force from broker {chosen.node.id}, at entry {chosen.last}")
+        run.world.tell(
+            f"the metadata goes on by force from broker {chosen.node.id}, behind entry {chosen.shared}"
+        )
 
-    def _voter(self, broker: int) -> _Voter | None:
-        """What a voter's disk holds; None: it cannot be read, or is not the one that voted."""
-        node = self._run.brokers[broker]
-        if self._run.checks.lies(node) or not DataDirectory.is_formatted(node.disk, ROOT):
+    def _voter(self, member: Voter) -> _Voter | None:
+        """What a voter's disk holds; None: it cannot be read, or is not the one that votes."""
+        node, checks = self._run.brokers[member.broker_id], self._run.checks
+        if checks.lies(node) or not DataDirectory.is_formatted(node.disk, ROOT):
             return None
         directory = self._open(node)
-        if directory is None:
+        if directory is None or directory.directory_id != member.directory_id:
             return None
         try:
             report = recover_quorum(directory, force=False)
         except DataDirectoryError:
             return None
-        return _Voter(node, directory, (report.last_term, report.last_index))
+        if member.broker_id not in report.voters:
+            return None
+        log = open_raft_log(
+            directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
+        )
+        shared = min(log.last_index, checks.last_applied)
+        while shared > log.snapshot_index and log.term(shared) != checks.applied_term(shared):
+            shared -= 1
+        log.close()
+        return _Voter(node, directory, (report.last_term, report.last_index), shared)
+
+    def _may_forget(self, voter: _Voter) -> bool:
+        image = self._run.watch.image_at(voter.shared)
+        return image is not None and _partitions(image) == _partitions(self._run.checks.image)
 
     def start_over(self, node: Node) -> None:
         """A broker was refused because its log knows more than the recovery: people give that up."""
@@ -94,3 +116,8 @@ class QuorumRecoveries:
             )
         except DataDirectoryError:
             return None
+
+
+def _partitions(image: ClusterImage) -> dict[bytes, int]:
+    """How many each stream has."""
+    return {stream_id: len(stream.partitions) for stream_id, stream in image.streams.items()}

@@ -268,7 +268,7 @@ class SimPublisher:
         self._checks.mark("N6 in its partition")
         known = self._offsets.setdefault(number, offset)
         require(
-            known == offset or self._checks.truth(target.key).unclean,
+            known == offset or self._checks.truth(target.key).kept_from,
             "N3",
             f"{told}; it was told of offset {known}",
         )

@@ -601,8 +601,10 @@ def _recoveries(plan: Plan) -> Plan:
         network=Conditions(),
         recoveries=0.4,
         kills=0.3,
+        cuts=0.5,
+        cut_us=(SECOND // 2, 3 * SECOND),
         reassignments=0.5,
-        leader_moves=0.3,
+        leader_moves=0.5,
         down_us=(SECOND // 50, SECOND // 2),
         produce_pause_us=10_000,
     )

@@ -31,6 +31,8 @@ class Watch:
         """The last entry of the metadata log that somebody applied."""
         self._image = ClusterImage()
         """After that entry, made here from the entries alone."""
+        self._images: dict[int, ClusterImage] = {}
+        """By entry: as it was after that."""
 
     def look(self, node: Node) -> None:
         """Something happened on a broker."""
@@ -80,7 +82,19 @@ class Watch:
                 self._image = apply(self._image, command, entry.index)
             elif entry.type is EntryType.CONFIGURATION:
                 self._checks.configured(Configuration.decode(entry.payload))
+            self._images[entry.index] = self._image
             self._checks.imaged(node.id, self._image, command)
+
+    def image_at(self, index: int) -> ClusterImage | None:
+        """After an entry; None: nobody applied it."""
+        return self._images.get(index)
+
+    def forget(self, last: int) -> None:
+        """The metadata goes on by force behind entry `last` (M2a)."""
+        self._applied, self._image = last, self._images[last]
+        self._images = {index: image for index, image in self._images.items() if index <= last}
+        self._checks.entries_forgotten(last)
+        self._checks.image_forgotten(self._image)
 
     # --- the partitions
 
