@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simulator.run import Simulation
     from simulator.watch.replicas import Key
     from tidelog_broker.core.metadata.commands import ChangePartitions
-    from tidelog_broker.core.metadata.image import ClusterImage
+    from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
     from tidelog_broker.storage.log import PartitionLog
 
 LIVE_SECONDS_MAX: Final = 90
@@ -72,7 +72,10 @@ class Calm:
             self._run.faults.disks.put_right(broker)
         for key in (*self._run.keys, *self._run.faults.renewals.keys):
             partition = self._run.checks.image.partition(*key)
-            if partition is None or partition.leader is not None:
+            if partition is None:
+                continue
+            if partition.leader is not None:
+                self._restart_quarantined(key, partition)
                 continue
             if partition.isr or partition.eligible or partition.last_known:
                 continue
@@ -88,6 +91,16 @@ class Calm:
                 self._run.checks.mark("2c nothing is left")
                 self._run.decide(partial(_elsewhere, key=key, broker=other.id))
         self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+
+    def _restart_quarantined(self, key: Key, partition: PartitionImage) -> None:
+        """What a forced recovery forgot contradicts what the leader has (M2a). A start makes the replica
+        again."""
+        for member in partition.replicas:
+            node = self._run.brokers[member]
+            if node.broker is not None and key in node.broker.lost and self._run.checks.truth(key).forgotten:
+                self._run.checks.mark("M2a quarantine looked at")
+                self._run.crash(node, power=False)
+                node.start()
 
     def _clients_live(self) -> None:
         """What ended a client is a bug of the client library, or of these clients."""
