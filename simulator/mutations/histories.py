@@ -66,7 +66,7 @@ def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
         yield
 
 
-@mutation("R2", "takeovers")
+@mutation("R2", "deposals")
 def truncation_is_not_fenced() -> Iterator[None]:
     def unfenced(self: FollowerPartition, message: Any) -> Any:
         if hasattr(message, "refusal"):
