@@ -177,6 +177,7 @@ async def test_a_record_too_large_for_an_answer_is_refused_by_the_name_of_the_li
     assert "fetch_decoded_bytes_max" in kinds[-1].error.message
 
 
+@pytest.mark.long
 async def test_readers_that_stop_reading_keep_nothing_decoded_and_go_on_where_they_were(
     small_api: Api, small_broker: BrokerProcess
 ) -> None:

@@ -69,6 +69,7 @@ def test_records_come_out_as_they_went_in_and_the_stream_is_gone_afterwards(scri
     assert script.stream not in script.streams()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "tidelog",
     [

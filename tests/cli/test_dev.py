@@ -130,6 +130,7 @@ def test_a_stop_signal_stops_both_in_order_and_leaves_a_clean_mark(
     assert (dev.folder / "broker" / "checkpoints" / "clean-stop").exists()
 
 
+@pytest.mark.long
 def test_data_is_kept_between_runs(start: Callable[[], Dev]) -> None:
     first = start()
     first.call("stream", "create", "kept", "--subject", "kept.>")
@@ -162,6 +163,7 @@ def test_a_second_dev_on_the_same_folder_is_refused(start: Callable[[], Dev], of
     assert f"process {dev.process.pid}" in answer.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["broker", "NATS server"])
 def test_when_a_child_dies_the_other_is_stopped_and_the_reason_said(
     name: str, start: Callable[[], Dev]

@@ -36,7 +36,7 @@ async def test_after_all_brokers_lost_power_no_acknowledged_record_is_missing(tm
     assert report.leader_epochs > 8
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_planted_bug_brokers_that_do_not_flush_is_caught(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"lack acknowledged records|lost replicas"):
         await power_losses.run(

@@ -104,6 +104,7 @@ def test_every_contract_is_tried_with_a_plant(repository: Path) -> None:
     assert [name for name in names if not any(name.startswith(plant.contract) for plant in PLANTS)] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant.module}-imports-{plant.imported}")
 def test_a_forbidden_import_breaks_its_contract(sources: Path, repository: Path, plant: Plant) -> None:
     (sources / plant.module).write_text(f"import {plant.imported}\n", encoding="utf-8")

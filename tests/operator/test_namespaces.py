@@ -74,6 +74,7 @@ def test_elsewhere_it_may_not_even_look(plane: ControlPlane, account: Path, kind
     assert "orbidden" in refused
 
 
+@pytest.mark.long
 def test_a_namespace_is_gone_with_its_streams_though_the_operator_went_before(
     plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_what_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
     plane.kubectl("delete", "stream", "wide", "--timeout=20s")
 
 
+@pytest.mark.long
 def test_an_operator_that_is_killed_goes_on_where_it_was(
     plane: ControlPlane, operator: OperatorProcess
 ) -> None:
@@ -190,6 +191,7 @@ def test_an_operator_that_is_killed_goes_on_where_it_was(
         until_ready(plane, f"late-{number}")
 
 
+@pytest.mark.long
 def test_streams_go_while_no_operator_runs_and_only_those_wait_that_take_their_records_along(
     plane: ControlPlane, operator: OperatorProcess, brokers: tidelog.blocking.Client
 ) -> None:

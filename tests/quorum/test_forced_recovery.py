@@ -146,6 +146,7 @@ async def test_m2a_a_log_with_later_epochs_than_the_recovered_metadata_goes_on(b
     assert raised > max(forgotten) + EPOCH_STRIDE // 2
 
 
+@pytest.mark.long
 async def test_m2a_a_broker_that_ran_on_meanwhile_ends(brokers: Brokers) -> None:
     lost = await most_are_lost(brokers, other_votes=False, other_runs=True)
     service = lost.other.service
@@ -204,6 +205,7 @@ async def test_m2a_a_voter_that_knows_more_is_refused_until_somebody_gives_that_
     assert len(behind.quorum.image.streams) == 2
 
 
+@pytest.mark.long
 async def test_m2a_two_recoveries_on_two_voters_are_two_clusters_that_refuse_each_other(
     brokers: Brokers,
 ) -> None:

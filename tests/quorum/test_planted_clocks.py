@@ -56,7 +56,7 @@ async def made(client: tidelog.Client, replicas: tuple[int, ...]) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("controller", [True, False])
 async def test_r18_a_leader_a_month_ahead_dates_and_deletes_nothing_so_and_hands_over(
     tmp_path: Path, controller: bool
@@ -84,7 +84,7 @@ async def test_r18_a_leader_a_month_ahead_dates_and_deletes_nothing_so_and_hands
         await brokers.eventually(lambda: not bad.quorum.clock.off)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_r18_what_a_leader_a_month_behind_writes_is_not_old_to_the_next_one(tmp_path: Path) -> None:
     async with started(tmp_path, 3) as brokers, brokers.client() as client:
         bad, *good = brokers.nodes

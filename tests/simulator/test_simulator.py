@@ -49,6 +49,7 @@ def fingerprint_of(seed: int, hash_seed: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_story_whatever_the_hashes_of_strings_are() -> None:
     first, second = fingerprint_of(3, "1"), fingerprint_of(3, "4242")
     assert first == second
