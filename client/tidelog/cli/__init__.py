@@ -19,11 +19,15 @@ from __future__ import annotations
 
 def main() -> None:
     """The console script ``tidelog``: runs one command and exits with its code."""
+    import os
     import sys
 
     from tidelog.without_pandas import leave_pandas_out
 
     leave_pandas_out()
+    # Commands start processes while they talk over gRPC, which says of each that it is not ready for forks.
+    # It reads this when it is imported.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         from tidelog.cli._shell import run_process
     except KeyboardInterrupt:

@@ -81,8 +81,6 @@ def demo(
     broker while records are written, and aggregates the figures with Spark. Needs tidelog[all]; Java
     comes with it where there is none.
     """
-    # It starts processes while it talks over gRPC, which would say of each that it is not ready for forks.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     check_broker_installed()
     find_nats_server()
     for module, extra in (("psutil", "dev-cluster"), ("nats", "dev-cluster"), ("pyspark", "spark")):
