@@ -52,7 +52,6 @@ class CommitChecks(LogChecks):
             truth.deleted = 0
         if truth.returning:
             truth.given_up(copy.mirror)
-            truth.committed_in.clear()
         require(
             replica.log.start_offset >= truth.deleted,
             "R11",

@@ -31,6 +31,8 @@ class Watch:
         """The last entry of the metadata log that somebody applied."""
         self._image = ClusterImage()
         """After that entry, made here from the entries alone."""
+        self._recoveries = 0
+        """By force, of the metadata."""
         self._images: dict[int, ClusterImage] = {}
         """By entry: as it was after that."""
 
@@ -56,6 +58,11 @@ class Watch:
         if led is not None and raft.log.commit != seen.commit:
             checks.committed_entries(controller.me, raft.term, seen.commit, raft.log)
             seen.commit = raft.log.commit
+        recoveries = len(raft.log.configuration.recoveries)
+        self._recoveries = max(self._recoveries, recoveries)
+        if raft.log.last_index and recoveries < self._recoveries:
+            # It goes on from what was forgotten, until it meets somebody who knows (M2a).
+            return
         if driver.applied != seen.applied:
             self._applied_on(node, driver)
             seen.applied = driver.applied
@@ -91,6 +98,7 @@ class Watch:
 
     def forget(self, last: int) -> None:
         """The metadata goes on by force behind entry `last` (M2a)."""
+        self._recoveries += 1
         self._applied, self._image = last, self._images[last]
         self._images = {index: image for index, image in self._images.items() if index <= last}
         self._checks.entries_forgotten(last)
