@@ -130,7 +130,7 @@ async def _until_served(kube: Kube) -> None:
 
 
 async def _check(insights: Insights, wanted: Collection[tuple[str, str, str]], ready: asyncio.Event) -> None:
-    """Sets `ready` when kopf has found everything. Raises `NotWatched`: whoever runs this starts it again.
+    """Sets `ready` when kopf has found everything. Raises `NotWatched`: the caller starts it again.
 
     It goes on looking: kopf lets go what it does not find when definitions are taken away and come back.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,8 +131,9 @@ class _Renewed(SimClient):
                 await asyncio.sleep(AGAIN_S)
         return 0
 
+    @abstractmethod
     async def _with(self, client: Client, stream_id: bytes) -> None:
-        raise NotImplementedError
+        """Works with the stream until it is gone."""
 
     def _history(self, stream_id: bytes) -> History:
         return self._histories.setdefault(stream_id, History())

@@ -89,8 +89,8 @@ def what_was_lost_with_a_connection_counts_as_never_sent() -> Iterator[None]:
 
 @uncaught("R8", "unanswered")
 def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
-    """That answer needs a repeat of a batch behind which five others have landed: whoever repeats has no more
-    than five on their way, and goes on behind them only when all have their answers.
+    """That answer needs a repeat of a batch behind which five others have landed. A producer that repeats has
+    no more than five on their way, and goes on behind them only when all have their answers.
     `tests/client/test_lane.py` has what follows from it."""
 
     def refused(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:

@@ -184,8 +184,8 @@ def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
 
 @uncaught("2c", "bad disks")
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
-    """Harmless by itself: whoever is given a range checks it before it is written. A run lets one replica of
-    a partition rot at a time, so those who are asked hold no rot there."""
+    """Harmless by itself: the broker that gets a range checks it before it writes it. A run lets one of a
+    partition's replicas rot at a time, so those that are asked hold no rot there."""
     from tidelog_broker.storage.log_reading import ReadableLog
 
     def unchecked(self: ReadableLog, *arguments: Any) -> Any:

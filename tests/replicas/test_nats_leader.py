@@ -16,6 +16,7 @@ from replicas.conftest import Cluster
 from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
+from tidelog_broker.nats import recorder as recorder_module
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import fnv1a_32
@@ -197,6 +198,42 @@ async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_li
         await connection.flush(5)
         script.send(b"late", b"recorded")
         await until(lambda: cluster[1].partition(number).log.end_offset == 1, "a record")
+        await connection.close()
+
+
+async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "REFUSALS_MAX", 2)
+    script = ScriptedServer()
+    async with FakeNatsServer(script.serve) as server:
+        await cluster.start()
+        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        connection.start()
+        await connection.wait_connected(10)
+        recorder = Recorder(cluster[1].broker, connection)
+        cluster[1].broker.listen(recorder)
+        await cluster.create(subject="doubtful", batch_bytes_max=1 << 12)
+        await connection.flush(5)
+        refused = cluster[1].broker.metrics.nats_messages.labels("too_large")
+
+        async def refuse(count: int, total: int) -> None:
+            for _ in range(count):
+                script.send(b"doubtful", bytes(1 << 13), b"box")
+            await until(lambda: refused._value.get() == total, "refusals")
+            await recorder.refused()
+            await connection.flush(5)
+
+        cluster.controller.deaf = True
+        await refuse(2, 2)
+        assert script.told == []
+        cluster.controller.deaf = False
+        await refuse(1, 3)
+        assert len(script.told) == 1
+
+        recorder._refusals_count = 2
+        await refuse(1, 4)
+        assert len(script.told) == 1, "more than may wait are not answered"
         await connection.close()
 
 

@@ -87,6 +87,8 @@ class Recorder:
         self._confirmed = 0
         """So many of them the server is known to have heard of."""
         self._refusals: list[_Refusal] = []
+        self._refusals_count = 0
+        """Messages that they answer."""
         self._refusing: asyncio.Task[None] | None = None
         """Has the controller confirm that this broker leads; None: nothing is refused."""
         self._begun: list[Recording] = []
@@ -347,30 +349,37 @@ class Recorder:
 
         `partition` is of the same stream.
         """
-        body = Acknowledger(partition.name, led.key[1], led.epoch).refused(failure, detail)
-        frames = [publication(reply, body) for reply in replies if reply]
-        waiting = sum(len(one.frames) for one in self._refusals)
-        if not frames or self._silent or waiting + len(frames) > REFUSALS_MAX:
+        asked = [reply for reply in replies if reply]
+        if not asked or self._silent or self._refusals_count + len(asked) > REFUSALS_MAX:
             return
-        self._refusals.append(_Refusal(led, partition, frames))
+        body = Acknowledger(partition.name, led.key[1], led.epoch).refused(failure, detail)
+        self._refusals.append(_Refusal(led, partition, [publication(reply, body) for reply in asked]))
+        self._refusals_count += len(asked)
         if self._refusing is None:
             self._refusing = asyncio.create_task(self._refuse_confirmed(), name="refusals")
 
     async def _refuse_confirmed(self) -> None:
-        while self._refusals:
-            refusals, self._refusals = self._refusals, []
-            try:
-                async with asyncio.timeout(REFUSE_SECONDS_MAX):
-                    image = await self._broker.controller.newest()
-            except (TidelogError, TimeoutError) as error:
-                log.debug("refusals were not sent; nobody knows who leads", reason=str(error))
-                continue
-            for led, partition, frames in refusals:
-                placed = image.partition(*led.key)
-                leads = placed and (placed.leader, placed.leader_epoch) == (self._broker.broker_id, led.epoch)
-                if leads and not self._silent:
-                    self._send(partition, frames)
-        self._refusing = None
+        try:
+            while self._refusals:
+                refusals, self._refusals, self._refusals_count = self._refusals, [], 0
+                await self._send_if_led(refusals)
+        except Exception:
+            log.exception("refusals to NATS publishers failed unexpectedly; later ones are sent")
+        finally:
+            self._refusing = None
+
+    async def _send_if_led(self, refusals: list[_Refusal]) -> None:
+        try:
+            async with asyncio.timeout(REFUSE_SECONDS_MAX):
+                image = await self._broker.controller.newest()
+        except (TidelogError, TimeoutError) as error:
+            log.debug("publishers get no refusals; no controller says who leads", reason=str(error))
+            return
+        for led, partition, frames in refusals:
+            placed = image.partition(*led.key)
+            leads = placed and (placed.leader, placed.leader_epoch) == (self._broker.broker_id, led.epoch)
+            if leads and not self._silent:
+                self._send(partition, frames)
 
     async def refused(self) -> None:
         """Waits until nothing is left to refuse, at a stop."""

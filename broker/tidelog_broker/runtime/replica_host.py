@@ -117,7 +117,7 @@ class Host:
         if self._incarnation is None or self._clock.known:
             return False
         if not self._awaiting_time:
-            log.info("leaders wait for the cluster's clock: the controller has not heard most brokers yet")
+            log.info("this broker leads nothing until a controller has told it the cluster's clock")
             self.later(TIME_LOOK_MS, self._look_for_time)
         self._awaiting_time[replica] = None
         return True
