@@ -41,20 +41,12 @@ class DiskFaults:
         if controller is None or len(self._run.up()) < len(self._run.brokers):
             return False
         assert controller.assembly is not None
-        quorum = controller.assembly.controller
-        image, configuration = quorum.image, quorum._driver.node.configuration
+        image = controller.assembly.controller.image
         for broker in self._run.brokers.values():
             known = image.brokers.get(broker.id)
             if known is None or known.fenced or known.incarnation != broker.incarnation:
                 return False
-        disks = {broker.id: broker.directory_id for broker in self._run.brokers.values()}
-        if any(disks[voter.broker_id] != voter.directory_id for voter in configuration.voters):
-            return False
-        if len(configuration.voters) < self._run.plan.voters:
-            # Two voters are a step on the way to three, and lose with either disk (docs/replication.md).
-            return False
-        votes = any(voter.broker_id == victim.id for voter in configuration.voters)
-        if votes and len(configuration.voters) < 3:
+        if not self._votes_suffice_without(victim):
             return False
         for key in (*self._run.keys, *self._run.faults.renewals.keys):
             partition, stream = image.partition(*key), image.streams.find(key[0])
@@ -66,6 +58,21 @@ class DiskFaults:
                 return False
             copies = [copy for (_, other), copy in self._run.checks.copies.items() if other == key]
             if any(copy.rotten > copy.start_offset for copy in copies):
+                return False
+        return True
+
+    def _votes_suffice_without(self, victim: Node) -> bool:
+        """In the log of everybody: what only the leader's log holds is gone with the leader's disk."""
+        disks = {broker.id: broker.directory_id for broker in self._run.brokers.values()}
+        for broker in self._run.up():
+            assert broker.assembly is not None
+            voters = broker.assembly.controller._driver.node.configuration.voters
+            if any(disks[voter.broker_id] != voter.directory_id for voter in voters):
+                return False
+            if len(voters) < self._run.plan.voters:
+                # Two voters are a step on the way to three, and lose with either disk (docs/replication.md).
+                return False
+            if len(voters) < 3 and any(voter.broker_id == victim.id for voter in voters):
                 return False
         return True
 
