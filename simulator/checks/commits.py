@@ -14,6 +14,7 @@ from tidelog_broker.storage.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
+    from simulator.node import Node
     from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
@@ -49,14 +50,15 @@ class CommitChecks(LogChecks):
         copy = self.copy(replica)
         if truth.kept_from:
             # What was deleted may have been deleted of records that are gone.
-            truth.deleted = 0
+            truth.deleted_in.clear()
         if truth.returning:
             truth.given_up(copy.mirror)
+        deleted = truth.deleted_before(role.leader_epoch)
         require(
-            replica.log.start_offset >= truth.deleted,
+            replica.log.start_offset >= deleted,
             "R11",
             f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
-            f"{replica.log.start_offset} on; what is below {truth.deleted} was said to be deleted",
+            f"{replica.log.start_offset} on; what is below {deleted} was said to be deleted",
         )
         copy.led_from, copy.fsync = role.high_watermark, replica.fsync
         if truth.unclean_begins and role.leader_epoch >= truth.unclean_begins:
@@ -285,11 +287,12 @@ class CommitChecks(LogChecks):
             f"{log.durable_offset} is on its disk",
         )
 
-    def deleted(self, key: Key, start_offset: int) -> None:
-        """Somebody is told that everything below is deleted on all members of the ISR (R11)."""
+    def deleted(self, node: Node, key: Key, start_offset: int) -> None:
+        """This leader tells somebody that everything below is deleted on all members of the ISR (R11)."""
         self.mark("R11 deleted")
         truth = self.truth(key)
-        truth.deleted = max(truth.deleted, start_offset)
+        epoch = max(epoch for epoch, led in truth.leaders.items() if led == Led(node.id, node.run))
+        truth.deleted_in[epoch] = max(truth.deleted_in.get(epoch, 0), start_offset)
 
     def producer_given(self, producer_id: int) -> None:
         """A producer is given its id: nobody else has it (R8)."""

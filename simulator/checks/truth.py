@@ -53,8 +53,8 @@ class Truth:
         """By leader epoch: up to where it was committed."""
         self.acknowledged = 0
         """Behind the last record of which a producer was told that it is committed."""
-        self.deleted = 0
-        """Somebody was told that everything below is deleted."""
+        self.deleted_in: dict[int, int] = {}
+        """By leader epoch: somebody was told that everything below is deleted."""
         self.conditional: dict[tuple[int, int], tuple[int, int]] = {}
         """By producer id and first sequence: leader epoch and offset of what met its offset (R9)."""
         self.unclean = 0
@@ -94,6 +94,10 @@ class Truth:
         hear of its leadership late, when others have led and committed after it."""
         ends = (end for epoch, end in self.committed_in.items() if epoch < leader_epoch)
         return min(max(ends, default=0), self.committed.end)
+
+    def deleted_before(self, leader_epoch: int) -> int:
+        """Below it the leaders of earlier epochs had deleted everything, and had said so (R11)."""
+        return max((start for epoch, start in self.deleted_in.items() if epoch < leader_epoch), default=0)
 
 
 class Copy:

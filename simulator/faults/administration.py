@@ -55,7 +55,7 @@ class Administration:
                 assert broker is not None
 
                 async def delete() -> None:
-                    run.checks.deleted(key, await broker.delete_records(partition, offset))
+                    run.checks.deleted(leader, key, await broker.delete_records(partition, offset))
 
                 run.ask(leader, delete)
 

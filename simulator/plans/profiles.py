@@ -39,7 +39,7 @@ def _votes(plan: Plan) -> Plan:
         voters=5,
         fast_raft=True,
         network=network,
-        kills=20.0,
+        kills=4.0,
         election_kills=0.5,
         vote_kills=0.5,
         restart_us=2_000,

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from simulator.disk import FakeDisk
+from simulator.disk import CrashPoint, FakeDisk, Operation
 from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt
@@ -56,6 +56,24 @@ def test_what_was_read_past_the_recovery_point_is_on_disk_before_an_end_is_repor
     assert bench.log.durable_offset == 9
     bench.disk = bench.disk.crash()
     assert bench.reopen(same_boot=False).end_offset == 9
+
+
+def test_a_cut_that_a_crash_left_in_the_page_cache_is_on_disk_before_an_end_is_reported() -> None:
+    bench = crashed()
+
+    def killed(operation: Operation) -> None:
+        if operation.name == "datasync" and operation.path == bench.segment_path(0):
+            raise CrashPoint
+
+    # The lower recovery point is on the disk, the shorter file is not.
+    bench.disk.before = killed
+    with pytest.raises(CrashPoint):
+        bench.truncate(30)
+    bench.disk = bench.disk.copy()
+
+    assert bench.reopen(same_boot=True).durable_offset == 30
+    bench.disk = bench.disk.crash()
+    assert bench.reopen(same_boot=False).end_offset == 30
 
 
 def test_the_scan_past_the_recovery_point_looks_at_the_disk_and_not_at_the_page_cache() -> None:

@@ -285,6 +285,11 @@ class _Tail:
                     segment.closed = False
                     self.set_aside(segments[number + 1 :])
                     return segments[: number + 1]
+            elif number == at and self.place.files.files.exists(segment.path):
+                # The cut that ended it here may be known to the page cache only (R1).
+                self.scanned = True
+                with segment.opened() as file:
+                    file.datasync()
             expected, position = segment.next_offset, 0
         return segments
 
