@@ -163,6 +163,9 @@ class CommitChecks(LogChecks):
         if truth.returning:
             # The ISR is that of the image that was recovered, as it stands there (M2a).
             return
+        if truth.unclean_begins:
+            # What is left is what the first leader since the unclean election holds (R6).
+            return
         end = truth.committed.end
         for member in (*partition.isr, *partition.eligible):
             copy, node = self.copies.get((member, key)), self.brokers.get(member)

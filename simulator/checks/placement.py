@@ -150,6 +150,8 @@ class PlacementChecks(Knowledge):
                 "I3",
                 f"{where}: epochs went back: {was} {now}",
             )
+            if was.leader is not None and was.leader != now.leader:
+                self.truth((stream.id, number)).led_until[was.leader] = self.now_us()
             self._mark_change(was, now)
             self._reported(before, image, (stream.id, number), was, now)
             if was.reassigning and not now.reassigning and now.replicas == was.target:

@@ -46,6 +46,8 @@ class Truth:
     def __init__(self) -> None:
         self.leaders: dict[int, Led] = {}
         """By leader epoch."""
+        self.led_until: dict[int, int] = {}
+        """By broker: when the newest image named another leader in its place. µs."""
         self.batches: dict[tuple[int, int], Link] = {}
         """By leader epoch and base offset: what was first seen there."""
         self.committed = Mirror()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from simulator.mutations.plant import mutation, patched, uncaught
+from simulator.mutations.plant import mutation, patched
 from tidelog.errors import NotLeader
 from tidelog_broker.nats import recorder as recorder_module
 from tidelog_broker.nats import recording as recording_module
@@ -44,10 +44,11 @@ def a_former_leader_refuses_what_the_new_one_records() -> Iterator[None]:
         yield
 
 
-@uncaught("N5", "late messages")
+@mutation("N5", "nats")
 def a_leader_refuses_without_asking_whether_it_leads() -> Iterator[None]:
-    """Seed 35 of the profile showed it when it was no mutation yet: a leader lost its followers and was
-    replaced, and its image was a second late. `tests/replicas/test_nats_leader.py` holds it."""
+    """Seed 35 of the profile "late messages" showed it when it was no mutation yet: a leader lost its
+    followers and was replaced, and its image was a second late. `tests/replicas/test_nats_leader.py`
+    holds it."""
 
     def at_once(self: Recorder, led: Any, partition: Any, replies: Any, failure: Any, detail: str) -> None:
         body = Acknowledger(partition.name, led.key[1], led.epoch).refused(failure, detail)

@@ -33,6 +33,7 @@ class AnswerEar:
     def _answered(self, command: Command) -> None:
         body = json.loads(command.payload)
         if "error" in body:
+            self._checks.refused_publisher(self._node.id, command.words[0])
             return
         stream = self._checks.image.stream_named(body["stream"])
         if stream is not None:

@@ -4,7 +4,8 @@ The connection is the product's (`tidelog_broker.nats.connection`), which has no
 NATS needs. What a publisher makes of answers is written here, as the documentation says it.
 
 An answer without an error counts: the record is committed, at the offset that it names. An answer with an
-error says that the record was not recorded, but for `STORAGE_FAILED_CODE`. No answer says nothing: a
+error says that the record was not recorded, but for `STORAGE_FAILED_CODE`, and unless another leader was
+there since it was sent (N5). No answer says nothing: a
 publisher with message ids sends the same again, one without is left in doubt.
 """
 
@@ -207,16 +208,18 @@ class SimPublisher:
         self._attempts += 1
         reply = INBOX % (self.name, self._attempts)
         answered = self._waiting[reply] = asyncio.get_running_loop().create_future()
+        self._checks.publisher_asks(reply, self.target.key)
         try:
             if not self._publish(number, reply, message_id):
                 return _Answer(Outcome.REFUSED)
             async with asyncio.timeout(ANSWER_S):
                 message = await answered
+            return self._understood(number, reply, message)
         except TimeoutError:
             return _Answer(Outcome.UNKNOWN)
         finally:
             del self._waiting[reply]
-        return self._understood(number, message)
+            self._checks.publisher_waits_no_more(reply)
 
     def _publish(self, number: int, reply: bytes | None, message_id: bytes | None) -> bool:
         """False: not even the connection took it."""
@@ -240,7 +243,7 @@ class SimPublisher:
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
 
-    def _understood(self, number: int, message: Message) -> _Answer:
+    def _understood(self, number: int, reply: bytes, message: Message) -> _Answer:
         block = message[2]
         if block is not None:
             nobody = status(block)
@@ -252,7 +255,8 @@ class SimPublisher:
         if "error" in body:
             code = body["error"]["err_code"]
             self._checks.mark(f"N2 refused with {code}")
-            return _Answer(Outcome.UNKNOWN if code == STORAGE_FAILED_CODE else Outcome.REFUSED)
+            definite = code != STORAGE_FAILED_CODE and self._checks.is_refusal_definite(reply)
+            return _Answer(Outcome.REFUSED if definite else Outcome.UNKNOWN)
         with self._checks.kept():
             self._judge(number, body)
         self._checks.mark("N3 duplicate" if body.get("duplicate") else "N2 acknowledged")
