@@ -23,6 +23,9 @@ REMEMBERED_US: Final = 20 * SECOND
 REMEMBERED_DOWN_US: Final = 60 * SECOND
 """A broker finds a start that it had saved before it went down."""
 
+SAVED_US: Final = 10 * SECOND
+"""A leader that is replaced ends the save that it had begun, on a slow disk or with an old image."""
+
 TOLERANCE_US: Final = 2 * SECOND
 """Clocks within `clock_skew_max` at both ends (R18), and brokers that stand still while time passes."""
 
@@ -86,8 +89,9 @@ class RetentionChecks(Knowledge):
     def start_moved(self, replica: Replica, start: int) -> None:
         """The log of a replica that runs begins at `start` now."""
         if self._is_new(replica.key, start):
+            led_until = self.truth(replica.key).led_until.get(replica.node.id)
             require(
-                replica.leads,
+                replica.leads or (led_until is not None and self.now_us() - led_until <= SAVED_US),
                 "R11",
                 f"{replica.name}: broker {replica.node.id} deletes what is below {start}, and does not lead",
             )

@@ -120,6 +120,24 @@ async def test_retention_that_could_not_be_saved_moves_nothing_and_is_tried_at_t
     assert len(stage.files) == 1
 
 
+async def test_what_retention_finds_for_a_role_that_ends_meanwhile_is_left_to_the_next_leader(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = stage.maintenance.retention.look
+
+    def deposed(*asked: Any) -> Any:
+        stage.replica.role_number += 1
+        return look(*asked)
+
+    monkeypatch.setattr(stage.maintenance.retention, "look", deposed)
+    await stage.sweep()
+    assert (stage.log.start_offset, stage.saved_start, stage.replica.moved) == (0, 0, [])
+
+    monkeypatch.undo()
+    await stage.sweep()
+    assert stage.log.start_offset == stage.log.active.base_offset
+
+
 async def test_a_start_that_was_not_saved_is_not_saved_by_the_next_checkpoint(stage: Stage) -> None:
     stage.disk_is_full()
     with pytest.raises(OSError, match="No space left"):

@@ -226,8 +226,12 @@ class Maintenance:
         return [p for p in partitions if _or_warn(p, lambda p: p.log.is_due(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
+        roles = {partition: partition.role_number for partition in partitions}
         starts = await self._in_thread(self.retention.look, partitions, self._clock.retention_us())
-        moved = [(p, start) for p, start in starts if start > p.log.start_offset]
+        # Where the role has ended meanwhile, another leader decides.
+        moved = [
+            (p, start) for p, start in starts if p.role_number == roles[p] and start > p.log.start_offset
+        ]
         if moved:
             await self.advance_starts(moved)
 
