@@ -198,6 +198,14 @@ class CommitChecks(LogChecks):
                 f"broker {member} is in sync for {stream.name}/{key[1]} (isr {list(partition.isr)} eligible "
                 f"{list(partition.eligible)}) and has {has} of {end} committed",
             )
+            begins = copy.start_offset if replica is None else replica.log.start_offset
+            deleted = truth.deleted_before(partition.leader_epoch + 1)
+            require(
+                copy.excused or begins >= deleted or member not in partition.isr,
+                "R11",
+                f"broker {member} is in sync for {stream.name}/{key[1]} and begins at {begins}; "
+                f"what is below {deleted} was said to be deleted",
+            )
 
     def stalled(self) -> None:
         """What was appended is committed soon, where nothing is between those who have to have it."""
