@@ -147,7 +147,7 @@ class Calm:
                 elif other.log.start_offset != replica.log.start_offset:
                     yield f"broker {member} has another start: {other}, its leader {replica}"
         for (broker, key), copy in self._run.checks.copies.items():
-            if copy.rotten > copy.start_offset and key in self._run.keys:
+            if not copy.left and copy.rotten > copy.start_offset and key in self._run.keys:
                 yield f"partition {key[1]} rots on broker {broker}"
         yield from self._run.faults.renewals.unrest()
         for producer in self._run.producers:
