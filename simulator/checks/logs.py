@@ -168,7 +168,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         for link in copy.mirror.extend(replica.log, before):
             known = truth.batches.setdefault((link.epoch, link.base), link)
             if known is link:
-                self.born(replica.key, link)
+                self.born(replica.key, link, found=before is not None)
             require(
                 known == link,
                 "I5",

@@ -71,10 +71,11 @@ class RetentionChecks(Knowledge):
         if not known or known[-1][1] != stream.config.retention:
             known.append((self.now_us(), stream.config.retention))
 
-    def born(self, key: Key, link: Link) -> None:
-        """A batch was written for the first time."""
-        self._start(key).born[link.epoch, link.base] = self.now_us()
-        off_us = link.append_time_us - T0_US - self.now_us()
+    def born(self, key: Key, link: Link, *, found: bool) -> None:
+        """A batch was written for the first time; `found`: right before the end of its broker."""
+        dated_us, now_us = link.append_time_us - T0_US, self.now_us()
+        self._start(key).born[link.epoch, link.base] = min(now_us, dated_us) if found else now_us
+        off_us = dated_us - now_us
         require(
             abs(off_us) <= DATED_US or self.clocks < CLOCKS_MIN,
             "R18",
