@@ -10,6 +10,8 @@ starts with such a log all the same is refused, and starts over by itself or by 
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.node import ROOT, Node
@@ -30,7 +32,6 @@ START_OVER = "--start-over"
 
 class _Voter(NamedTuple):
     node: Node
-    directory: DataDirectory
     last: tuple[int, int]
     """(term, index) of its last entry."""
     shared: int
@@ -60,13 +61,14 @@ class QuorumRecoveries:
         chosen = min(able, key=lambda voter: voter.shared) if rng.random() < 0.5 else best
         if chosen.shared < run.checks.last_applied:
             run.watch.forget(chosen.shared)
-        recover_quorum(chosen.directory, force=True, new_id=lambda: rng.randbytes(16))
+        history = rng.randbytes(16)
+        self._insist(chosen.node, lambda it: recover_quorum(it, force=True, new_id=lambda: history))
         others = [voter for voter in voters if voter is not chosen]
         rng.shuffle(others)
         # Who cannot be read now may come back as well.
         left = max(0, most - 1 - (len(members) - len(voters)))
         for voter in others[rng.randint(0, left) :]:
-            start_over(voter.directory)
+            self._insist(voter.node, start_over)
         run.checks.mark("M2a recovered by force")
         run.world.tell(
             f"the metadata goes on by force from broker {chosen.node.id}, behind entry {chosen.shared}"
@@ -93,7 +95,7 @@ class QuorumRecoveries:
         while shared > log.snapshot_index and log.term(shared) != checks.applied_term(shared):
             shared -= 1
         log.close()
-        return _Voter(node, directory, (report.last_term, report.last_index), shared)
+        return _Voter(node, (report.last_term, report.last_index), shared)
 
     def _may_forget(self, voter: _Voter) -> bool:
         image = self._run.watch.image_at(voter.shared)
@@ -101,11 +103,23 @@ class QuorumRecoveries:
 
     def start_over(self, node: Node) -> None:
         """A broker was refused because its log knows more than the recovery: people give that up."""
-        directory = self._open(node)
-        assert directory is not None, "it was read a moment ago"
-        start_over(directory)
+        self._insist(node, start_over)
         self._run.checks.mark("M2a started over by hand")
         self._run.world.tell(f"the metadata log of broker {node.id} is set aside by hand")
+
+    def _insist(self, node: Node, change: Callable[[DataDirectory], object]) -> None:
+        """People make room on a disk that is full, and ask again."""
+        for room in (False, True):
+            directory = self._open(node)
+            assert directory is not None, "it was read a moment ago"
+            try:
+                change(directory)
+                return
+            except OSError as error:
+                if room or error.errno != errno.ENOSPC:
+                    raise
+            node.disk.fill(None)
+            self._run.checks.mark("M2a asked again")
 
     @staticmethod
     def _open(node: Node) -> DataDirectory | None:

@@ -6,12 +6,17 @@ import random
 
 import pytest
 
-from simulator.disk import FakeDisk
+from simulator.disk import CrashPoint, FakeDisk, Operation
+from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import HardState
 from tidelog_broker.runtime.formatting import format_solo, make_empty_log
+from tidelog_broker.runtime.quorum_recovery import recover_quorum
 from tidelog_broker.storage import superseding
+from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_recovery import open_raft_log
 from tidelog_broker.storage.reserve import Reserve
+from tidelog_broker.storage.rewrite import recover_data_directory
+from tidelog_broker.storage.verify import verify_data_directory
 
 DATA = "/data"
 
@@ -65,6 +70,45 @@ def test_a_mark_that_cannot_be_read_says_all_the_same_that_the_log_was_given_up(
     disk.flip(f"{DATA}/{superseding.FILE_NAME}", 3)
 
     assert start(disk) == f"{DATA}/raft.superseded-1"
+    assert entries(disk) == 0
+
+
+def test_on_a_full_disk_the_old_log_stays_where_it_is_until_there_is_room() -> None:
+    disk = formatted()
+    old = kept(disk, f"{DATA}/raft")
+    superseding.mark(disk, DATA)
+    disk.fill(0)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            start(disk)
+        assert kept(disk, f"{DATA}/raft") == old
+
+    disk.fill(None)
+    assert kept(disk, start(disk)) == old
+    assert entries(disk) == 0
+
+
+def test_between_the_logs_whoever_asks_for_one_is_told_to_start_the_broker() -> None:
+    disk = formatted()
+    superseding.mark(disk, DATA)
+
+    def ended(operation: Operation) -> None:
+        if operation.name == "rename" and operation.path == f"{DATA}/raft.new":
+            raise CrashPoint
+
+    disk.before = ended
+    with pytest.raises(CrashPoint):
+        start(disk)
+    disk = disk.copy()
+
+    directory = DataDirectory.open_to_recover(disk, DATA, lock=lambda path: lambda: None)
+    with pytest.raises(DataDirectoryError, match=r"was being set aside .* start the broker"):
+        recover_quorum(directory, force=False)
+    with pytest.raises(DataDirectoryError, match=r"was being set aside .* start the broker"):
+        verify_data_directory(DATA, disk)
+    said = list(recover_data_directory(disk, DATA, lock=lambda path: lambda: None))
+    assert "the metadata log was being set aside; the next start goes on with that" in said
+    start(disk)
     assert entries(disk) == 0
 
 

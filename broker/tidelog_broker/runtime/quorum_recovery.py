@@ -57,6 +57,7 @@ def recover_quorum(
     Raises `DataDirectoryError` if the metadata log is empty or damaged, or, with `force`, its broker is no
     voter.
     """
+    superseding.require_log(directory.files, directory.path)
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tidelog_broker.storage import superseding
 from tidelog_broker.storage.checkpoint import Checkpoints
 from tidelog_broker.storage.data_directory import DataDirectory, Unlock, lock_file
 from tidelog_broker.storage.epochs import save_epochs
@@ -50,12 +51,15 @@ def recover_data_directory(
             "the page cache of the last run is not believed any more: replicas of page-cache streams "
             "leave the in-sync set at the next start and catch up"
         )
-        raft = directory.raft_folder
-        for name in files.list(raft):
-            if name.endswith(".log") or name == "hard-state":
-                _copy(files, f"{raft}/{name}", None)
-        files.sync_dir(raft)
-        yield "the metadata log is written into new files"
+        if superseding.is_between(files, path):
+            yield "the metadata log was being set aside; the next start goes on with that"
+        else:
+            raft = directory.raft_folder
+            for name in files.list(raft):
+                if name.endswith(".log") or name == "hard-state":
+                    _copy(files, f"{raft}/{name}", None)
+            files.sync_dir(raft)
+            yield "the metadata log is written into new files"
         checkpoints = Checkpoints.load(files, f"{path}/checkpoints")
         opened = OpenFiles(files)
         for folder in _partition_folders(files, f"{path}/streams"):

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.storage.data_directory import raft_folder
 from tidelog_broker.storage.files import Files, read_file, replace_file
 
@@ -36,6 +37,20 @@ def is_marked(files: Files, path: str) -> bool:
     return files.exists(f"{path}/{FILE_NAME}")
 
 
+def is_between(files: Files, path: str) -> bool:
+    """Whether the old log has gone from its place, and the empty one has not come: a start ends that."""
+    return is_marked(files, path) and not files.exists(raft_folder(path))
+
+
+def require_log(files: Files, path: str) -> None:
+    """Raises `DataDirectoryError` where there is no metadata log to look at before the next start."""
+    if is_between(files, path):
+        raise DataDirectoryError(
+            f"the metadata log of {path} was being set aside when its broker ended: start the broker, which "
+            "goes on with that"
+        )
+
+
 def set_aside(files: Files, path: str, make_log: Callable[[str], None]) -> str:
     """Does what the mark says, and takes it away; the folder that holds the old log. Raises OSError.
 
@@ -46,12 +61,14 @@ def set_aside(files: Files, path: str, make_log: Callable[[str], None]) -> str:
         name = _free_name(files, path)
     aside, new = f"{path}/{name}", f"{path}/{_NEW}"
     if not files.exists(aside):
-        files.rename(raft_folder(path), aside)
-        files.sync_dir(path)
-    if not files.exists(raft_folder(path)):
+        # Before anything moves: the disk may be full.
         if files.exists(new):
             files.remove_tree(new)
         make_log(new)
+        files.sync_dir(path)
+        files.rename(raft_folder(path), aside)
+        files.sync_dir(path)
+    if is_between(files, path):
         files.rename(new, raft_folder(path))
         files.sync_dir(path)
     files.remove(f"{path}/{FILE_NAME}")

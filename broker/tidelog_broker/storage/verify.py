@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidelog_broker.errors import BrokerError, DataDirectoryError
+from tidelog_broker.storage import superseding
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition
 from tidelog_broker.storage.data_directory import DataDirectory, Unlock
 from tidelog_broker.storage.files import Files, OsFile, OsFiles
@@ -137,6 +138,7 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
         findings.problem(
             f"{directory.path}/FAILED", f"a flush failed ({failure}); what is on disk is unknown"
         )
+    superseding.require_log(files, directory.path)
     report.metadata_entries = verify_metadata(files, directory.raft_folder, findings)
     checkpoints, ends = _checkpoints(files, f"{directory.path}/checkpoints", findings)
     report.stopped_cleanly = ends is not None
