@@ -14,6 +14,7 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
 from tidelog_broker.runtime.replica_uplink import Uplink
 from tidelog_broker.runtime.replica_wire import from_leader
+from tidelog_broker.storage.log import PartitionLog
 
 
 @mutation("R1")
@@ -118,6 +119,22 @@ def a_log_start_offset_is_not_saved() -> Iterator[None]:
     from tidelog_broker.storage.checkpoint import Checkpoints
 
     with patched((Checkpoints, "put_log_start_offset", lambda self, partition, offset: None)):
+        yield
+
+
+@mutation("R5", "trimmed losses")
+def the_history_forgets_epochs_that_the_first_file_still_holds() -> Iterator[None]:
+    """Seed 6545 showed it when it was no mutation yet."""
+
+    def let_go(self: PartitionLog) -> Any:
+        gone = original(self)
+        kept = self.epochs.forget_below(self.start_offset) if gone else None
+        if kept is not None:
+            self._replace_epochs(kept)
+        return gone
+
+    original = PartitionLog._let_go_below_start
+    with patched((PartitionLog, "_let_go_below_start", let_go)):
         yield
 
 

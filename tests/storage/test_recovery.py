@@ -274,6 +274,28 @@ def test_epochs_that_never_came_to_the_disk_are_left_out_for_good(missing: int) 
     assert bench.reopen().epochs.latest == 1
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_the_history_knows_the_epochs_of_what_lies_below_the_start_in_the_first_file(same_boot: bool) -> None:
+    bench = Bench(segment_bytes=4096)
+    bench.fill(30)
+    bench.sync()
+    bench.checkpoint()
+    bench.fill(5)
+    bench.epoch, begins = 2, bench.log.end_offset
+    bench.fill(20)
+    file = max(segment.base_offset for segment in bench.log.segments if segment.base_offset < begins)
+    assert file < begins - 3, "the file holds batches of both epochs"
+    # As DeleteRecords does: the start is saved, then files go.
+    bench.store.advance_starts([(bench.log, bench.log.end_offset, begins + 2)])
+    assert bench.log.remove_below_start() > 0
+    assert bench.log.segments[0].base_offset == file
+
+    log = bench.reopen(same_boot=same_boot)
+
+    assert (log.start_offset, log.end_offset) == (begins + 2, 165)
+    assert not log.suspect
+
+
 def test_a_batch_of_an_unknown_epoch_is_quarantined_on_the_same_boot_and_cut_on_another() -> None:
     for same_boot in (True, False):
         bench = crashed(unflushed=0)

@@ -125,12 +125,12 @@ class LeaderEpochs:
             ]
         )
 
-    def forget_below(self, log_start_offset: int) -> LeaderEpochs | None:
-        """The history without epochs that ended before the last record below the log start (R5).
+    def forget_below(self, first_offset: int) -> LeaderEpochs | None:
+        """The history without epochs that ended before the last record below the log's first file (R5).
 
         The one of that record stays: by it an emptied log is compared with others (R1).
         """
-        covering = bisect_right(self._starts, log_start_offset - 1, key=lambda entry: entry.start_offset) - 1
+        covering = bisect_right(self._starts, first_offset - 1, key=lambda entry: entry.start_offset) - 1
         return self._changed(self._starts[max(covering, 0) :])
 
     def _changed(self, starts: list[EpochStart]) -> LeaderEpochs | None:

@@ -87,7 +87,8 @@ class PartitionLog(HealableLog):
             gone = [one for one in segments[:-1] if one.next_offset <= self.start_offset]
             if not gone:
                 return []
-            kept = self.epochs.forget_below(self.start_offset)
+            # Of what the first file still holds the history tells the epoch, below the start as well.
+            kept = self.epochs.forget_below(segments[len(gone)].base_offset)
             if kept is not None:
                 self._replace_epochs(kept)
             with self._lock:
