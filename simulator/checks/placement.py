@@ -9,6 +9,7 @@ from simulator.checks.truth import Knowledge, require
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.runtime.quorum_recovery import EPOCH_STRIDE
@@ -34,6 +35,8 @@ class PlacementChecks(Knowledge):
         """Run, stream and partition: which replicas were said to be damaged, by whoever has them."""
         self._clocks_off: dict[bytes, None] = {}
         """Runs that told of a clock that was off for long: their leaderships move (R18)."""
+        self._proposed: dict[tuple[bytes, int, int, int], list[dict[int, bytes]]] = {}
+        """By stream, partition, leader epoch and partition epoch: the runs that a leader wants in the ISR."""
         self._set_aside = False
         """The newest image came of a log that was set aside."""
 
@@ -153,6 +156,7 @@ class PlacementChecks(Knowledge):
             if was.leader is not None and was.leader != now.leader:
                 self.truth((stream.id, number)).led_until[was.leader] = self.now_us()
             self._mark_change(was, now)
+            self._joined(before, (stream.id, number), was, now)
             self._reported(before, image, (stream.id, number), was, now)
             if was.reassigning and not now.reassigning and now.replicas == was.target:
                 require(
@@ -205,6 +209,31 @@ class PlacementChecks(Knowledge):
         if now.leader is None or not (self.disks_are_lost or not fsync or truth.switched):
             return
         truth.unclean = truth.unclean_begins = now.leader_epoch
+
+    # --- proposals
+
+    def proposed(self, proposal: IsrProposal) -> None:
+        """A leader proposes an ISR to a controller elsewhere."""
+        self.mark("R4 proposed")
+        about = (proposal.stream_id, proposal.partition, proposal.leader_epoch, proposal.partition_epoch)
+        runs = {member.broker: member.incarnation for member in proposal.isr}
+        self._proposed.setdefault(about, []).append(runs)
+
+    def _joined(
+        self, before: ClusterImage, key: tuple[bytes, int], was: PartitionImage, now: PartitionImage
+    ) -> None:
+        """R4, R10: whoever joins is the run that its leader named."""
+        gained = [member for member in now.isr if member not in was.isr]
+        heard = self._proposed.get((*key, was.leader_epoch, was.partition_epoch), [])
+        if not gained or not heard or now.leader_epoch != was.leader_epoch or was.leader in self.controllers:
+            return
+        joining = {member: before.brokers[member].incarnation for member in gained}
+        require(
+            any(joining.items() <= runs.items() for runs in heard),
+            "R4",
+            f"{before.streams[key[0]].name}/{key[1]}: {gained} join as they run now; others were named: "
+            f"{was} {now}",
+        )
 
     # --- reports
 

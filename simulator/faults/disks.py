@@ -145,7 +145,11 @@ class DiskFaults:
     def misplace(self) -> None:
         """While a broker is down somebody moves folders about on its disk (2d)."""
         run = self._run
-        victims = [broker for broker in run.up() if broker.replicas and self.can_spare(broker)]
+        victims = [
+            broker
+            for broker in run.up()
+            if broker.replicas and broker is not run.full and self.can_spare(broker)
+        ]
         if not victims:
             return
         broker = run.rng.choice(victims)

@@ -140,7 +140,8 @@ class PeerEar:
                 if request.lost:
                     self._checks.mark("2c lost replicas told")
             case control_wire.ChangeIsr():
-                self._checks.mark("R4 proposed")
+                for proposal in request.proposals:
+                    self._checks.proposed(proposal)
             case control_wire.Settled():
                 for led in request.settled:
                     self._checks.settled(request.broker_id, (led.stream_id, led.partition), led.leader_epoch)
