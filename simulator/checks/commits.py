@@ -201,9 +201,9 @@ class CommitChecks(LogChecks):
             begins = copy.start_offset if replica is None else replica.log.start_offset
             deleted = truth.deleted_before(partition.leader_epoch + 1)
             require(
-                copy.excused or begins >= deleted or member not in partition.isr,
+                copy.excused or begins >= deleted,
                 "R11",
-                f"broker {member} is in sync for {stream.name}/{key[1]} and begins at {begins}; "
+                f"broker {member} may lead {stream.name}/{key[1]} and begins at {begins}; "
                 f"what is below {deleted} was said to be deleted",
             )
 
@@ -304,6 +304,7 @@ class CommitChecks(LogChecks):
         truth = self.truth(key)
         epoch = max(epoch for epoch, led in truth.leaders.items() if led == Led(node.id, node.run))
         truth.deleted_in[epoch] = max(truth.deleted_in.get(epoch, 0), start_offset)
+        self.members(key)
 
     def producer_given(self, producer_id: int) -> None:
         """A producer is given its id: nobody else has it (R8)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leadership import Leadership
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.progress import Progress
+from tidelog_broker.runtime.broker import START_LOOK_SECONDS, Broker
 from tidelog_broker.runtime.replica import Replica
 from tidelog_broker.runtime.replica_host import Host
 from tidelog_broker.runtime.replica_uplink import Uplink
@@ -119,6 +121,26 @@ def a_follower_joins_without_the_log_start() -> Iterator[None]:
 @mutation("R11", "starts")
 def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None]:
     with patched((Leadership, "start_acknowledged", property(lambda self: self.log.start_offset))):
+        yield
+
+
+@mutation("R11", "small ISRs")
+def a_deletion_is_acknowledged_below_the_minimum() -> Iterator[None]:
+    """Seed 7434 showed it when it was no mutation yet."""
+
+    def few(self: Leadership) -> int:
+        members = (*self.placement.isr, *self._proposals.joining)
+        others = [self._acknowledged(broker)[1] for broker in members if broker != self.broker_id]
+        return min((self.log.start_offset, *others))
+
+    async def delete(self: Broker, partition: Any, before: int) -> int:
+        await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        start = int(partition.log.start_offset)
+        while partition.start_acknowledged < start:  # noqa: ASYNC110  as the function that it stands in for
+            await asyncio.sleep(START_LOOK_SECONDS)
+        return start
+
+    with patched((Leadership, "start_acknowledged", property(few)), (Broker, "delete_records", delete)):
         yield
 
 

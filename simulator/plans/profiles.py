@@ -131,7 +131,7 @@ def _flapping(plan: Plan) -> Plan:
 
 
 def _small_isrs(plan: Plan) -> Plan:
-    """ISRs are below their minimum again and again, and the minimum moves."""
+    """ISRs are below their minimum again and again, and the minimum moves; records are deleted then, too."""
     return _calm(
         plan,
         brokers=3,
@@ -140,6 +140,7 @@ def _small_isrs(plan: Plan) -> Plan:
         cuts=0.5,
         cut_us=(2 * SECOND, 5 * SECOND),
         minimum_changes=1.0,
+        start_moves=2.0,
         down_us=(SECOND, 5 * SECOND),
         producers=(Kind.IDEMPOTENT,),
         produce_pause_us=20_000,

@@ -11,7 +11,7 @@ import pytest
 
 from replicas.conftest import STREAM, Cluster, Node, appended
 from support.waiting import until
-from tidelog.errors import DiskFull
+from tidelog.errors import DiskFull, NotEnoughReplicas
 from tidelog_broker.runtime import maintenance
 
 
@@ -119,3 +119,14 @@ async def test_a_deletion_that_the_leaders_disk_does_not_take_is_refused_and_mov
     disk.full = False
 
     assert await cluster[1].broker.delete_records(cluster[1].partition(), 40) == 40
+
+
+async def test_below_the_minimum_a_deletion_is_refused_and_moved_nothing(cluster: Cluster) -> None:
+    await with_a_start_inside_a_batch(cluster)
+    for follower in (cluster[2], cluster[3]):
+        await follower.kill()
+    cluster.controller.change(isr=(1,))
+    await until(lambda: cluster[1].partition().isr_size == 1, "the others left")
+    with pytest.raises(NotEnoughReplicas, match="1 replicas in sync; 2 are its minimum"):
+        await cluster[1].broker.delete_records(cluster[1].partition(), 40)
+    assert cluster[1].partition().log.start_offset == 33

@@ -535,6 +535,14 @@ def test_a_start_is_acknowledged_when_every_member_has_it() -> None:
     assert stage.leader.start_acknowledged == 6
 
 
+def test_below_the_minimum_no_start_is_acknowledged_because_an_eligible_member_may_lead_next() -> None:
+    stage = Stage(isr=(1,))
+    stage.log.advance_start(6)
+    stage.leader.start_moved(stage.now)
+
+    assert stage.leader.start_acknowledged == 0
+
+
 def test_a_new_leader_takes_the_largest_start_once_it_is_committed() -> None:
     stage = Stage(isr=(1, 2), high_watermark=4)
 

@@ -443,9 +443,12 @@ class Broker:
     async def delete_records(self, partition: Partition, before: int) -> int:
         """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
 
-        Raises `TimedOut` and `NotLeader`: it may be moved all the same. Raises `DiskFull` and
-        `StorageFailed` if it could not be saved here.
+        Raises `TimedOut` and `NotLeader`: it may be moved all the same. Raises `NotEnoughReplicas`,
+        and `DiskFull` and `StorageFailed` if it could not be saved here: it is not moved.
         """
+        too_few = partition.too_few()
+        if too_few is not None:
+            raise too_few
         try:
             await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
         except OSError as error:

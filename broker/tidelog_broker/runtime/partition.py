@@ -225,10 +225,11 @@ class Partition(Replica):
         if appends:
             self._operations += 1
             self._in_round += len(appends)
-            self._refuse_new = self._too_few()
+            self._refuse_new = self.too_few()
         return appends
 
-    def _too_few(self) -> NotEnoughReplicas | None:
+    def too_few(self) -> NotEnoughReplicas | None:
+        """Why nothing is acknowledged now (R7); None: enough replicas are in sync."""
         role = self.role
         if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
             return None

@@ -116,7 +116,12 @@ class Leadership:
 
     @property
     def start_acknowledged(self) -> int:
-        """R11: the log start offset that every member of the ISR has on disk, and who may be one by now."""
+        """R11: the log start offset that every member of the ISR has on disk, and who may be one by now.
+
+        Below the minimum it is none: an eligible member that has not heard of it may lead next (R6).
+        """
+        if not self.has_enough_replicas:
+            return 0
         members = (*self.placement.isr, *self._proposals.joining)
         others = [self._acknowledged(broker)[1] for broker in members if broker != self.broker_id]
         return min((self.log.start_offset, *others))
