@@ -55,7 +55,7 @@ class CommitChecks(LogChecks):
             truth.given_up(copy.mirror)
         deleted = truth.deleted_before(role.leader_epoch)
         require(
-            replica.log.start_offset >= deleted,
+            replica.log.start_offset >= deleted or copy.start_forgotten,
             "R11",
             f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
             f"{replica.log.start_offset} on; what is below {deleted} was said to be deleted",
@@ -200,8 +200,10 @@ class CommitChecks(LogChecks):
             )
             begins = copy.start_offset if replica is None else replica.log.start_offset
             deleted = truth.deleted_before(partition.leader_epoch + 1)
+            if begins >= deleted:
+                copy.start_forgotten = False
             require(
-                copy.excused or begins >= deleted,
+                copy.excused or copy.start_forgotten or begins >= deleted,
                 "R11",
                 f"broker {member} may lead {stream.name}/{key[1]} and begins at {begins}; "
                 f"what is below {deleted} was said to be deleted",

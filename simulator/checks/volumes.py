@@ -43,4 +43,4 @@ class VolumeChecks(Knowledge):
         """The file with its log start offsets rots."""
         for (owner, _), copy in self.copies.items():
             if owner == broker.id:
-                copy.start_saved = 0
+                copy.start_saved, copy.start_forgotten = 0, True
