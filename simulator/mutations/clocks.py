@@ -8,6 +8,7 @@ from typing import Any
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker import assembly
 from tidelog_broker.core.metadata import clocks, registration
+from tidelog_broker.runtime import control_neighbours
 from tidelog_broker.runtime.cluster_clock import ClusterClock
 from tidelog_broker.runtime.replica_host import Host
 
@@ -45,11 +46,18 @@ def of_two_clocks_that_disagree_the_earlier_one_is_believed_at_once() -> Iterato
 @mutation("R19", "old volumes")
 def a_volume_that_was_put_back_is_counted_until_it_is_taken() -> Iterator[None]:
     """The controller refuses it, and each start brings its count further."""
-    with patched((assembly, "put_back", _never)):
+    with patched((assembly, "put_back", _never), (control_neighbours, "put_back", _never)):
+        yield
+
+
+@mutation("R19", "old volumes")
+def a_voter_with_a_volume_that_was_put_back_votes() -> Iterator[None]:
+    """Seed 7670 showed it when it was no mutation yet: its log lacks what it had acknowledged."""
+    with patched((control_neighbours, "put_back", _never)):
         yield
 
 
 @mutation("R19", "old volumes")
 def a_volume_that_was_put_back_is_taken() -> Iterator[None]:
-    with patched((assembly, "put_back", _never), (registration, "put_back", _never)):
+    with patched(*((module, "put_back", _never) for module in (assembly, registration, control_neighbours))):
         yield

@@ -69,6 +69,28 @@ async def test_r19_a_directory_put_back_from_a_copy_is_refused_until_it_is_empti
     await brokers.eventually(lambda: brokers[0].quorum.image.brokers[2].starts == 1)
 
 
+async def test_r19_a_directory_put_back_is_refused_by_the_only_other_voter_that_is_there(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    await brokers.start(3)
+    node, copy = brokers[2], tmp_path / "copy"
+    await node.stop()
+    shutil.copytree(node.data, copy)
+    await node.start()
+    await brokers.eventually(lambda: brokers[1].quorum.image.brokers[2].starts == 2)
+    await node.stop()
+    await brokers[0].stop()
+    shutil.rmtree(node.data)
+    shutil.copytree(copy, node.data)
+
+    assert "was put back from a copy" in await refused(node)
+
+    shutil.rmtree(node.data)
+    await brokers[0].start()
+    await node.start()
+    await brokers.eventually(lambda: brokers[0].quorum.image.brokers[2].starts == 1)
+
+
 async def test_r19_a_start_that_was_killed_before_it_registered_is_followed_by_others(
     brokers: Brokers,
 ) -> None:

@@ -26,6 +26,10 @@ class WrongPeer(PeerError):
     """A broker, but not one that may be talked to: another cluster, another id, another version."""
 
 
+class PutBack(WrongPeer):
+    """The data directory of the broker that is refused was put back from a copy (R19)."""
+
+
 class OtherHistory(WrongPeer):
     """A broker of this cluster whose metadata log is of another history: a recovery was forced (M2)."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from tidelog.model import id_text
 from tidelog_broker.model import Recovery
-from tidelog_broker.peers.errors import OtherHistory, ProtocolBroken, WrongPeer
+from tidelog_broker.peers.errors import OtherHistory, ProtocolBroken, PutBack, WrongPeer
 
 VERSION = 1
 """Of the frames and messages between brokers."""
@@ -42,6 +42,8 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
     recoveries: tuple[Recovery, ...] | None = None
     """The history of its metadata log (M2); None: its log is empty, or its version does not say."""
+    starts: int | None = None
+    """Which its data directory has counted (R19); None: it has none, or its version does not say."""
 
     def __repr__(self) -> str:
         run = self.incarnation.hex()[:8]
@@ -64,10 +66,13 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True, tag="refused"):
     reason: str
     recoveries: tuple[Recovery, ...] | None = None
     """Why, if not None: the metadata log at this end is of this other history (M2)."""
+    put_back: bool = False
+    """Why: the data directory at the other end was put back from a copy (R19)."""
 
     @classmethod
     def of(cls, error: WrongPeer) -> Refusal:
-        return cls(str(error), error.recoveries if isinstance(error, OtherHistory) else None)
+        recoveries = error.recoveries if isinstance(error, OtherHistory) else None
+        return cls(str(error), recoveries, isinstance(error, PutBack))
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -87,6 +92,8 @@ def decode(data: bytes) -> Hello:
     if isinstance(words, Refusal):
         if words.recoveries is not None:
             raise OtherHistory(words.reason, words.recoveries)
+        if words.put_back:
+            raise PutBack(words.reason)
         raise WrongPeer(words.reason)
     return words
 

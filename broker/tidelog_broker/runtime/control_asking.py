@@ -15,9 +15,9 @@ import structlog
 
 from tidelog.errors import IndefiniteError, TidelogError, TimedOut, Unavailable
 from tidelog_broker.core.raft.history import Relation
-from tidelog_broker.errors import NotController
+from tidelog_broker.errors import DirectoryDamaged, NotController
 from tidelog_broker.model import Recovery
-from tidelog_broker.peers.errors import OtherHistory, PeerError, WrongPeer
+from tidelog_broker.peers.errors import OtherHistory, PeerError, PutBack, WrongPeer
 from tidelog_broker.peers.hello import Identity
 from tidelog_broker.runtime.control_links import Address, ControlLinks, who_is_there
 from tidelog_broker.runtime.control_membership import RegistrationRefused
@@ -131,7 +131,8 @@ class Asking:
     async def start(self) -> None:
         """Meets the seeds once, then whenever no controller is known.
 
-        Raises `RegistrationRefused` if one of them will have nothing to do with this broker.
+        Raises `RegistrationRefused` if one of them will have nothing to do with this broker, and
+        `DirectoryDamaged` if its data directory was put back from a copy (R19).
         """
         await self._meet_all(_refused)
         if self._seeds:
@@ -181,4 +182,6 @@ class Asking:
 
 
 def _refused(error: WrongPeer) -> None:
+    if isinstance(error, PutBack):
+        raise DirectoryDamaged(str(error))
     raise RegistrationRefused(f"the cluster refuses this broker: {error}")

@@ -44,7 +44,11 @@ class Host(Protocol):
     """Who is at this end. Nothing here may block, nor raise if it does not say so."""
 
     def check(self, identity: Identity) -> None:
-        """Raises `WrongPeer` if that broker's metadata log is not of this one's history (M2)."""
+        """Raises `WrongPeer` if that broker's metadata log is not of this one's history (M2), or its data
+        directory was put back from a copy (R19)."""
+
+    def put_back(self, reason: str) -> None:
+        """Another broker says so of this one's data directory."""
 
     def said(self, message: Message, peer: Identity) -> None:
         """Of Raft, from `peer`, whose connection it came on."""
@@ -200,6 +204,9 @@ class _Peer:
     def address(self) -> Address | None:
         return self._links.address(self._broker)
 
+    def put_back(self, reason: str) -> None:
+        self._host.put_back(reason)
+
     def evidence(self, evidence: Evidence | None) -> None:
         self._host.accused(self._broker, self._run, evidence)
 
@@ -281,7 +288,7 @@ def _said(host: Host, connection: Connection, word: Message | Reply) -> None:
         connection.abort(f"broker {peer.broker_id} speaks as {word.source}")
     else:
         try:
-            # This end may have learnt of a history since they greeted.
+            # This end may have learnt of a history, or of a later start, since they greeted.
             host.check(peer)
         except WrongPeer as error:
             connection.abort(str(error))

@@ -15,10 +15,11 @@ from typing import Final
 import structlog
 
 from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.core.metadata.registration import put_back
 from tidelog_broker.core.raft.history import History, Relation, relation
 from tidelog_broker.core.raft.messages import AppendRequest, Message, SnapshotRequest
 from tidelog_broker.model import Recovery, Voter
-from tidelog_broker.peers.errors import OtherHistory
+from tidelog_broker.peers.errors import OtherHistory, PutBack
 from tidelog_broker.peers.hello import Identity, Lane
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.runtime.cluster_clock import ClusterClock
@@ -60,13 +61,16 @@ class Neighbours:
         image: Callable[[], ClusterImage],
         raft: Callable[[], RaftDriver],
         answer: Callable[[Request], Awaitable[Answer]],
+        starts: Callable[[], int],
         superseded: Callable[[tuple[Recovery, ...]], None],
+        put_back: Callable[[str], None],
         clock: ClusterClock,
     ) -> None:
         """`answer`: what this broker says to a request, as the controller or not. It never raises.
 
         `superseded` is told the history of a broker that went on by force from what the log here shares
-        with it (M2), again and again.
+        with it (M2), again and again; `put_back` why another broker refuses this data directory for good
+        (R19). `starts`: how many the directory has counted.
         """
         self._me = me
         self._cluster_id = cluster_id
@@ -74,7 +78,9 @@ class Neighbours:
         self._image = image
         self._raft = raft
         self._answer = answer
+        self._starts = starts
         self._superseded = superseded
+        self._tell_put_back = put_back
         self._adopted: History = None
         """Of the leader that first sent entries to this log, which was empty: it is of that history."""
         self._strangers: set[bytes] = set()
@@ -118,6 +124,7 @@ class Neighbours:
             host,
             port,
             self.recoveries,
+            self._starts(),
         )
 
     @property
@@ -137,6 +144,12 @@ class Neighbours:
         return mine
 
     def check(self, identity: Identity) -> None:
+        # Before it has registered, too: it would vote with a log that forgot what it had acknowledged.
+        known = self._image().brokers.get(identity.broker_id)
+        if known is not None and identity.starts is not None:
+            reason = put_back(known, identity.directory_id, identity.starts + 1)
+            if reason:
+                raise PutBack(reason)
         mine = self.meet(identity.recoveries)
         if mine is Relation.SAME:
             return
@@ -181,6 +194,9 @@ class Neighbours:
         self.links.send(message.target.broker_id, message)
 
     # --- of `control_links.Host`
+
+    def put_back(self, reason: str) -> None:
+        self._tell_put_back(reason)
 
     def said(self, message: Message, peer: Identity) -> None:
         entries = isinstance(message, AppendRequest | SnapshotRequest)

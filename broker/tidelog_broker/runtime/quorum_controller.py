@@ -135,7 +135,9 @@ class QuorumController:
             image=lambda: self.image,
             raft=lambda: self._driver,
             answer=answers.answer,
+            starts=lambda: directory.meta.start_count,
             superseded=self._run_end.superseded,
+            put_back=self._run_end.put_back,
             clock=clock,
         )
         self.links = self.neighbours.links

@@ -86,6 +86,9 @@ class Uplink:
     def address(self) -> tuple[str, int] | None:
         return self._peers.address(self._leader)
 
+    def put_back(self, reason: str) -> None:
+        """The control connection hears of it, too."""
+
     def evidence(self, evidence: Evidence | None) -> None:
         # The lane for those that are far behind may be busy for its own reasons.
         if self._lane is Lane.REPLICA:

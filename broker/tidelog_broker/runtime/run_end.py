@@ -62,6 +62,10 @@ class RunEnd:
             )
         )
 
+    def put_back(self, reason: str) -> None:
+        """Another broker knows of a later start of this directory. May be told again and again."""
+        self._end(DirectoryDamaged(reason))
+
     def superseded(self, theirs: tuple[Recovery, ...]) -> None:
         """The cluster went on by force from what this log shares with it. May be told again and again."""
         if self._marking is None:
