@@ -121,7 +121,6 @@ class Simulation:
         checks.disks_are_lost = any(lost)
         checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
         checks.skew_us_max = plan.skew_us
-        checks.clocks = plan.brokers
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 

@@ -58,6 +58,7 @@ class PlacementChecks(Knowledge):
                     self._placed(before, image, stream, number, was, partition)
         if image.brokers is not before.brokers:
             self._fenced(before, image)
+            self.fenced(image)
             for stream in image.streams.values():
                 for number, partition in enumerate(stream.partitions):
                     self._sound(image, stream, number, partition)

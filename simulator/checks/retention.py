@@ -15,7 +15,7 @@ from tidelog.model import Retention
 if TYPE_CHECKING:
     from simulator.watch.mirror import Link
     from simulator.watch.replicas import Key, Replica
-    from tidelog_broker.core.metadata.image import StreamImage
+    from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 
 REMEMBERED_US: Final = 20 * SECOND
 """A leader may go by settings that were changed so long ago: it is cut off, or its disk is slow."""
@@ -35,6 +35,10 @@ DATED_US: Final = 60 * SECOND
 
 CLOCKS_MIN: Final = 3
 """Of so many brokers most clocks are right: one is wrong at a time."""
+
+
+TOLD_US: Final = 5 * SECOND
+"""A leader goes by the clock that it was told so long ago."""
 
 
 class _Start:
@@ -59,8 +63,10 @@ class RetentionChecks(Knowledge):
         """By stream: what was set, and from when on."""
         self.skew_us_max = 0
         """How far clocks that are right may be off."""
-        self.clocks = 0
-        """So many brokers have one."""
+        self._few = True
+        """Fewer than `CLOCKS_MIN` brokers are not fenced."""
+        self._few_until_us = 0
+        """Or were, until then."""
 
     def _start(self, key: Key) -> _Start:
         return self._starts.setdefault(key, _Start())
@@ -77,10 +83,20 @@ class RetentionChecks(Knowledge):
         self._start(key).born[link.epoch, link.base] = min(now_us, dated_us) if found else now_us
         off_us = dated_us - now_us
         require(
-            abs(off_us) <= DATED_US or self.clocks < CLOCKS_MIN,
+            abs(off_us) <= DATED_US or self._few_lately(),
             "R18",
             f"a batch at {link.base} in epoch {link.epoch} is dated {off_us // SECOND} s off",
         )
+
+    def fenced(self, image: ClusterImage) -> None:
+        """Those that are fenced are not heard."""
+        if self._few:
+            self._few_until_us = self.now_us()
+        self._few = sum(not broker.fenced for broker in image.brokers.values()) < CLOCKS_MIN
+
+    def _few_lately(self) -> bool:
+        """Whether leaders may go by what fewer clocks said."""
+        return self._few or self.now_us() - self._few_until_us <= TOLD_US
 
     def start_asked(self, key: Key, offset: int) -> None:
         """A client asks for the deletion of everything below `offset`."""

@@ -189,6 +189,10 @@ class Knowledge(ABC):
         """The image shows another run of a broker, as `volumes` notes."""
 
     @abstractmethod
+    def fenced(self, image: ClusterImage) -> None:
+        """The brokers of the image are others, or in another state, as `retention` notes."""
+
+    @abstractmethod
     def stream_set(self, stream: StreamImage) -> None:
         """A new image has a stream that is not as it was, as `commits` and `retention` note."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metadata.samples import applied, quorum_cluster
-from tidelog_broker.core.metadata.clocks import AGREE_US, HEARTBEATS_KEPT, Clocks, ClusterTime
+from tidelog_broker.core.metadata.clocks import AGREE_US, HEARTBEATS_KEPT, JOURNEY_US_MAX, Clocks, ClusterTime
 from tidelog_broker.core.metadata.commands import ChangeBroker, UnregisterBroker
 
 T0 = 1_800_000_000_000_000
@@ -92,3 +92,18 @@ def test_r18_a_heartbeat_that_took_long_makes_no_clock_late() -> None:
 def test_r18_brokers_of_an_earlier_version_do_not_say_and_are_not_waited_for() -> None:
     assert heard(0, 0, T0).now(quorum_cluster(3), 0) == ClusterTime(T0, 1)
     assert heard(0, 0, 0).now(quorum_cluster(3), 0) is None
+
+
+def test_r18_a_clock_that_was_set_back_counts_at_once_as_it_is_now() -> None:
+    image, clocks = quorum_cluster(3), heard(T0, T0 + YEAR, T0 + 5)
+    clocks.heard(1, T0 + 3, 0)
+    clocks.heard(2, T0 + 2 * YEAR, 0)
+
+    assert clocks.now(image, 0) == ClusterTime(T0 + 3, 3)
+
+
+def test_r18_a_heartbeat_that_took_long_does_not_make_its_clock_late() -> None:
+    clocks = heard(T0)
+    clocks.heard(0, T0, JOURNEY_US_MAX)
+
+    assert clocks.now(quorum_cluster(1), 0) == ClusterTime(T0, 1)

@@ -23,6 +23,9 @@ HEARTBEATS_KEPT: Final = 8
 """Of each broker. A heartbeat that took long makes a clock look late, so the latest look counts."""
 
 
+JOURNEY_US_MAX: Final = 10_000_000
+"""A heartbeat that looks later than this is of a clock that was set back: what it showed before is over."""
+
 AGREE_US: Final = 1_000_000
 """Clocks this close together need no other one to say which is right. A heartbeat's journey is part of it."""
 
@@ -47,7 +50,10 @@ class Clocks:
     def heard(self, broker: int, clock_us: int, elapsed_us: int) -> None:
         """A heartbeat of `broker` came; `clock_us` 0: an earlier version, which does not say."""
         kept = self._heard.setdefault(broker, deque(maxlen=HEARTBEATS_KEPT))
-        kept.append(clock_us - elapsed_us if clock_us else None)
+        distance = clock_us - elapsed_us if clock_us else None
+        if distance is not None and any(one is not None and one - distance > JOURNEY_US_MAX for one in kept):
+            kept.clear()
+        kept.append(distance)
 
     def now(self, image: ClusterImage, elapsed_us: int) -> ClusterTime | None:
         """None: not enough brokers were heard yet.
