@@ -10,8 +10,9 @@ Neighbour: `service` is the process around this, with its sockets and signals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.core.metadata.registration import Registration, put_back
-from tidelog_broker.errors import BrokerError, DirectoryDamaged
+from tidelog_broker.errors import BrokerError, DirectoryDamaged, StorageFailure
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
@@ -71,9 +72,20 @@ async def open_assembly(settings: Settings, platform: Platform) -> Assembly:
     )  # fmt: skip
     try:
         await asyncio.get_running_loop().run_in_executor(metadata_thread, _start_over, platform, directory)
-        return Assembly(settings, platform, directory, metadata_thread)
+        with _marking(directory):
+            return Assembly(settings, platform, directory, metadata_thread)
     except BaseException:
         directory.close()
+        raise
+
+
+@contextmanager
+def _marking(directory: DataDirectory) -> Iterator[None]:
+    """A start that could not flush what it found is the last one on this directory (DESIGN 4.3)."""
+    try:
+        yield
+    except StorageFailure as error:
+        directory.mark_failed(str(error))
         raise
 
 
@@ -193,7 +205,8 @@ class Assembly:
         # Last: clients without another wish take the first.
         all_listeners = [*listeners, *await self._listen_for_peers()]
         await controller.start()
-        await broker.open_logs(same_boot=directory.same_boot)
+        with _marking(directory):
+            await broker.open_logs(same_boot=directory.same_boot)
         await self._register(all_listeners)
         broker.start()
         await broker.applied(controller.image.version)

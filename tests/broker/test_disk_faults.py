@@ -16,6 +16,7 @@ from support.api import Api, Refusal, batch, code_of, refusal, start_of
 from support.broker import BrokerProcess
 from support.waiting import until, until_true
 from tidelog_broker.config import Settings
+from tidelog_broker.errors import StorageFailure
 from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import Service, run_until
@@ -146,6 +147,8 @@ async def _running(data: Path, files: FaultyFiles) -> AsyncIterator[tuple[Servic
     stop = asyncio.Event()
     ending = asyncio.create_task(run_until(service, stop))
     await until(lambda: service.serving or ending.done(), "the broker serves")
+    if not service.serving:
+        ending.result()
     try:
         async with Api(service.listeners[0].target) as api:
             yield service, api, ending
@@ -214,6 +217,22 @@ async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(data: Path, 
         assert values[:1] == [b"acknowledged"] if suffix == ".log" else True
         assert set(values) <= {b"acknowledged", b"nobody knows"}
         assert await api.publish(stream, b"again")
+
+
+async def test_a_flush_that_fails_at_a_start_leaves_the_mark_too(data: Path) -> None:
+    async with _running(data, FaultyFiles()):
+        pass
+    files = FaultyFiles()
+    files.faults.failing_sync = "raft/00000000000000000001.log"
+    with pytest.raises(StorageFailure, match="could not be flushed"):
+        async with _running(data, files):
+            pass
+    assert "could not be flushed" in (data / "FAILED").read_text()
+
+    recovered = await _command("recover", data)
+    assert recovered.returncode == 0
+    async with _running(data, FaultyFiles()) as (_, api, _):
+        assert await api.create()
 
 
 async def test_a_write_that_cannot_be_undone_ends_the_broker_and_everybody_is_answered(data: Path) -> None:

@@ -11,6 +11,7 @@ from simulator.disk import CrashPoint, FakeDisk, Operation
 from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt
+from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.checkpoint import RecoveryPoint
 from tidelog_broker.storage.epochs import ENTRY_SIZE
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
@@ -74,6 +75,16 @@ def test_a_cut_that_a_crash_left_in_the_page_cache_is_on_disk_before_an_end_is_r
     assert bench.reopen(same_boot=True).durable_offset == 30
     bench.disk = bench.disk.crash()
     assert bench.reopen(same_boot=False).end_offset == 30
+
+
+def test_what_was_found_and_could_not_be_flushed_is_not_believed() -> None:
+    bench = crashed()
+    bench.fill(2)
+    bench.disk = bench.disk.copy()
+    bench.disk.fail("datasync", path=".log")
+
+    with pytest.raises(StorageFailure, match=r"\.log could not be flushed: .*Input/output error"):
+        bench.reopen(same_boot=True)
 
 
 def test_the_scan_past_the_recovery_point_looks_at_the_disk_and_not_at_the_page_cache() -> None:

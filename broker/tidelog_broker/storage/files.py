@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.index import LoadedIndexes
 
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
@@ -256,6 +257,18 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
             files.remove(temporary)
         raise
     files.sync_dir(os.path.dirname(path))
+
+
+def flush_found(file: File, path: str) -> None:
+    """Makes durable what a start is about to believe; raises `StorageFailure`.
+
+    A failed flush leaves pages in the cache that the disk lacks: the next start must not believe them either
+    (DESIGN 4.3).
+    """
+    try:
+        file.datasync()
+    except OSError as error:
+        raise StorageFailure(f"{path} could not be flushed: {error}") from error
 
 
 class Held:

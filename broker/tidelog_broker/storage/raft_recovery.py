@@ -21,7 +21,7 @@ import structlog
 
 from tidelog_broker.errors import DirectoryDamaged
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
-from tidelog_broker.storage.files import Files, read_file, write_all
+from tidelog_broker.storage.files import Files, flush_found, read_file, write_all
 from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_format import (
     UNKNOWN_DIRECTORY,
@@ -181,7 +181,7 @@ def _recover_segment(
     try:
         if last:
             # What is read next must be what the disk holds (2a), not what the cache remembers.
-            file.datasync()
+            flush_found(file, segment.path)
             file.drop_cache(0, file.size())
         data = file.pread(file.size(), 0)
     finally:
@@ -235,7 +235,7 @@ def _cut(files: Files, segment: RaftSegment, tail: bytes) -> None:
     file = files.open(segment.path)
     try:
         file.truncate(segment.size)
-        file.datasync()
+        flush_found(file, segment.path)
     finally:
         file.close()
     log.warning("the metadata log had a torn end", path=segment.path, last=segment.next_index - 1, kept=path)

@@ -23,7 +23,7 @@ from tidelog_broker.storage.appending import FULL_DISK_ERRNOS
 from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
 from tidelog_broker.storage.epochs import EpochsLost, LeaderEpochs, load_epochs, save_epochs
-from tidelog_broker.storage.files import File, OpenFiles, write_all
+from tidelog_broker.storage.files import File, OpenFiles, flush_found, write_all
 from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
 from tidelog_broker.storage.log import LogConfig, PartitionLog
@@ -96,7 +96,7 @@ def open_clean(place: Place, end: CleanEnd, log_start_offset: int) -> PartitionL
 def recover(place: Place, last_run: LastRun) -> PartitionLog:
     """A log as a crash left it, brought to a state that is durable and true.
 
-    Raises `Quarantine` and `Stray`, which leave everything as it is, and OSError.
+    Raises `Quarantine` and `Stray`, which leave everything as it is, `StorageFailure` and OSError.
     """
     check_identity(place.files, place.folder, place.key, place.assignment)
     emptied = _start_over(place)
@@ -128,7 +128,7 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
     if tail.scanned:
         # Like the batches: the entries that were read may have been page cache only.
         with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
-            file.datasync()
+            flush_found(file, f"{place.folder}/{EPOCHS_FILE}")
     return _settle(place, contents, epochs, tail, last_run)
 
 
@@ -289,7 +289,7 @@ class _Tail:
                 # The cut that ended it here may be known to the page cache only (R1).
                 self.scanned = True
                 with segment.opened() as file:
-                    file.datasync()
+                    flush_found(file, segment.path)
             expected, position = segment.next_offset, 0
         return segments
 
@@ -306,7 +306,7 @@ class _Tail:
     def _scan_file(self, segment: Segment, file_bytes: int, is_last: bool) -> bool:
         """Scans one file from `segment.size` on; whether the log ends in it before its last byte."""
         with segment.opened() as file:
-            file.datasync()
+            flush_found(file, segment.path)
             file.drop_cache(segment.size, file_bytes - segment.size)
             damaged_at: int | None = None
             for found in scan(file, segment.size, file_bytes, *segment.key, segment.next_offset):
@@ -365,7 +365,7 @@ class _Tail:
         if doubt:
             self._suspect(segment, position, doubt)
         file.truncate(position)
-        file.datasync()
+        flush_found(file, segment.path)
         files.sync_dir(self.place.folder)
 
     def set_aside(self, segments: list[Segment]) -> None:
