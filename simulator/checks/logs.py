@@ -251,6 +251,12 @@ class LogChecks(StrayChecks, RetentionChecks):
         if start != replica.log.start_offset or not before or truth.kept_from:
             return
         known = replica.log.epochs.epoch_at(start - 1)
+        placed = self.image.partition(*replica.key)
+        leader = None if placed is None or placed.leader is None else self.brokers[placed.leader]
+        teacher = None if leader is None else leader.replicas.get(replica.key)
+        if known is None and teacher is not None and teacher.log.epochs.epoch_at(start - 1) is None:
+            # Its leader was set aside once, and made again at the start that was saved: it does not know.
+            return
         require(
             known == before[-1].epoch,
             "R1",
