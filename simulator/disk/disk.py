@@ -225,25 +225,31 @@ class FakeDisk:
             return after
 
     def is_synced(self, path: str) -> bool:
-        """Whether all that readers see of a file's content would survive a crash."""
+        """Whether all that readers see of a file would survive a crash, its name and those above it too."""
         with self._lock:
             node = self._find(path)
             assert isinstance(node, Inode), path
-            return not node.unsynced
+            return not node.unsynced and self._kept(path) is node
 
     def synced_bytes(self, path: str) -> int:
-        """Below here all that readers see of a file would survive a crash; 0: there is no such file."""
+        """Below here all that readers see of a file would survive a crash; 0: there is none, or its name would
+        would not."""
         with self._lock:
             node = self._find(path)
-            return node.synced_bytes if isinstance(node, Inode) else 0
+            return node.synced_bytes if isinstance(node, Inode) and self._kept(path) is node else 0
 
     def content_kept(self, path: str) -> bytes | None:
         """What every loss of power leaves of a file; None: perhaps not even its name."""
         with self._lock:
-            node: Node | None = self._root
-            for name in _parts(path):
-                node = node.durable.get(name) if isinstance(node, Folder) else None
+            node = self._kept(path)
             return bytes(node.durable) if isinstance(node, Inode) else None
+
+    def _kept(self, path: str) -> Node | None:
+        """What stands under a name whatever is lost with the power."""
+        node: Node | None = self._root
+        for name in _parts(path):
+            node = node.durable.get(name) if isinstance(node, Folder) else None
+        return node
 
     def fill(self, room: int | None) -> None:
         """From now on only so many more bytes fit; None: there is no bound."""

@@ -29,6 +29,13 @@ def a_recovery_point_is_saved_before_its_flush() -> Iterator[None]:
         yield
 
 
+@mutation("2a", "renewals")
+def names_of_folders_are_not_synced_after_a_kill() -> Iterator[None]:
+    """Seed 145 showed it when it was no mutation yet."""
+    with patched((LogStore, "_sync_names", lambda self, entries: None)):
+        yield
+
+
 @mutation("2b", "starts")
 def files_go_before_the_log_start_is_saved() -> Iterator[None]:
     def hasty(self: LogStore, logs: Any) -> None:

@@ -647,13 +647,14 @@ def _rotten_files(plan: Plan) -> Plan:
 
 
 def _renewals(plan: Plan) -> Plan:
-    """A stream is deleted and made again all the time, while brokers come and go."""
+    """A stream is deleted and made again all the time, while brokers end, in the middle of it too."""
     return _calm(
         plan,
         brokers=4,
         voters=3,
         streams=_streams(plan, fsync=True, min_insync=2),
         renewals=1.0,
+        mid_write_kills=4.0,
         kills=0.7,
         power_losses=0.2,
         cuts=0.3,

@@ -425,6 +425,24 @@ def test_a_creation_that_a_crash_cut_short_is_done_again(missing: str) -> None:
         assert opened.logs[KEY].end_offset == 0
 
 
+def test_what_is_flushed_in_a_folder_that_was_just_made_when_the_process_ended_survives() -> None:
+    disk = FakeDisk()
+    disk.make_dir(ROOT)
+    disk.sync_dir("/")
+    wanted = Wanted("orders", STREAM_ID, 0, LogConfig())
+    points: list[FakeDisk] = []
+    disk.before = lambda operation: points.append(disk.copy())
+    LogStore(disk, ROOT).create(wanted)
+
+    for point in points:
+        store = LogStore(point, ROOT)
+        log = store.open_all([wanted], same_boot=True).logs[KEY]
+        log.append([item(records(3))], leader_epoch=1, now_us=T0)
+        store.sync([log])
+        after = LogStore(point.crash(), ROOT).open_all([wanted], same_boot=False)
+        assert after.logs[KEY].end_offset == 3
+
+
 def test_a_torn_last_batch_is_no_reason_to_stay_down_on_a_full_disk() -> None:
     bench = crashed()
     shorten(bench, bench.segment_path(0), 50)

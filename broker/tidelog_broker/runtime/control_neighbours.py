@@ -144,12 +144,7 @@ class Neighbours:
         return mine
 
     def check(self, identity: Identity) -> None:
-        # Before it has registered, too: it would vote with a log that forgot what it had acknowledged.
-        known = self._image().brokers.get(identity.broker_id)
-        if known is not None and identity.starts is not None:
-            reason = put_back(known, identity.directory_id, identity.starts + 1)
-            if reason:
-                raise PutBack(reason)
+        self._check_starts(identity)
         mine = self.meet(identity.recoveries)
         if mine is Relation.SAME:
             return
@@ -161,6 +156,16 @@ class Neighbours:
             self._strangers.add(identity.incarnation)
             log.warning("a broker of another history is refused", broker=identity.broker_id, reason=reason)
         raise OtherHistory(reason, self.recoveries or ())
+
+    def _check_starts(self, identity: Identity) -> None:
+        """R19, before the other run has registered: its vote would come of a log that lacks entries."""
+        known = self._image().brokers.get(identity.broker_id)
+        if known is None or identity.starts is None or known.incarnation == identity.incarnation:
+            # A run that registered after it had greeted is the one that is known.
+            return
+        reason = put_back(known, identity.directory_id, identity.starts + 1)
+        if reason:
+            raise PutBack(reason)
 
     def refuses(self, broker: int) -> bool:
         """The machine of a broker refuses connections: its process is gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from typing import NamedTuple
 
@@ -118,6 +118,8 @@ class LogStore:
         for path in self.checkpoints.unreadable:
             log.error("a checkpoint is damaged; the logs are read from their start", path=path)
         entries = list(wanted)
+        if ends is None:
+            self._sync_names(entries)
         left = {
             (want.stream_id, want.partition): path
             for want in entries
@@ -132,6 +134,15 @@ class LogStore:
         foreign = {self._folder_of(one.wanted) for one in lost if one.stray}
         claimed = {self._folder_of(want) for want in entries} - foreign
         return Opened(logs, lost, sorted(self._strays(claimed)), left)
+
+    def _sync_names(self, entries: Sequence[Wanted]) -> None:
+        """A folder that was made right before the process ended may have its name in the page cache only: a
+        log that went on in it would vanish with the power, whatever was flushed there (2a)."""
+        files = self.files.files
+        streams = {self._folder_of(want).rpartition("/")[0]: None for want in entries}
+        for folder in (*streams, self._streams, self._streams.rpartition("/")[0]):
+            if files.exists(folder):
+                files.sync_dir(folder)
 
     def _set_earlier_aside(self, want: Wanted) -> str:
         """Where the folder of an earlier assignment is now (R16); empty: there is none in this place.
