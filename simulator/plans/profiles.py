@@ -654,7 +654,7 @@ def _renewals(plan: Plan) -> Plan:
         voters=3,
         streams=_streams(plan, fsync=True, min_insync=2),
         renewals=1.0,
-        mid_write_kills=4.0,
+        mid_write_kills=1.0,
         kills=0.7,
         power_losses=0.2,
         cuts=0.3,
