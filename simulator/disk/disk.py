@@ -232,7 +232,7 @@ class FakeDisk:
             return not node.unsynced and self._kept(path) is node
 
     def synced_bytes(self, path: str) -> int:
-        """Below here all that readers see of a file would survive a crash; 0: nothing, perhaps not its name."""
+        """Below here all that readers see of a file would survive a crash; 0: maybe not even its name."""
         with self._lock:
             node = self._find(path)
             return node.synced_bytes if isinstance(node, Inode) and self._kept(path) is node else 0
