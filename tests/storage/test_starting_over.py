@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from simulator.disk import FakeDisk, Fault
+from simulator.disk import FakeDisk, Fault, Operation
 from storage.batches import item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DiskFull, OffsetOutOfRange
