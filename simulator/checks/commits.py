@@ -304,7 +304,9 @@ class CommitChecks(LogChecks):
         """This leader tells somebody that everything below is deleted on all members of the ISR (R11)."""
         self.mark("R11 deleted")
         truth = self.truth(key)
-        epoch = max(epoch for epoch, led in truth.leaders.items() if led == Led(node.id, node.run))
+        led_in = (epoch for epoch, led in truth.leaders.items() if led == Led(node.id, node.run))
+        # A forced recovery may have forgotten that it led (M2a).
+        epoch = max(led_in, default=0)
         truth.deleted_in[epoch] = max(truth.deleted_in.get(epoch, 0), start_offset)
         self.members(key)
 

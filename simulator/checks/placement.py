@@ -223,7 +223,7 @@ class PlacementChecks(Knowledge):
     def _joined(
         self, before: ClusterImage, key: tuple[bytes, int], was: PartitionImage, now: PartitionImage
     ) -> None:
-        """R4, R10: whoever joins is the run that its leader named."""
+        """R4, R10: a broker joins in the run that its leader named."""
         gained = [member for member in now.isr if member not in was.isr]
         heard = self._proposed.get((*key, was.leader_epoch, was.partition_epoch), [])
         if not gained or not heard or now.leader_epoch != was.leader_epoch or was.leader in self.controllers:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple
 
 import pytest
 from nats.aio.client import Client
@@ -139,15 +140,32 @@ class ScriptedServer:
         self.peer.send(b"PONG\r\n" * self.held)
 
 
-async def test_a_new_leader_leaves_what_was_sent_before_to_the_one_before_it(cluster: Cluster) -> None:
-    """It has a subscription already, for another partition: the same messages went to both brokers."""
+class Scripted(NamedTuple):
+    """The first broker's recorder, and the server that it hears."""
+
+    script: ScriptedServer
+    connection: Connection
+    recorder: Recorder
+
+
+@contextlib.asynccontextmanager
+async def scripted(cluster: Cluster) -> AsyncIterator[Scripted]:
     script = ScriptedServer()
     async with FakeNatsServer(script.serve) as server:
         await cluster.start()
-        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
+        settings = Settings(servers=(server.url,), reconnect_wait_seconds=0.01)
+        connection = Connection(settings, random.Random(1))
         connection.start()
         await connection.wait_connected(10)
-        cluster[1].broker.listen(Recorder(cluster[1].broker, connection))
+        recorder = Recorder(cluster[1].broker, connection)
+        cluster[1].broker.listen(recorder)
+        yield Scripted(script, connection, recorder)
+        await connection.close()
+
+
+async def test_a_new_leader_leaves_what_was_sent_before_to_the_one_before_it(cluster: Cluster) -> None:
+    """It has a subscription already, for another partition: the same messages went to both brokers."""
+    async with scripted(cluster) as (script, connection, _):
         await cluster.create(subject="late.>", partitions=2)
         cluster.controller.change(0, leader=2)
         await until(lambda: cluster[2].partition(0).leads, "another leader")
@@ -170,19 +188,10 @@ async def test_a_new_leader_leaves_what_was_sent_before_to_the_one_before_it(clu
         await cluster.become_equal(0)
         assert cluster[1].partition(0).log.end_offset == 1
         assert b"sent to this one" in cluster[1].data(0)
-        await connection.close()
 
 
 async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_link(cluster: Cluster) -> None:
-    script = ScriptedServer()
-    async with FakeNatsServer(script.serve) as server:
-        await cluster.start()
-        connection = Connection(
-            Settings(servers=(server.url,), reconnect_wait_seconds=0.01), random.Random(1)
-        )
-        connection.start()
-        await connection.wait_connected(10)
-        cluster[1].broker.listen(Recorder(cluster[1].broker, connection))
+    async with scripted(cluster) as (script, connection, _):
         await cluster.create(subject="late", partitions=2)
         number = fnv1a_32(b"late") % 2
         cluster.controller.change(number, leader=2)
@@ -198,21 +207,13 @@ async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_li
         await connection.flush(5)
         script.send(b"late", b"recorded")
         await until(lambda: cluster[1].partition(number).log.end_offset == 1, "a record")
-        await connection.close()
 
 
 async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder_module, "REFUSALS_MAX", 2)
-    script = ScriptedServer()
-    async with FakeNatsServer(script.serve) as server:
-        await cluster.start()
-        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
-        connection.start()
-        await connection.wait_connected(10)
-        recorder = Recorder(cluster[1].broker, connection)
-        cluster[1].broker.listen(recorder)
+    async with scripted(cluster) as (script, connection, recorder):
         await cluster.create(subject="doubtful", batch_bytes_max=1 << 12)
         await connection.flush(5)
         refused = cluster[1].broker.metrics.nats_messages.labels("too_large")
@@ -234,21 +235,13 @@ async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent
         recorder._refusals_count = 2
         await refuse(1, 4)
         assert len(script.told) == 1, "more than may wait are not answered"
-        await connection.close()
 
 
 @pytest.mark.parametrize("deposed", [False, True])
 async def test_a_leader_refuses_what_it_led_when_the_controller_was_asked(
     cluster: Cluster, deposed: bool
 ) -> None:
-    script = ScriptedServer()
-    async with FakeNatsServer(script.serve) as server:
-        await cluster.start()
-        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
-        connection.start()
-        await connection.wait_connected(10)
-        recorder = Recorder(cluster[1].broker, connection)
-        cluster[1].broker.listen(recorder)
+    async with scripted(cluster) as (script, connection, recorder):
         await cluster.create(subject="doubtful", batch_bytes_max=1 << 12)
         await connection.flush(5)
         cluster.controller.hold(1)
@@ -264,18 +257,10 @@ async def test_a_leader_refuses_what_it_led_when_the_controller_was_asked(
         await connection.flush(5)
         assert len(script.told) == (0 if deposed else 1)
         cluster.controller.release(1)
-        await connection.close()
 
 
 async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) -> None:
-    script = ScriptedServer()
-    async with FakeNatsServer(script.serve) as server:
-        await cluster.start()
-        connection = Connection(Settings(servers=(server.url,)), random.Random(1))
-        connection.start()
-        await connection.wait_connected(10)
-        recorder = Recorder(cluster[1].broker, connection)
-        cluster[1].broker.listen(recorder)
+    async with scripted(cluster) as (script, connection, recorder):
         await cluster.create(subject="doubtful")
         await connection.flush(5)
         cluster.controller.deaf = True
@@ -290,4 +275,3 @@ async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) ->
 
         await connection.flush(5)
         assert script.told == []
-        await connection.close()

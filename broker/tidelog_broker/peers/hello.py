@@ -43,7 +43,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     recoveries: tuple[Recovery, ...] | None = None
     """The history of its metadata log (M2); None: its log is empty, or its version does not say."""
     starts: int | None = None
-    """Which its data directory has counted (R19); None: it has none, or its version does not say."""
+    """How many its data directory has counted (R19). None: it has no directory, or an earlier version."""
 
     def __repr__(self) -> str:
         run = self.incarnation.hex()[:8]

@@ -80,7 +80,8 @@ class Neighbours:
         self._answer = answer
         self._starts = starts
         self._superseded = superseded
-        self._tell_put_back = put_back
+        self.put_back = put_back
+        """Another broker says so of this one's data directory."""
         self._adopted: History = None
         """Of the leader that first sent entries to this log, which was empty: it is of that history."""
         self._strangers: set[bytes] = set()
@@ -199,9 +200,6 @@ class Neighbours:
         self.links.send(message.target.broker_id, message)
 
     # --- of `control_links.Host`
-
-    def put_back(self, reason: str) -> None:
-        self._tell_put_back(reason)
 
     def said(self, message: Message, peer: Identity) -> None:
         entries = isinstance(message, AppendRequest | SnapshotRequest)

@@ -24,7 +24,7 @@ HEARTBEATS_KEPT: Final = 8
 
 
 JOURNEY_US_MAX: Final = 10_000_000
-"""A heartbeat that looks later than this is of a clock that was set back: what it showed before is over."""
+"""A journey takes less. A clock that falls back by more was set: what it showed before does not count."""
 
 AGREE_US: Final = 1_000_000
 """Clocks this close together need no other one to say which is right. A heartbeat's journey is part of it."""

@@ -116,9 +116,10 @@ class Leadership:
 
     @property
     def start_acknowledged(self) -> int:
-        """R11: the log start offset that every member of the ISR has on disk, and who may be one by now.
+        """R11: the log start offset that all members of the ISR have on disk, proposed ones included.
 
-        Below the minimum it is none: an eligible member that has not heard of it may lead next (R6).
+        Below the minimum nothing is acknowledged: an eligible member that has not heard of it may lead next
+        (R6).
         """
         if not self.has_enough_replicas:
             return 0
