@@ -19,7 +19,7 @@ class Faults:
         self.full = False
         """Writes and new files below `streams` find no room."""
         self.failing_sync: str | None = None
-        """Flushes of files whose path ends in this fail, and so do all of the file system."""
+        """Flushes of files and folders whose path ends in this fail, and so do all of the file system."""
         self.syncfs_calls = 0
         self.hold_writes: threading.Event | None = None
         """Writes below `streams` take until this is set, as on a disk that does not answer."""
@@ -84,6 +84,11 @@ class FaultyFiles(OsFiles):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return FaultyFile(os.open(path, flags, 0o640), path, self.faults)
+
+    def sync_dir(self, path: str) -> None:
+        if self.faults.failing_sync and path.endswith(self.faults.failing_sync):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        super().sync_dir(path)
 
     def open_volume(self, path: str) -> FaultyVolume:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -219,11 +219,13 @@ async def test_a_failed_flush_ends_the_broker_until_it_is_recovered(data: Path, 
         assert await api.publish(stream, b"again")
 
 
-async def test_a_flush_that_fails_at_a_start_leaves_the_mark_too(data: Path) -> None:
+@pytest.mark.parametrize("path", ["raft/00000000000000000001.log", "/raft", "/streams"])
+async def test_a_flush_that_fails_at_a_start_leaves_the_mark_too(data: Path, path: str) -> None:
     async with _running(data, FaultyFiles()):
         pass
+    (data / "checkpoints" / "clean-stop").unlink()
     files = FaultyFiles()
-    files.faults.failing_sync = "raft/00000000000000000001.log"
+    files.faults.failing_sync = path
     with pytest.raises(StorageFailure, match="could not be flushed"):
         async with _running(data, files):
             pass

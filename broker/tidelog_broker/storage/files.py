@@ -260,7 +260,7 @@ def replace_file(files: Files, path: str, data: bytes) -> None:
 
 
 def flush_found(file: File, path: str) -> None:
-    """Makes durable what a start is about to believe; raises `StorageFailure`.
+    """Makes content durable that a start is about to believe; raises `StorageFailure`.
 
     A failed flush leaves pages in the cache that the disk lacks: the next start must not believe them either
     (DESIGN 4.3).
@@ -269,6 +269,14 @@ def flush_found(file: File, path: str) -> None:
         file.datasync()
     except OSError as error:
         raise StorageFailure(f"{path} could not be flushed: {error}") from error
+
+
+def sync_found(files: Files, folder: str) -> None:
+    """Makes names durable that a start is about to believe, as `flush_found` does content."""
+    try:
+        files.sync_dir(folder)
+    except OSError as error:
+        raise StorageFailure(f"the names in {folder} could not be flushed: {error}") from error
 
 
 class Held:

@@ -21,7 +21,7 @@ import structlog
 
 from tidelog_broker.errors import DirectoryDamaged
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
-from tidelog_broker.storage.files import Files, flush_found, read_file, write_all
+from tidelog_broker.storage.files import Files, flush_found, read_file, sync_found, write_all
 from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.raft_format import (
     UNKNOWN_DIRECTORY,
@@ -64,7 +64,7 @@ def open_raft_log(
     """
     hard_state = _hard_state(files, folder)
     # What the last run put here may be only page cache and unsynced names.
-    files.sync_dir(folder)
+    sync_found(files, folder)
     _finish_installs(files, folder)
     names = files.list(folder)
     snapshots = _load_snapshots(files, folder, names)

@@ -23,7 +23,7 @@ from tidelog_broker.storage.appending import FULL_DISK_ERRNOS
 from tidelog_broker.storage.checkpoint import CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
 from tidelog_broker.storage.epochs import EpochsLost, LeaderEpochs, load_epochs, save_epochs
-from tidelog_broker.storage.files import File, OpenFiles, flush_found, write_all
+from tidelog_broker.storage.files import File, OpenFiles, flush_found, sync_found, write_all
 from tidelog_broker.storage.folder import Contents, check_identity, read_contents
 from tidelog_broker.storage.guard_snapshots import remove_guard_snapshots
 from tidelog_broker.storage.log import LogConfig, PartitionLog
@@ -124,7 +124,7 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
     contents.segments = tail.scan(segments, at, position, expected)
     # What was renamed, created or removed may be known to the page cache only, also after
     # another boot: a start that died half-way leaves such things too.
-    place.files.files.sync_dir(place.folder)
+    sync_found(place.files.files, place.folder)
     if tail.scanned:
         # Like the batches: the entries that were read may have been page cache only.
         with place.files.use(f"{place.folder}/{EPOCHS_FILE}") as file:
@@ -163,7 +163,7 @@ def _settle(
         changed = contents.segments[-1].drop_stale_index()
     end = contents.segments[-1].next_offset
     if remove_guard_snapshots(place.files, place.folder, above=end) or changed:
-        files.sync_dir(place.folder)
+        sync_found(files, place.folder)
     # The history of an emptied log would speak for records that are gone.
     kept = LeaderEpochs() if emptied else epochs.recovered(end)
     if kept is not None or _has_more(place, epochs):
@@ -191,7 +191,7 @@ def _start_over(place: Place) -> PartitionLog | None:
     if beginning is None:
         return None
     # The mark that was read may be known to the page cache only.
-    place.files.files.sync_dir(place.folder)
+    sync_found(place.files.files, place.folder)
     starting_over.empty(place.files, place.folder, place.key, beginning.epochs)
     page_cache = place.files.files.exists(f"{place.folder}/{PAGE_CACHE_FILE}")
     segments = [Segment(place.files, place.folder, beginning.offset, place.key)]
@@ -366,7 +366,7 @@ class _Tail:
             self._suspect(segment, position, doubt)
         file.truncate(position)
         flush_found(file, segment.path)
-        files.sync_dir(self.place.folder)
+        sync_found(files, self.place.folder)
 
     def set_aside(self, segments: list[Segment]) -> None:
         """Renames whole segments behind the log's end out of the way."""
@@ -382,7 +382,7 @@ class _Tail:
             self.cut_bytes += segment.size
             files.files.rename(segment.path, _free_name(self.place, f"{segment.path}.cut-0"))
         if segments:
-            files.files.sync_dir(self.place.folder)
+            sync_found(files.files, self.place.folder)
 
     def _suspect(self, segment: Segment, position: int, doubt: str) -> None:
         if not self.suspect:

@@ -19,7 +19,7 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage import starting_over
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
-from tidelog_broker.storage.files import Files, OpenFiles, Volume
+from tidelog_broker.storage.files import Files, OpenFiles, Volume, sync_found
 from tidelog_broker.storage.folder import IdentityLost, Stray
 from tidelog_broker.storage.identity import read_assignment, read_identity, write_identity
 from tidelog_broker.storage.log import LogConfig, PartitionLog
@@ -94,9 +94,9 @@ class LogStore:
         self._save_lock = threading.Lock()
         files.make_dir(self._streams)
         files.make_dir(self._checkpoint_folder)
-        files.sync_dir(root)
+        sync_found(files, root)
         # What is read now stays so: a process that was killed may not have come to this.
-        files.sync_dir(self._checkpoint_folder)
+        sync_found(files, self._checkpoint_folder)
         self.checkpoints = Checkpoints.load(files, self._checkpoint_folder)
 
     def folder(self, name: str, stream_id: bytes, partition: int) -> str:
@@ -142,7 +142,7 @@ class LogStore:
         streams = {self._folder_of(want).rpartition("/")[0]: None for want in entries}
         for folder in (*streams, self._streams, self._streams.rpartition("/")[0]):
             if files.exists(folder):
-                files.sync_dir(folder)
+                sync_found(files, folder)
 
     def _set_earlier_aside(self, want: Wanted) -> str:
         """Where the folder of an earlier assignment is now (R16); empty: there is none in this place.
