@@ -146,6 +146,7 @@ class Node:
         self.disk_us = (100, 400)
         """How long a piece of work in a thread takes, at least and at most."""
         self.voters = 3
+        self.tail_cache_bytes = 64 << 20
         self.volume_flush = False
         """Logs are made durable by one flush of the whole disk (4.3)."""
         self.scrub_bytes_per_second = 0
@@ -340,4 +341,5 @@ class Node:
             page_cache_flush_interval_ms=1_000,
             scrub_bytes_per_second=self.scrub_bytes_per_second,
             scrub_interval_ms=1_000,
+            tail_cache_bytes_max=self.tail_cache_bytes,
         )

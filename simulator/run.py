@@ -122,6 +122,7 @@ class Simulation:
         checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
         checks.skew_us_max = plan.skew_us
         checks.candidate = lambda broker: self.faults.processes.candidate(self.nodes[broker])
+        checks.removes = lambda broker: self.faults.network.removal(self.nodes[broker])
         checks.voter = lambda broker: self.faults.processes.voted(self.nodes[broker])
 
     def _node(self, number: int) -> Node:
@@ -137,6 +138,7 @@ class Simulation:
             removes=self._removes,
         )
         node.voters = plan.voters
+        node.tail_cache_bytes = plan.tail_cache_bytes
         node.volume_flush = plan.volume_flush
         node.snapshot_entries = plan.snapshot_entries
         node.nats = ",".join(self.nats.addresses)
@@ -360,6 +362,7 @@ class Simulation:
             node.running
             and calm
             and not node.stop_asked
+            and not network.cuts
             and self.full is not node
             and self.world.now - since > 5 * SECOND
         )

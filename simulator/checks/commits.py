@@ -52,7 +52,7 @@ class CommitChecks(LogChecks):
             # What was deleted may have been deleted of records that are gone.
             truth.deleted_in.clear()
         if truth.returning:
-            truth.given_up(copy.mirror)
+            truth.returned(copy.mirror)
         deleted = truth.deleted_before(role.leader_epoch)
         require(
             replica.log.start_offset >= deleted or copy.start_forgotten,

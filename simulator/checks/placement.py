@@ -73,8 +73,7 @@ class PlacementChecks(Knowledge):
             self.stream_set(stream)
             for number, (was, now) in enumerate(zip(old.partitions, stream.partitions, strict=True)):
                 if was != now:
-                    truth = self.truth((stream.id, number))
-                    truth.forgotten, truth.returning = now.leader_epoch + EPOCH_STRIDE, True
+                    self.truth((stream.id, number)).forget(now.leader_epoch + EPOCH_STRIDE)
                     self.mark("M2a changes forgotten")
 
     def compare_images(self, broker: int, image: ClusterImage) -> None:
@@ -219,6 +218,9 @@ class PlacementChecks(Knowledge):
         about = (proposal.stream_id, proposal.partition, proposal.leader_epoch, proposal.partition_epoch)
         runs = {member.broker: member.incarnation for member in proposal.isr}
         self._proposed.setdefault(about, []).append(runs)
+        placed = self.image.partition(proposal.stream_id, proposal.partition)
+        if placed is not None and placed.leader is not None and runs.keys() < {*placed.isr}:
+            self.removes(placed.leader)
 
     def _joined(
         self, before: ClusterImage, key: tuple[bytes, int], was: PartitionImage, now: PartitionImage

@@ -68,6 +68,8 @@ class Truth:
         earlier leader epoch than this may be gone. 0: it did not."""
         self.returning = False
         """Since then no ISR has had all that its leader has."""
+        self._before: Mirror | None = None
+        """What was committed before that, if somebody has led since."""
         self.switched = False
         """The stream was both `fsync` and `page-cache` in this run (R17)."""
         self.flushed = 0
@@ -90,6 +92,20 @@ class Truth:
         if self.committed.chain_at(self.committed.end) != mirror.chain_at(self.committed.end):
             # It parts from what was committed before.
             self.committed = Mirror(mirror.start_offset, mirror.start_chain)
+
+    def forget(self, leader_epoch: int) -> None:
+        """The metadata goes on by force, and leaders from this epoch on know no better (M2a)."""
+        if not self.returning:
+            self._before = None
+        self.forgotten, self.returning = leader_epoch, True
+
+    def returned(self, mirror: Mirror) -> None:
+        """Somebody leads after that, with what this log holds. As long as none has committed anything, the
+        next one may have more of what was committed before."""
+        if self._before is None:
+            self._before = self.committed
+        self.committed = self._before.copy()
+        self.given_up(mirror)
 
     def committed_before(self, leader_epoch: int) -> int:
         """Up to where the leaders of earlier epochs had committed; who leads in it has all of that. It may
@@ -155,6 +171,8 @@ class Knowledge(ABC):
         """Told of a broker that asks for votes."""
         self.voter: Callable[[int], None] = lambda broker: None
         """Told of a broker that gives a vote."""
+        self.removes: Callable[[int], None] = lambda broker: None
+        """Told of a leader that proposes to take somebody out of its ISR."""
         self.is_undisturbed: Callable[[int], bool] = lambda broker: False
         """Whether a broker runs, and has for long, and everybody hears it."""
 

@@ -77,6 +77,7 @@ class Faults:
             ("renewals", self.renewals.renew),
             ("failed_saves", self.disks.fail_a_save),
             ("leader_returns", people.return_leader),
+            ("lost_followers", self.network.lose_follower),
             ("recoveries", self.recoveries.recover),
         ):
             rate = getattr(plan, name)

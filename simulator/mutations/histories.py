@@ -94,10 +94,9 @@ def truncation_is_not_fenced() -> Iterator[None]:
 
 @uncaught("R1", "takeovers")
 def a_fit_follower_is_cut_again() -> Iterator[None]:
-    """Harmless by itself: a leader compares histories again with each position and only appends, so in one
-    epoch none of its answers says that a log which fits has to be cut; one of another epoch, or for another
-    role, is passed over (R2), and so is one to no question. Without those fences it is `truncation is not
-    fenced`, which does harm whether or not this one is left."""
+    """Out of reach here: over connections that neither repeat nor reorder, no answer to a log that fits says
+    that it has to be cut. The storm of the rules alone (tests/replication), whose network does both, catches
+    it with its first seeds."""
 
     def unfit(self: FollowerPartition, message: Any) -> Any:
         self.fit = False

@@ -30,12 +30,8 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
         yield
 
 
-@uncaught("R2", "deposals")
+@mutation("R2", "late reads")
 def a_turn_of_an_earlier_leadership_is_sent() -> Iterator[None]:
-    """Harmless by itself: such a turn names its own epoch and the number of the role that asked, so another
-    role passes over it (R2). The same role takes it only where it ends, of an epoch that its history may
-    go on with, and asks with what it has then (R1). Those two fences removed is `truncation is not
-    fenced`."""
     with patched((ReplicaFeed, "_stands", lambda self, turn: True)):
         yield
 

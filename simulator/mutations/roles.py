@@ -246,11 +246,8 @@ def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]
         yield
 
 
-@uncaught("R3", "small ISRs")
+@mutation("R3", "lost followers")
 def an_isr_counts_members_that_are_proposed_to_leave() -> Iterator[None]:
-    """Harmless by itself: until the image shows that they left, the high watermark waits for them as for
-    any member (R3, the maximal ISR), so what it passes is on as many disks as the minimum says. Not to wait
-    for them is a bug of its own, and the two together are the next one."""
     with patched((Leadership, "_isr_size", lambda self: len(self.placement.isr))):
         yield
 

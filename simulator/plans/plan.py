@@ -19,6 +19,9 @@ SECONDS: Final = 20.0
 EVENTS: Final = 30_000
 """That happen under faults: a busy cluster gets less time, so that a run costs about as much as any other."""
 
+EVENTS_LONG: Final = 100_000
+"""In a long run."""
+
 RATES: Final = (
     "kills",
     "power_losses",
@@ -49,6 +52,7 @@ RATES: Final = (
     "file_rot",
     "renewals",
     "recoveries",
+    "lost_followers",
 )
 """What a plan may have none of."""
 
@@ -140,8 +144,12 @@ class Plan:
     """A stream is deleted and made again under its name, while clients use it."""
     recoveries: float = 0.0
     """The metadata goes on by force from one voter's log (M2a)."""
+    lost_followers: float = 0.0
+    """A leader loses a follower until it wants that one out of its ISR, and then its controller."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
+    tail_cache_bytes: int = 64 << 20
+    """Of recent batches that a broker keeps in memory; 0: everything is read from the disk."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
     """How long a broker stays away."""
     nats: NatsPlan | None = None

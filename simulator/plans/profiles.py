@@ -11,7 +11,7 @@ from simulator.clients.producers import Kind
 from simulator.kernel.network import Conditions
 from simulator.nats.plan import Kind as Publishing
 from simulator.nats.plan import NatsPlan, with_nats
-from simulator.plans.plan import RATES, Plan, StreamPlan
+from simulator.plans.plan import EVENTS_LONG, RATES, Plan, StreamPlan
 from simulator.world import SECOND
 
 SECONDS_SHORT: Final = 10.0
@@ -710,6 +710,32 @@ def _late_messages(plan: Plan) -> Plan:
     return with_nats(calmer, nats, rng)
 
 
+def _lost_followers(plan: Plan) -> Plan:
+    """Followers are behind for so long that they are to leave, and are back before that is decided."""
+    return _calm(
+        plan,
+        events_max=EVENTS_LONG,
+        brokers=3,
+        voters=3,
+        streams=_streams(plan, fsync=True, min_insync=3, partitions=3)[:1],
+        network=Conditions(),
+        lost_followers=1.0,
+        producers=(Kind.IDEMPOTENT, Kind.PLAIN),
+        produce_pause_us=100_000,
+    )
+
+
+def _late_reads(plan: Plan) -> Plan:
+    """Followers are sent nothing from memory, and are behind: their leaders read slowly, and are deposed."""
+    return replace(
+        _deposals(plan),
+        tail_cache_bytes=0,
+        leader_moves=2.0,
+        leader_returns=4.0,
+        cut_us=(SECOND // 20, SECOND // 2),
+    )
+
+
 PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "votes": _votes,
     "takeovers": _takeovers,
@@ -755,4 +781,6 @@ PROFILES: Final[dict[str, Callable[[Plan], Plan]]] = {
     "renewals": _renewals,
     "nats": _nats,
     "late messages": _late_messages,
+    "lost followers": _lost_followers,
+    "late reads": _late_reads,
 }

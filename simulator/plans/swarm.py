@@ -13,14 +13,16 @@ from typing import Final
 from simulator.clients.producers import Kind
 from simulator.kernel.network import random_conditions
 from simulator.nats.plan import draw
-from simulator.plans.plan import EVENTS, SECONDS, Plan, StreamPlan
+from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
 from simulator.plans.profiles import PROFILES
 from simulator.world import SECOND
 
 SECONDS_LONG: Final = 60.0
-EVENTS_LONG: Final = 100_000
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
+
+TAIL_CACHE_BYTES: Final = (64 << 20, 64 << 20, 4 << 10, 0)
+"""In some runs nearly everything that followers and readers get comes from the disk."""
 
 FEW_EVERY: Final = 8
 """One seed in so many has no more than two faults: what goes wrong there is easy to see."""
@@ -59,6 +61,7 @@ def _more(rng: random.Random) -> dict[str, float]:
         "file_rot": rng.choice((0.0, 0.0, 0.0, 0.3)),
         "renewals": rng.choice((0.0, 0.0, 0.3)),
         "recoveries": rng.choice((0.0, 0.0, 0.0, 0.1)),
+        "lost_followers": rng.choice((0.0, 0.0, 0.0, 0.1)),
     }
     return rates if some else dict.fromkeys(rates, 0.0)
 
@@ -119,6 +122,7 @@ def _drawn(seed: int) -> Plan:
         one_way=rng.random() < 0.5,
         slow_disks=rng.random() < 0.3,
         volume_flush=seed % VOLUME_FLUSH_EVERY == 1,
+        tail_cache_bytes=random.Random(f"cache {seed}").choice(TAIL_CACHE_BYTES),
         skew_us=rng.choice((0, 0, 2 * SECOND)),
         down_us=(200, SECOND // 50)
         if fast_raft

@@ -78,6 +78,11 @@ class Mirror:
         last = bisect_right(self.links, end - 1, key=lambda link: link.base)
         return self.links[first:last]
 
+    def copy(self) -> Mirror:
+        copied = Mirror(self.start_offset, self.start_chain)
+        copied.links = list(self.links)
+        return copied
+
     def cut(self, offset: int) -> None:
         while self.links and self.links[-1].next > offset:
             self.links.pop()

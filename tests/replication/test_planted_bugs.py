@@ -97,6 +97,16 @@ def truncation_not_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowerPartition, "received", received)
 
 
+def a_log_that_fits_cut_again(patch: pytest.MonkeyPatch) -> None:
+    real = FollowerPartition._cut
+
+    def cut(self: FollowerPartition, message: Diverged | StartOver) -> list[FollowerEffect]:
+        self.fit = False
+        return real(self, message)
+
+    patch.setattr(FollowerPartition, "_cut", cut)
+
+
 def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def way_back(answer: Diverged | StartOver, log: Any, high_watermark: int) -> Truncate | Restart | None:
         if isinstance(answer, StartOver):
@@ -140,6 +150,7 @@ PLANTS: tuple[Plant, ...] = (
     stale_incarnation_counted,
     unfit_position_counted,
     truncation_not_fenced,
+    a_log_that_fits_cut_again,
     truncated_to_the_high_watermark,
     proposal_given_up_after_a_while,
     hold_never_released,
