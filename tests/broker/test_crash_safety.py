@@ -17,7 +17,7 @@ KILL_ROUNDS = int(os.environ.get("TIDELOG_KILL_ROUNDS", "3"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("syncfs", [False, True])
+@pytest.mark.parametrize("syncfs", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_after_a_loss_of_power_no_acknowledged_record_is_missing(tmp_path: Path, syncfs: bool) -> None:
     seed = random.randrange(1 << 32)
     batches = 150 if CRASH_POINTS < 100 else 600

@@ -158,6 +158,7 @@ async def test_more_calls_than_allowed_are_refused_as_exhausted(tmp_path: Path) 
                 call.cancel()
 
 
+@pytest.mark.long
 async def test_a_flood_of_publishes_is_refused_or_recorded_and_memory_stays_bounded(
     own_broker: BrokerProcess,
 ) -> None:

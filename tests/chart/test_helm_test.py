@@ -61,6 +61,7 @@ def script(programs: Path, broker: BrokerProcess, tmp_path: Path) -> Script:
     return Script(programs, tmp_path, broker.address)
 
 
+@pytest.mark.long
 def test_records_come_out_as_they_went_in_and_the_stream_is_gone_afterwards(script: Script) -> None:
     done = script.run()
 

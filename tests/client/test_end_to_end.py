@@ -131,7 +131,7 @@ async def _write(log: Client, stream: str, producer_number: int, stop: asyncio.E
     return acknowledged
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_kills_lose_double_and_reorder_nothing_that_was_acknowledged(
     mortal: BrokerProcess, stream: str
 ) -> None:

@@ -59,6 +59,7 @@ async def test_a_rolling_restart_costs_no_record_and_no_error(trio: Trio) -> Non
     assert missing(writers.acknowledged, await read_all(trio.addresses[2])) == []
 
 
+@pytest.mark.long
 async def test_all_brokers_killed_at_once_come_back_with_every_acknowledged_record(trio: Trio) -> None:
     cached = "cached"
     await create(trio, partitions=3)

@@ -78,6 +78,7 @@ class Publisher:
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 async def test_what_publishers_were_told_is_stored_is_stored_once_through_kills_of_leaders(
     recording: Trio, server: NatsServer
 ) -> None:

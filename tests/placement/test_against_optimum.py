@@ -19,7 +19,7 @@ from bench.placement import (
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(9)
+SEEDS = range(5)
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,8 @@ def test_every_flipped_bit_is_refused_by_crc_or_before_it(capsys: pytest.Capture
     [
         pytest.param("flip_sealed", 50_000, marks=pytest.mark.long),
         pytest.param("words", 25_000, marks=pytest.mark.long),
+        pytest.param("shuffle_parts", 4_000, marks=pytest.mark.long),
         ("noise", 8_000),
-        ("shuffle_parts", 4_000),
     ],
 )
 def test_damage_under_a_right_crc_is_refused_or_read_alike_by_every_reader(

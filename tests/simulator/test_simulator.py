@@ -20,17 +20,18 @@ ROOT = Path(__file__).parents[2]
 
 QUICKLY_CAUGHT = {
     "acks all is answered when the leader alone has it": 2,
-    "a duplicate is answered before its first copy is committed": 8,
     "a follower acknowledges before its fsync": 2,
     "the high watermark waits only for a majority": 2,
     "an epoch is sent before its beginning is on disk": 2,
     "a folder that the image does not know is removed": 4,
     "a restarted leader keeps its epoch": 4,
+    "a turn of an earlier leadership is sent": 3,
+    "an isr counts members that are proposed to leave": 2,
 }
 """Planted bugs that take few seeds, and how many may be needed. All: `python -m simulator --mutations`."""
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_a_seed_passes_and_does_some_work(seed: int) -> None:
     result = simulate(seed)
     assert result.ok, f"{result.violation}\npython -m simulator --seed {seed}"

@@ -71,7 +71,9 @@ def test_the_log_is_empty_begins_there_and_takes_batches(offset: int) -> None:
 
 
 @pytest.mark.parametrize("epoch_before", [None, 2])
-@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize(
+    "offset", [7, 20, 500, *(pytest.param(offset, marks=pytest.mark.long) for offset in (31, 56))]
+)
 def test_wherever_a_crash_comes_it_is_the_old_log_or_the_empty_one(
     offset: int, epoch_before: int | None
 ) -> None:
