@@ -28,6 +28,7 @@ from tidelog_broker.platform import Platform
 from tidelog_broker.runtime.broker import Broker
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import run_until
+from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
 from tidelog_broker.storage.volume_flush import Judgement
 
 ROOT: Final = "/data"
@@ -146,7 +147,7 @@ class Node:
         self.disk_us = (100, 400)
         """How long a piece of work in a thread takes, at least and at most."""
         self.voters = 3
-        self.tail_cache_bytes = 64 << 20
+        self.tail_cache_bytes = TAIL_CACHE_BYTES_MAX
         self.volume_flush = False
         """Logs are made durable by one flush of the whole disk (4.3)."""
         self.scrub_bytes_per_second = 0

@@ -117,6 +117,7 @@ class Simulation:
         checks.now_us = lambda: self.world.now
         checks.alarm = self._alarm
         checks.is_undisturbed = self._is_undisturbed
+        checks.is_whole = lambda: not self.network.cuts
         lost = (plan.disk_losses, plan.strays, plan.rot, plan.put_backs, plan.file_rot)
         checks.disks_are_lost = any(lost)
         checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
@@ -362,7 +363,6 @@ class Simulation:
             node.running
             and calm
             and not node.stop_asked
-            and not network.cuts
             and self.full is not node
             and self.world.now - since > 5 * SECOND
         )

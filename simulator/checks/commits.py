@@ -222,6 +222,7 @@ class CommitChecks(LogChecks):
                 and replica.leads
                 and replica.high_watermark < replica.log.end_offset
                 and len(placed.isr) >= stream.config.min_insync_effective
+                and self.is_whole()
                 and all(self.is_undisturbed(member) for member in placed.replicas)
             )
             if replica is None or not waits:

@@ -228,14 +228,14 @@ class PlacementChecks(Knowledge):
         """R4, R10: a broker joins in the run that its leader named."""
         gained = [member for member in now.isr if member not in was.isr]
         heard = self._proposed.get((*key, was.leader_epoch, was.partition_epoch), [])
-        if not gained or not heard or now.leader_epoch != was.leader_epoch or was.leader in self.controllers:
+        if not gained or now.leader_epoch != was.leader_epoch or was.leader in self.controllers:
             return
         joining = {member: before.brokers[member].incarnation for member in gained}
         require(
             any(joining.items() <= runs.items() for runs in heard),
             "R4",
-            f"{before.streams[key[0]].name}/{key[1]}: {gained} join as they run now; others were named: "
-            f"{was} {now}",
+            f"{before.streams[key[0]].name}/{key[1]}: {gained} join, and not as their leader said in this "
+            f"partition epoch: {was} {now}",
         )
 
     # --- reports

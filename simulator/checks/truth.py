@@ -176,6 +176,9 @@ class Knowledge(ABC):
         self.is_undisturbed: Callable[[int], bool] = lambda broker: False
         """Whether a broker runs, and has for long, and everybody hears it."""
 
+        self.is_whole: Callable[[], bool] = lambda: True
+        """Whether the network is."""
+
     def truth(self, key: Key) -> Truth:
         return self.truths.setdefault(key, Truth())
 

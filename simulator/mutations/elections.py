@@ -92,7 +92,7 @@ def a_restarted_leader_keeps_its_epoch() -> Iterator[None]:
         yield
 
 
-@mutation("M3")
+@mutation("M3", "stops")
 def a_new_controller_grants_nobody_a_session() -> Iterator[None]:
     def strict(self: Sessions, image: Any, now_ms: int) -> list[int]:
         late = [

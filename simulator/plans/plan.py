@@ -12,6 +12,7 @@ from simulator.clients.producers import Kind
 from simulator.kernel.network import Conditions
 from simulator.nats.plan import NatsPlan
 from simulator.world import SECOND
+from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS: Final = 20.0
 """Of simulated time under faults."""
@@ -148,7 +149,7 @@ class Plan:
     """A leader loses a follower until it wants that one out of its ISR, and then its controller."""
     vote_kills: float = 0.0
     """Probability that giving a vote costs the voter its process."""
-    tail_cache_bytes: int = 64 << 20
+    tail_cache_bytes: int = TAIL_CACHE_BYTES_MAX
     """Of recent batches that a broker keeps in memory; 0: everything is read from the disk."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
     """How long a broker stays away."""

@@ -13,6 +13,7 @@ from simulator.nats.plan import Kind as Publishing
 from simulator.nats.plan import NatsPlan, with_nats
 from simulator.plans.plan import EVENTS_LONG, RATES, Plan, StreamPlan
 from simulator.world import SECOND
+from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_SHORT: Final = 10.0
 """Of faults, where they come one upon the other."""
@@ -20,8 +21,8 @@ SECONDS_SHORT: Final = 10.0
 
 def _calm(plan: Plan, **faults: Any) -> Plan:
     """No faults but those."""
-    none = dict.fromkeys(RATES, 0.0)
-    return replace(plan, **{**none, "vote_kills": 0.0, "fast_raft": False, "slow_disks": False, **faults})
+    none = {**dict.fromkeys(RATES, 0.0), "vote_kills": 0.0, "fast_raft": False, "slow_disks": False}
+    return replace(plan, **{**none, "tail_cache_bytes": TAIL_CACHE_BYTES_MAX, **faults})
 
 
 def _streams(plan: Plan, **settings: Any) -> tuple[StreamPlan, ...]:

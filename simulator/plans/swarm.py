@@ -16,12 +16,13 @@ from simulator.nats.plan import draw
 from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
 from simulator.plans.profiles import PROFILES
 from simulator.world import SECOND
+from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_LONG: Final = 60.0
 LONG_EVERY: Final = 5
 """One seed in so many is long."""
 
-TAIL_CACHE_BYTES: Final = (64 << 20, 64 << 20, 4 << 10, 0)
+TAIL_CACHES: Final = (TAIL_CACHE_BYTES_MAX, TAIL_CACHE_BYTES_MAX, 4 << 10, 0)
 """In some runs nearly everything that followers and readers get comes from the disk."""
 
 FEW_EVERY: Final = 8
@@ -122,7 +123,7 @@ def _drawn(seed: int) -> Plan:
         one_way=rng.random() < 0.5,
         slow_disks=rng.random() < 0.3,
         volume_flush=seed % VOLUME_FLUSH_EVERY == 1,
-        tail_cache_bytes=random.Random(f"cache {seed}").choice(TAIL_CACHE_BYTES),
+        tail_cache_bytes=random.Random(f"cache {seed}").choice(TAIL_CACHES),
         skew_us=rng.choice((0, 0, 2 * SECOND)),
         down_us=(200, SECOND // 50)
         if fast_raft
