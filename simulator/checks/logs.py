@@ -234,10 +234,12 @@ class LogChecks(StrayChecks, RetentionChecks):
             f"{copy.high_watermark}",
         )
         copy.high_watermark = min(copy.high_watermark, end)
-        if empty or self.truth(replica.key).unclean:
+        if (empty or self.truth(replica.key).unclean) and not replica.leads:
             # What was deleted may be more than what an unclean leader ever had.
             copy.start_offset = copy.start_saved = replica.log.start_offset
-        copy.start_offset = max(copy.start_offset, replica.log.start_offset)
+        if not replica.leads:
+            # A leader's log is empty when it has deleted everything: `touched` asks whether it may.
+            copy.start_offset = max(copy.start_offset, replica.log.start_offset)
         copy.durable = replica.log.durable_offset
         copy.rotten = 0
         self._begin_mirror(replica, copy, None)
