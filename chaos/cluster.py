@@ -238,8 +238,7 @@ class Cluster:
     async def _gone(self, broker: int) -> None:
         child = self._children[broker]
         await asyncio.to_thread(child.process.wait)
-        assert child.process.stdin is not None
-        child.process.stdin.close()
+        hang_up(child)
         await self.proxies[broker].refuse()
 
     def freeze(self, broker: int) -> None:
@@ -281,12 +280,18 @@ class Cluster:
             if child.running:
                 child.process.kill()
             child.process.wait()
-            if child.process.stdin is not None:
-                child.process.stdin.close()
+            hang_up(child)
         if self._nats is not None:
             self._nats.stop(5.0)
         for proxy in self.proxies:
             await proxy.close()
+
+
+def hang_up(child: Child) -> None:
+    """It has ended, perhaps without having read the last line that it was told."""
+    assert child.process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        child.process.stdin.close()
 
 
 def _started(name: str, argv: list[str], path: Path, environment: dict[str, str]) -> Child:

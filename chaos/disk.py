@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import time
+import select
 from collections.abc import Sequence
 
 from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
@@ -18,6 +18,11 @@ class Weather:
         """How much longer each flush takes."""
         self.full = False
         """Writes and new files below `streams` find no room; metadata has its reserve."""
+
+    def hold(self) -> None:
+        """Waits as long as a flush is to take. Under libfaketime `time.sleep` fails with EINVAL at times."""
+        if self.flush_seconds:
+            select.select([], [], [], self.flush_seconds)
 
     def told(self, line: str) -> None:
         """Does what a line says: `slow SECONDS`, `full`, `sound`."""
@@ -45,8 +50,7 @@ class WeatheredFile(OsFile):
         return super().pwrite(buffers, position)
 
     def datasync(self) -> None:
-        if self._weather.flush_seconds:
-            time.sleep(self._weather.flush_seconds)
+        self._weather.hold()
         super().datasync()
 
 
@@ -58,8 +62,7 @@ class WeatheredVolume(OsVolume):
         self._weather = weather
 
     def syncfs(self) -> None:
-        if self._weather.flush_seconds:
-            time.sleep(self._weather.flush_seconds)
+        self._weather.hold()
         super().syncfs()
 
 

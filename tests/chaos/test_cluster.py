@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import chaos.cluster
-from chaos.cluster import Cluster
+from chaos.cluster import Cluster, hang_up
 from support.waiting import until
+from tidelog.cli._processes import Child
 
 pytestmark = pytest.mark.asyncio
 
@@ -52,3 +54,14 @@ async def test_a_stop_that_does_not_end_in_good_order_is_found(
         await cluster.close()
 
     assert [sentence.partition(": ")[0] for sentence in cluster.ended] == found
+
+
+async def test_a_broker_that_ended_before_it_read_its_line_is_no_error(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, bufsize=4096)
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.write(b"slow 0.1\n")
+
+    hang_up(Child("broker 0", process, tmp_path / "broker-0.log"))
+
+    assert process.stdin.closed
