@@ -13,8 +13,6 @@ from chaos.cluster import Cluster, hang_up
 from support.waiting import until
 from tidelog.cli._processes import Child
 
-pytestmark = pytest.mark.asyncio
-
 STARTED = "open(sys.argv[2] + '.runs', 'w').close()"
 """The second word is the file with the settings."""
 SLEEPS = "time.sleep(60)"
@@ -56,7 +54,7 @@ async def test_a_stop_that_does_not_end_in_good_order_is_found(
     assert [sentence.partition(": ")[0] for sentence in cluster.ended] == found
 
 
-async def test_a_broker_that_ended_before_it_read_its_line_is_no_error(tmp_path: Path) -> None:
+def test_a_broker_that_ended_before_it_read_its_line_is_no_error(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, bufsize=4096)
     process.wait()
     assert process.stdin is not None
