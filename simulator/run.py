@@ -220,11 +220,9 @@ class Simulation:
                 looked = self.world.events + 200
                 if condition():
                     return
-            require(
-                self.world.now < deadline,
-                "liveness",
-                f"not within {seconds:g} s: {what() if callable(what) else what}",
-            )
+            if self.world.now >= deadline:
+                why = what() if callable(what) else what
+                require(False, "liveness", f"not within {seconds:g} s: {why}")
             self._step()
 
     def _step(self) -> None:

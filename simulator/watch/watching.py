@@ -144,7 +144,7 @@ class Watch:
 
     def _look_at(self, replica: Replica) -> None:
         was, now = replica.looks, replica.now()
-        if was == now and was is not None and was.role is now.role:
+        if was is not None and was.role is now.role and was == now:
             return
         replica.looks = now
         checks, node = self._checks, replica.node
