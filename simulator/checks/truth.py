@@ -175,7 +175,6 @@ class Knowledge(ABC):
         """Told of a leader that proposes to take somebody out of its ISR."""
         self.is_undisturbed: Callable[[int], bool] = lambda broker: False
         """Whether a broker runs, and has for long, and everybody hears it."""
-
         self.is_whole: Callable[[], bool] = lambda: True
         """Whether the network is."""
 

@@ -20,7 +20,7 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import Service, run_until
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files import OsFiles, sync_found
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
 VOLUME_MIB = 24
@@ -259,3 +259,8 @@ async def test_a_clean_stop_on_a_full_disk_is_a_stop_all_the_same(data: Path) ->
     files.faults.full = False
     async with _running(data, files) as (_, api, _):
         assert await api.values(stream) == [b"kept"]
+
+
+def test_a_folder_that_cannot_be_opened_is_no_failed_flush(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_found(OsFiles(), str(tmp_path / "absent"))

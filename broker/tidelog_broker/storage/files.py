@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import threading
@@ -29,6 +30,9 @@ Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 
 _libc = ctypes.CDLL(None, use_errno=True)
 """For syncfs, which `os` does not have. A call lets other threads go on, as those of `os` do."""
+
+UNOPENED_ERRNOS = frozenset({errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR})
+"""Nothing was flushed: there is no such folder, or no right to it, or too many files are open."""
 
 VECTOR_MAX = 1024
 """Buffers in one vectored write (IOV_MAX on Linux)."""
@@ -272,10 +276,15 @@ def flush_found(file: File, path: str) -> None:
 
 
 def sync_found(files: Files, folder: str) -> None:
-    """Makes names durable that a start is about to believe, as `flush_found` does content."""
+    """Makes names durable that a start is about to believe, as `flush_found` does content.
+
+    A folder that cannot even be opened is no failed flush: that raises OSError.
+    """
     try:
         files.sync_dir(folder)
     except OSError as error:
+        if error.errno in UNOPENED_ERRNOS:
+            raise
         raise StorageFailure(f"the names in {folder} could not be flushed: {error}") from error
 
 
