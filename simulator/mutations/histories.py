@@ -11,6 +11,7 @@ from tidelog_broker.core.replication import following, leading, reconciliation
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
 from tidelog_broker.runtime.replica_uplink import Uplink
 from tidelog_broker.runtime.replica_wire import from_leader
@@ -53,9 +54,12 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
         yield
 
 
-@uncaught("R1, R11", "trimmed losses")
+@mutation("R1, R11", "trimmed losses")
 def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
-    """It knows of no record, and takes its start for one of the leader's history."""
+    """It forgets the epoch of the records below, and takes its start for one of the leader's history."""
+
+    def forgetful(log: Any) -> Any:
+        return None if log.start_offset == log.end_offset else last_epoch(log)
 
     def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
         if last_epoch is None and log.start_offset <= end_offset <= log.end_offset:
@@ -63,7 +67,11 @@ def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
         return original(end_offset, last_epoch, log, leader_epoch)
 
     original = reconciliation.compare
-    with patched((leading, "compare", trusting)):
+    with patched(
+        (following, "last_epoch", forgetful),
+        (reconciliation, "last_epoch_of", forgetful),
+        (leading, "compare", trusting),
+    ):
         yield
 
 
