@@ -103,6 +103,7 @@ def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) 
     cluster.apply(brokers=3, voters=3)
     cluster.until_ready(3)
     cluster.apply_stream("orders", partitions=6, replicationFactor=3)
+    wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are as many copies as before")
 
 
 def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnNodes) -> None:

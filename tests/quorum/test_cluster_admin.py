@@ -90,7 +90,9 @@ async def test_m5_files_of_a_deleted_stream_go_on_every_broker_once_that_is_conf
 
         maintenance._newest = newest
     await client.create_stream("gone", replication_factor=4)
-    folders = [next((node.data / "streams").glob("gone~*")) for node in brokers.nodes]
+    places = [node.data / "streams" for node in brokers.nodes]
+    await brokers.eventually(lambda: all(any(place.glob("gone~*")) for place in places))
+    folders = [next(place.glob("gone~*")) for place in places]
 
     await client.delete_stream("gone")
 

@@ -103,7 +103,7 @@ async def test_r19_a_start_that_was_killed_before_it_registered_is_followed_by_o
 
     await node.start()
 
-    assert brokers[0].quorum.image.brokers[2].starts == counted + 1
+    await brokers.eventually(lambda: brokers[0].quorum.image.brokers[2].starts == counted + 1)
 
 
 @pytest.mark.parametrize("file", ["meta.json", "raft/hard-state", "raft/00000000000000000001.log"])

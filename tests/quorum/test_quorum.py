@@ -157,7 +157,10 @@ async def test_a_broker_that_is_unregistered_while_it_runs_does_not_come_back_by
     await cluster.grow(2)
 
     await cluster.brokers[0].controller.change(lambda image: UnregisterBroker(1))
-    await cluster.eventually(lambda: bool(cluster.brokers[1].controller.membership.over))
+    membership = cluster.brokers[1].controller.membership
+    await cluster.eventually(lambda: bool(membership.over))
+    # A heartbeat later: one that went on would register again then, and never end.
+    await cluster.eventually(lambda: membership._task is not None and membership._task.done())
 
     assert sorted(cluster.brokers[0].controller.image.brokers) == [0]
 

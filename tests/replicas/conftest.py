@@ -22,6 +22,7 @@ from tidelog.model import StreamConfig
 from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Suspect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.peers.hello import Hello, Identity
 from tidelog_broker.peers.listener import PeerListener
 from tidelog_broker.peers.watch import Evidence
@@ -322,7 +323,16 @@ class Cluster:
                 await until(lambda there=there, number=number: (STREAM, number) in there, "a replica")  # type: ignore[misc]
             assert placed.leader is not None
             leading = self.nodes[placed.leader].partition(number)
-            await until(lambda leading=leading: leading.leads, "a leader")  # type: ignore[misc]
+            await until(lambda leading=leading: self._all_follow(leading), "a leader that all follow")  # type: ignore[misc]
+
+    @staticmethod
+    def _all_follow(partition: Partition) -> bool:
+        role, placed = partition.role, partition.placed
+        return (
+            isinstance(role, LeaderPartition)
+            and set(placed.isr) == set(placed.replicas)
+            and all(one.fit for one in role.followers.values())
+        )
 
     async def become_equal(self, number: int = 0, seconds: float = 10) -> None:
         """Until the logs are equal, and everybody knows that all of them is committed."""

@@ -49,4 +49,5 @@ async def test_r18_a_replica_that_waits_for_the_clock_may_follow_another_leader(
     await until(lambda: waiting[2].partition().leads, "the other one leads")
     await appended(waiting[2].append(b"first"))
     await waiting.become_equal()
+    await until(lambda: not waiting[1].broker._host._awaiting_time, "it has looked at the clock")
     assert not waiting[1].partition().leads

@@ -72,6 +72,7 @@ async def test_acknowledgements_wait_until_every_member_has_flushed_and_said_so(
     role = cluster[1].partition().role
     assert isinstance(role, LeaderPartition)
     await until(lambda: role.followers[2].durable == 5, "it is flushed on 2")
+    await until(lambda: role.followers[3].end == 5, "the leader knows what 3 has")
 
     assert role.followers[3].durable == 0
     assert not told.done()
@@ -204,6 +205,8 @@ async def test_the_mark_stays_while_a_flush_for_it_is_under_way(
     cluster.controller.configure(durability=FSYNC)
     await until(lambda: all(node.partition().fsync for node in cluster.nodes.values()), "all know")
 
+    for node in cluster.nodes.values():
+        await node.broker._rounds.drained()
     assert all(mark(cluster, number).exists() for number in (1, 2, 3))
     gate.set()
     await until(lambda: not any(mark(cluster, number).exists() for number in (1, 2, 3)), "it is flushed")

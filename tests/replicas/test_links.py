@@ -36,6 +36,7 @@ async def test_hundreds_of_partitions_share_one_connection(cluster: Cluster) -> 
 async def test_when_nothing_happens_nothing_runs(cluster: Cluster) -> None:
     await cluster.start()
     await cluster.create(partitions=5)
+    cluster.controller.proposals.clear()
     await asyncio.gather(*(appended(cluster[1].append(b"x", number=number)) for number in range(5)))
 
     for node in cluster.nodes.values():

@@ -272,6 +272,9 @@ async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) ->
         recorder.session(False)
         cluster[1].broker.session(False)
         await until(lambda: cluster[1].partition().uncommitted == 0, "the broker gives it up")
+        # Asked now, the controller would say that it led.
+        cluster.controller.deaf = False
+        await recorder.refused()
 
         await connection.flush(5)
         assert script.told == []

@@ -145,6 +145,7 @@ async def test_a_log_that_is_lost_holds_nobody_up(cluster: Cluster) -> None:
     os.remove(folder / "leader-epochs")
 
     await cluster[3].start()
+    cluster.controller.publish()  # Behind everything that the start itself brought.
     await cluster[3].broker.applied(cluster.controller.image.version)
 
     assert (STREAM, 0) in cluster[3].broker.lost

@@ -53,6 +53,7 @@ async def test_a_mark_that_nobody_was_told_of_stays_for_the_next_start(cluster: 
     await cluster[3].kill()
     cluster.controller.register = lambda broker, incarnation: None  # type: ignore[method-assign]
     await cluster[3].start(same_boot=False)
+    cluster.controller.publish()  # Behind everything that the start itself brought.
     await cluster[3].broker.applied(cluster.controller.image.version)
     assert (folder_of(cluster, 3) / "suspect").exists()
 
