@@ -170,6 +170,7 @@ class LogChecks(StrayChecks, RetentionChecks):
         for link in copy.mirror.extend(replica.log, before):
             known = truth.batches.setdefault((link.epoch, link.base), link)
             if known is link:
+                truth.began[link.epoch, link.base] = replica.log.start_offset
                 self.born(replica.key, link, found=before is not None)
             require(
                 known == link,

@@ -50,6 +50,8 @@ class Truth:
         """By broker: when the newest image named another leader in its place. µs."""
         self.batches: dict[tuple[int, int], Link] = {}
         """By leader epoch and base offset: what was first seen there."""
+        self.began: dict[tuple[int, int], int] = {}
+        """By the same: where the log began that it was written to."""
         self.committed = Mirror()
         self.committed_in: dict[int, int] = {}
         """By leader epoch: up to where it was committed."""

@@ -1,12 +1,14 @@
-"""What stands in the logs at the end against what publishers sent: the same values, subjects and ids (N3)."""
+"""Logs against what publishers sent: the same values, subjects and ids, and no id twice (N3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks import require
-from simulator.clients.readers import batches_of
+from simulator.clients.readers import LAST_READER, batches_of
+from simulator.nats.plan import Kind
 from simulator.nats.publishers import SimPublisher
 from tidelog.history import runs_of
 
@@ -40,3 +42,30 @@ def _compare(publisher: SimPublisher, number: int, offset: int, row: dict[str, A
     same = (row["value"], row["subject"].encode(), ids) == (sent.value, sent.subject, wanted)
     require(same, "N3", f"offset {offset} holds {row}; publisher {publisher.name} sent {sent}")
     publisher._checks.mark("N3 as it was sent")
+
+
+def judge_ids(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
+    """Raises Violated for a message id that stands twice. A replica knows ids by their records: one that was
+    deleted before the repeat came may be forgotten (N3)."""
+    places: dict[tuple[int, int], set[int]] = {}
+    named = {publisher.name: publisher for publisher in publishers if publisher.kind is Kind.NAMED}
+    for read in run.history.reads:
+        publisher = named.get(read.producer)
+        if publisher is None or (
+            read.reader != LAST_READER and run.checks.truth(publisher.target.key).kept_from
+        ):
+            # What an unclean election gave up is sent again.
+            continue
+        for index in range(read.records):
+            places.setdefault((read.producer, read.first + index), set()).add(read.offset + index)
+    for (name, number), offsets in places.items():
+        truth = run.checks.truth(named[name].target.key)
+        for first, second in pairwise(sorted(offsets)):
+            began = [truth.began[at] for at, link in truth.batches.items() if link.base <= second < link.next]
+            require(
+                max(began) > first,
+                "N3",
+                f"publisher {name}: number {number} is at offset {first} and at {second}, "
+                f"in a log that began at {began} then",
+            )
+            run.checks.mark("N3 forgotten with its record")

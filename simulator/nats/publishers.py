@@ -111,12 +111,10 @@ class SimPublisher:
         self._offsets: dict[int, int] = {}
         """Where records are said to be."""
         self._sending: dict[asyncio.Task[None], None] = {}
-        # Over a route, what one leader has recorded may come late to the next (N7).
-        alone = plan.servers == 1
-        nameless = kind is not Kind.NAMED
-        history.producers[name] = Producer(
-            f"publisher {name}", repeats=nameless and not alone, ordered=nameless and alone
-        )
+        # Over a route, what one leader has recorded may come late to the next (N7). What has ids may stand
+        # twice where the first copy was deleted: `content` looks at that.
+        alone = plan.servers == 1 and kind is not Kind.NAMED
+        history.producers[name] = Producer(f"publisher {name}", repeats=not alone, ordered=alone)
         self.machine = network.machine(f"publisher-{name}")
         self.process = Process(
             world, network, self.machine, f"publisher {name}", None, lambda: (1, 10), lambda: None

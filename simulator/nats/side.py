@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from simulator.nats.client import SLOW
-from simulator.nats.content import judge_content
+from simulator.nats.content import judge_content, judge_ids
 from simulator.nats.publishers import SimPublisher, Target
 from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
 from simulator.nats.weather import NatsWeather
@@ -112,6 +112,7 @@ class NatsSide:
             self._run.checks.marks["NATS slow consumer"] += slow
         if self.publishers:
             judge_content(self._run, self.publishers)
+            judge_ids(self._run, self.publishers)
 
 
 def subjects_of(pattern: str, partitions: int, partition: int) -> tuple[bytes, ...]:
