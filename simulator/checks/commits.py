@@ -200,7 +200,7 @@ class CommitChecks(LogChecks):
             )
             begins = copy.start_offset if replica is None else replica.log.start_offset
             deleted = truth.deleted_before(partition.leader_epoch + 1)
-            if begins >= deleted:
+            if replica is not None and begins >= deleted:
                 copy.start_forgotten = False
             require(
                 copy.excused or copy.start_forgotten or begins >= deleted,
