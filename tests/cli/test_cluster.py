@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from cli.conftest import Answer, Call, call
 from support.broker import BrokerProcess
 from tidelog.cli._errors import Exit
+from tidelog.cli._processes import free_ports
 from tidelog_broker.model import Configuration, Entry, EntryType, Voter
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -27,7 +27,7 @@ WAIT_SECONDS = 30.0
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
     folder = tmp_path_factory.mktemp("trio")
     made: list[BrokerProcess] = []
-    ports = [_free_port() for _ in range(3)]
+    ports = free_ports(3)
     seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
     try:
         for number, port in enumerate(ports):
@@ -73,13 +73,6 @@ def eventually(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, "not in time"
         time.sleep(0.05)
     return seen
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def replicas_of(trio: Call, stream: str) -> list[int]:

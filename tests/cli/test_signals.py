@@ -14,7 +14,7 @@ WAIT_SECONDS_MAX = 10.0
 
 
 def test_a_stop_whose_exception_was_lost_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_processes, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(_processes, "AGAIN_SECONDS", 0.5)
     signals = Signals()
 
     with signals.caught():

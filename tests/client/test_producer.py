@@ -238,10 +238,12 @@ async def test_an_unknown_producer_after_a_lost_answer_is_an_indefinite_failure(
     [stored] = broker.add_stream("s")
     async with log.producer("s", options=options()) as producer:
         await producer.send(b"a")
-        broker.script.append(Break(landed=True))
+        broker.script.append(Silence(landed=True))
         sending = asyncio.create_task(producer.send(b"b"))
         await until(lambda: len(stored.batches) == 2, "the batch landed")
         stored.producers.clear()
+        await broker.stop()
+        await broker.start()
         with pytest.raises(errors.IndefiniteError) as caught:
             await sending
         assert isinstance(caught.value.__cause__, errors.UnknownProducer)

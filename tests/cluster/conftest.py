@@ -59,7 +59,10 @@ class Writers:
         self._stopped = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in await asyncio.gather(*self._tasks, return_exceptions=True):
+            # Cancelled is what they are to be, and `CancelledError` is no `Exception`.
+            if isinstance(end, Exception):
+                raise end
 
     async def acknowledged_more(self, count: int) -> None:
         """Waits until so many more are acknowledged."""

@@ -28,7 +28,7 @@ import structlog
 import uvloop
 
 from cluster.ledger import Expected, Ledger
-from cluster.machines import BROKERS, Machines
+from cluster.machines import BROKERS, WHOLE_SECONDS_MAX, Machines
 from cluster.power_load import Load, new_disk
 from cluster.recovered import Report, check
 from simulator.disk import FakeDisk
@@ -149,7 +149,11 @@ async def _lose_again(machines: Machines, disks: list[FakeDisk], rng: random.Ran
     moment = rng.randrange(AGAIN_OPERATIONS_MAX)
     starting = asyncio.create_task(machines.start_all(disks))
     try:
-        await until(lambda: starting.done() or sum(disk.operations for disk in disks) >= moment, "a start")
+        await until(
+            lambda: starting.done() or sum(disk.operations for disk in disks) >= moment,
+            "a start",
+            WHOLE_SECONDS_MAX,
+        )
         return [disk.crash(rng) for disk in disks]
     finally:
         await starting

@@ -7,6 +7,7 @@ import pytest
 import tidelog
 from cluster.conftest import STREAM, Writers, missing, read_all
 from support.trio import Trio, complete, joined
+from support.waiting import until
 from tidelog.model import Durability
 
 pytestmark = pytest.mark.slow
@@ -79,11 +80,18 @@ async def test_a_broker_whose_disk_is_lost_refills_and_rejoins_voter_or_not(trio
     await create(trio, partitions=3)
     async with Writers(trio.addresses[0]) as writers:
         for number in (2, 0):
+            voted = trio.brokers[1].state()["voters"][str(number)]
             trio.brokers[number].kill()
             trio.lose_disk(number)
             trio.brokers[number].start()
             async with tidelog.connect(trio.addresses[1]) as client:
                 await complete(client, STREAM)
+            # Its id votes all the time, its new disk does so later.
+            await until(
+                lambda n=str(number), old=voted: trio.brokers[1].state()["voters"].get(n, old) != old,  # type: ignore[misc]
+                "it votes with the disk that it has now",
+                20,
+            )
             await writers.acknowledged_more(50)
 
     assert missing(writers.acknowledged, await read_all(trio.addresses[1])) == []

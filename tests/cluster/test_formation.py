@@ -11,8 +11,9 @@ import pytest
 
 import tidelog
 from support.broker import BrokerProcess
-from support.trio import complete, free_port, joined
+from support.trio import complete, joined
 from support.waiting import until_true, wait_until
+from tidelog.cli._processes import free_ports
 from tidelog.model import id_bytes
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ class Forming:
 
     def __init__(self, folder: Path) -> None:
         self.marker = folder / "formation.json"
-        ports = [free_port() for _ in range(3)]
+        ports = free_ports(3)
         seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
         self.brokers = []
         for number, port in enumerate(ports):

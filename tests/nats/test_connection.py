@@ -198,6 +198,7 @@ async def test_a_connection_may_be_started_before_there_is_a_server(connect: Con
         connection = connect(server.url)
         batches: list[list[Message]] = []
         connection.subscribe(b"a", batches.append)
+        await until(lambda: connection.last_failure, "the refusal")
         with pytest.raises(NatsTimeout, match=r"no connection to NATS within 0\.1 s: 127\.0\.0\.1"):
             await connection.wait_connected(0.1)
         server.start()

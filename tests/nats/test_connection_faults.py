@@ -32,7 +32,7 @@ async def test_a_silent_server_is_given_up_after_the_missed_answers(connect: Con
 
 
 async def test_a_server_that_answers_is_kept(nats_server: NatsServer, connect: Connect) -> None:
-    connection = connect(nats_server.url, ping_interval_seconds=0.01)
+    connection = connect(nats_server.url, ping_interval_seconds=0.1)
     await connection.wait_connected(5)
     link = connection._session.link
     assert link is not None

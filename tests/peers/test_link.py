@@ -11,6 +11,7 @@ import pytest
 
 from peers.conftest import Recorded, Station, identity
 from support.waiting import until
+from tidelog_broker.peers import link as tidelog_link
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.link import Link
@@ -82,7 +83,10 @@ async def test_a_broker_that_was_not_there_yet_is_no_evidence() -> None:
     assert owner.told == []
 
 
-async def test_a_process_that_ended_is_refused_and_one_that_came_back_is_not(station: Station) -> None:
+async def test_a_process_that_ended_is_refused_and_one_that_came_back_is_not(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidelog_link, "REDIAL_SECONDS_MAX", 5.0)  # Both ends share a loop, which may stall.
     owner = Owner(station.port)
     async with linked(owner) as link:
         await until(lambda: link.connection, "it is open")
@@ -96,7 +100,10 @@ async def test_a_process_that_ended_is_refused_and_one_that_came_back_is_not(sta
     await after.listener.stop("done")
 
 
-async def test_one_broken_connection_that_the_next_dial_mends_is_nothing(station: Station) -> None:
+async def test_one_broken_connection_that_the_next_dial_mends_is_nothing(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidelog_link, "REDIAL_SECONDS_MAX", 5.0)  # Both ends share a loop, which may stall.
     owner = Owner(station.port)
     async with linked(owner):
         await until(lambda: station.connections, "it is open")

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 from support.broker import BrokerProcess
 from tidelog import Client
+from tidelog.cli._processes import free_ports
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
 WAIT_SECONDS = 20.0
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    (port,) = free_ports(1)
+    return port
 
 
 class Trio:
     """A cluster on loopback, on the same ports over restarts."""
 
     def __init__(self, folder: Path, *, nats: str = "") -> None:
-        self.ports = [free_port() for _ in range(3)]
+        self.ports = free_ports(3)
         seeds = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         self.brokers = []
         for number, port in enumerate(self.ports):

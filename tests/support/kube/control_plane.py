@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import urllib.error
@@ -26,6 +25,7 @@ from typing import Any
 import trustme
 
 from support.waiting import wait_until
+from tidelog.cli._processes import free_ports
 from tidelog_operator.kube import KINDS
 from tidelog_operator.model import ObjectKey
 
@@ -60,7 +60,7 @@ class ControlPlane:
         self._write_certificates()
         groups = '"system:masters"'
         (self.folder / "tokens.csv").write_text(f"{self._token},{ADMINISTRATOR},1,{groups}\n")
-        port, etcd, peer = _free_ports(3)
+        port, etcd, peer = free_ports(3)
         self.url = f"https://127.0.0.1:{port}"
         self.kubeconfig.write_text(json.dumps(self.kubeconfig_of(self._token)))
         self._commands["etcd"] = [
@@ -87,6 +87,8 @@ class ControlPlane:
             "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount",
             "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
             "--endpoint-reconciler-type", "none", "--allow-privileged=true",
+            # So large that the API server gives none of the first 128 by itself: tests name some of them.
+            "--service-node-port-range", "30000-34095",
         ]  # fmt: skip
         try:
             self._start("etcd")
@@ -276,9 +278,3 @@ def _path(kind: str, namespace: str) -> str:
 def _manifests(given: object) -> str:
     items = given if isinstance(given, list) else [given]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-
-def _free_ports(count: int) -> Sequence[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
