@@ -232,6 +232,18 @@ def test_an_unclean_epoch_is_noted_where_it_begins() -> None:
     assert one.received(Progress(EPOCH, 0, 0, ((4, 2),))) == []
 
 
+def test_a_later_epoch_of_its_own_hides_no_unclean_epoch_of_the_leader() -> None:
+    """Of two brokers that led uncleanly and wrote nothing, the second is in nobody's history but its own."""
+    one, log = follower(1, 1)
+    log.begin_unclean(4)
+
+    (append,) = one.received(Batches(EPOCH, 0, 0, 2, [(3, 0)], ((2, 2), (3, 2))))  # type: ignore[arg-type]
+
+    assert isinstance(append, Append)
+    log.append(append.data, append.unclean)  # type: ignore[arg-type]
+    assert [tuple(entry) for entry in log.epochs] == [(1, 0, False), (2, 2, True), (3, 2, True)]
+
+
 def test_a_refusal_says_how_to_go_on() -> None:
     def after(refusal: Refusal) -> list[FollowerEffect]:
         return follower(4)[0].received(Refused(refusal, 6))

@@ -39,10 +39,7 @@ class WholeLog:
 
     def append(self, records: list[Record], unclean: tuple[tuple[int, int], ...] = ()) -> None:
         for epoch, value in records:
-            latest = self.epochs.latest
-            if latest is not None and latest > epoch:
-                kept = self.epochs.cut(self.end_offset) or self.epochs
-                self.epochs = kept if (kept.latest or 0) <= epoch else LeaderEpochs()
+            self.epochs = self.epochs.up_to(epoch) or self.epochs
             for marked, start in unclean:
                 if start == self.end_offset and (self.epochs.latest or 0) < marked <= epoch:
                     self.epochs.begin(marked, start, unclean=True)

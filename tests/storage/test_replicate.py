@@ -234,6 +234,23 @@ def test_unclean_epochs_are_marked_where_they_begin_with_and_without_records() -
     assert list(follower.log.epochs) == list(leader.log.epochs)
 
 
+def test_of_epochs_without_records_only_those_later_than_the_leaders_batches_give_way() -> None:
+    leader, follower = Bench(), Bench()
+    for one in (leader, follower):
+        one.fill(2)
+        one.log.begin_unclean_epoch(2)
+    follower.log.begin_unclean_epoch(5)
+    leader.log.begin_unclean_epoch(3)
+    leader.epoch = 4
+    leader.fill(1)
+
+    follower.log.replicate(split(stored(leader.log))[-1], leader_epoch=6, unclean=[(3, 6)])
+
+    assert list(follower.log.epochs) == list(leader.log.epochs)
+    follower.sync()
+    assert list(follower.reopen(same_boot=False).epochs) == list(leader.log.epochs)
+
+
 def test_an_unclean_epoch_without_records_is_remembered_over_a_crash() -> None:
     bench = Bench()
     bench.fill(2)

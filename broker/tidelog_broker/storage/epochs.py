@@ -115,6 +115,10 @@ class LeaderEpochs:
         """The history without epochs that start at or above a new log end; None: there are none."""
         return self._changed([entry for entry in self._starts if entry.start_offset < log_end_offset])
 
+    def up_to(self, epoch: int) -> LeaderEpochs | None:
+        """The history without later epochs than `epoch`; None: there are none."""
+        return self._changed([entry for entry in self._starts if entry.epoch <= epoch])
+
     def recovered(self, log_end_offset: int) -> LeaderEpochs | None:
         """As `cut`, but what began uncleanly at the end stays: others must learn of it from here (R1, R5)."""
         return self._changed(

@@ -260,9 +260,9 @@ class WritableLog(ReadableLog):
 
     def _supersede(self, epoch: int) -> None:
         """Forgets later epochs of which this log holds no record: the leader's history is another one."""
-        if (self.epochs.latest or 0) > epoch:
-            kept = self.epochs.cut(self.end_offset) or self.epochs
-            self._replace_epochs(kept if (kept.latest or 0) <= epoch else LeaderEpochs())
+        kept = self.epochs.up_to(epoch)
+        if kept is not None:
+            self._replace_epochs(kept)
 
     def begin_unclean_epoch(self, epoch: int) -> None:
         """Begins an epoch without records that is marked unclean (R5); durable with the next sync.

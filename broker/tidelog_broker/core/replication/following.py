@@ -194,7 +194,8 @@ class FollowerPartition:
         self.fit = True
         self._heard = max(self._heard, message.high_watermark)
         self._heard_start = max(self._heard_start, message.start_offset)
-        return [Append(message.data, self._news(message.unclean))]
+        # All of them: an epoch that only this history has gives way to those of the batches.
+        return [Append(message.data, message.unclean)]
 
     def _progress(self, message: Progress) -> list[FollowerEffect]:
         self.fit = True
