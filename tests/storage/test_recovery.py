@@ -539,6 +539,31 @@ def test_when_only_later_segments_came_to_the_disk_the_log_is_empty_and_does_not
     assert any(".log.cut-" in path for path in bench.disk.tree())
 
 
+@pytest.mark.parametrize(("durable", "start"), [(False, 9), (True, 12)], ids=["lost", "deleted"])
+def test_with_a_rotten_file_of_log_starts_a_lost_beginning_does_not_pass_for_a_deleted_one(
+    durable: bool, start: int
+) -> None:
+    """Of what was flushed no power loss takes anything: if it is gone, it was deleted."""
+    bench = Bench(segment_bytes=800)
+    bench.log.mark_page_cache()
+    bench.log.restart_at(9, lambda at: bench.store.save_restart(bench.log, at))
+    bench.fill(1)
+    if durable:
+        bench.sync()
+        bench.checkpoint()
+    bench.fill(4)
+    assert [segment.base_offset for segment in bench.log.segments][:2] == [9, 12]
+    bench.disk.remove(bench.segment_path(0))
+    bench.disk = bench.disk.copy()
+    bench.disk.flip(f"{ROOT}/checkpoints/log-start-offsets", 20)
+
+    log = bench.reopen(same_boot=False)
+
+    assert log.start_offset == start
+    assert (log.end_offset > log.start_offset) == durable
+    assert log.suspect != durable
+
+
 def test_in_the_same_boot_a_log_without_its_beginning_is_quarantined() -> None:
     bench = Bench(segment_bytes=800)
     bench.fill(6)
