@@ -22,6 +22,9 @@ JUMPS_US: Final = (HOUR_US // 2, 6 * HOUR_US, 20 * HOUR_US, 50 * HOUR_US, 30 * 2
 WRONG_US: Final = (SECOND, 12 * SECOND)
 """How long a clock is wrong, at least and at most."""
 
+HEARD_US: Final = 2 * SECOND
+"""A run that lasts so long has told the controller of its clock."""
+
 
 class ClockFaults:
     """See the module."""
@@ -30,12 +33,14 @@ class ClockFaults:
         self._run = run
         self._rng = run.world.rng_of("clocks")
         self._wrong: Node | None = None
+        self._believed = False
+        """The controller may go by a clock that was wrong when its broker went, and is right."""
         self._right_us = 0
         """What its skew was before."""
 
     def jump(self) -> None:
         """The clock of a broker jumps; later somebody sets it right."""
-        if self._wrong is not None:
+        if self._wrong is not None or self._believed:
             return
         run, rng = self._run, self._rng
         node = self._wrong = rng.choice([run.brokers[number] for number in sorted(run.brokers)])
@@ -51,3 +56,12 @@ class ClockFaults:
         if node is not None:
             node.skew_us = self._right_us
             self._run.world.tell(f"the clock of broker {node.id} is right again")
+            self._believed = True
+            self._hear(node, None)
+
+    def _hear(self, node: Node, run: int | None) -> None:
+        """`run`: what ran when somebody looked last, with the clock as it is now."""
+        known = self._run.checks.image.brokers.get(node.id)
+        self._believed = known is not None and not known.fenced and (not node.running or node.run != run)
+        if self._believed:
+            self._run.world.after(HEARD_US, lambda: self._hear(node, node.run if node.running else None))
