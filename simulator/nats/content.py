@@ -63,7 +63,7 @@ def judge_ids(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
         for first, second in pairwise(sorted(offsets)):
             began = [truth.began[at] for at, link in truth.batches.items() if link.base <= second < link.next]
             require(
-                max(began) > first,
+                max(began, default=0) > first,
                 "N3",
                 f"publisher {name}: number {number} is at offset {first} and at {second}, "
                 f"in a log that began at {began} then",

@@ -117,6 +117,8 @@ class LeaderEpochs:
 
     def up_to(self, epoch: int) -> LeaderEpochs | None:
         """The history without later epochs than `epoch`; None: there are none."""
+        if (self.latest or 0) <= epoch:
+            return None
         return self._changed([entry for entry in self._starts if entry.epoch <= epoch])
 
     def recovered(self, log_end_offset: int) -> LeaderEpochs | None:
