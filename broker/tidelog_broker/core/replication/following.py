@@ -24,7 +24,6 @@ from tidelog_broker.core.replication.messages import (
     Batches,
     Diverged,
     Durable,
-    EpochMark,
     FromLeader,
     Position,
     Progress,
@@ -202,16 +201,13 @@ class FollowerPartition:
         self._heard = max(self._heard, message.high_watermark)
         self._heard_start = max(self._heard_start, message.start_offset)
         self._commit()
+        known = self.log.epochs.latest or 0
         begun: list[FollowerEffect] = [
             BeginUnclean(epoch)
-            for epoch, start in self._news(message.unclean)
-            if start == self.log.end_offset and not self._writing
+            for epoch, start in message.unclean
+            if epoch > known and start == self.log.end_offset and not self._writing
         ]
         return [*begun, *self._say(), *self._move_start()]
-
-    def _news(self, unclean: tuple[EpochMark, ...]) -> tuple[EpochMark, ...]:
-        known = self.log.epochs.latest or 0
-        return tuple(mark for mark in unclean if mark[0] > known)
 
     def _move_start(self) -> list[FollowerEffect]:
         """R11: the leader's log start offset, as far as this log is committed."""
