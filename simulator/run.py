@@ -331,7 +331,7 @@ class Simulation:
                     )
                 )  # fmt: skip
             for _ in range(self.plan.readers):
-                self.readers.append(SimReader(*self._client(names[key[0]], key[1], place)))
+                self.readers.append(SimReader(self.checks, key, *self._client(names[key[0]], key[1], place)))
         self.nats.publish()
 
     def _names(self) -> dict[bytes, str]:
@@ -397,8 +397,12 @@ class Simulation:
         if isinstance(how, DataDirectoryError) and RECOVER in str(how):
             self.world.tell(f"broker {node.id} is recovered by hand")
             self.checks.mark("4.3 recovered by hand")
-            for _ in recover_data_directory(node.disk, ROOT, lock=lambda path: lambda: None):
-                pass
+            try:
+                for _ in recover_data_directory(node.disk, ROOT, lock=lambda path: lambda: None):
+                    pass
+            except DirectoryDamaged:
+                if not self.faults.volumes.empty(node):
+                    raise
         elif isinstance(how, RunOver) and START_OVER in str(how):
             self.faults.recoveries.start_over(node)
         elif isinstance(how, DirectoryDamaged) and self.faults.volumes.empty(node):

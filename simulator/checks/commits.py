@@ -15,11 +15,12 @@ from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
     from simulator.node import Node
+    from simulator.watch.mirror import Link
     from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
 
-STARTS: Final = "log-start-offsets"
+STARTS: Final = ("log-start-offsets", "log-start-offsets.copy")
 """Among the checkpoints."""
 
 STALLED_US_MAX: Final = 4_000_000
@@ -55,7 +56,7 @@ class CommitChecks(LogChecks):
             truth.returned(copy.mirror)
         deleted = truth.deleted_before(role.leader_epoch)
         require(
-            replica.log.start_offset >= deleted or copy.start_forgotten,
+            replica.log.start_offset >= deleted,
             "R11",
             f"{replica.name}: broker {node.id} leads in epoch {role.leader_epoch} from "
             f"{replica.log.start_offset} on; what is below {deleted} was said to be deleted",
@@ -200,10 +201,8 @@ class CommitChecks(LogChecks):
             )
             begins = copy.start_offset if replica is None else replica.log.start_offset
             deleted = truth.deleted_before(partition.leader_epoch + 1)
-            if replica is not None and begins >= deleted:
-                copy.start_forgotten = False
             require(
-                copy.excused or copy.start_forgotten or begins >= deleted,
+                copy.excused or begins >= deleted,
                 "R11",
                 f"broker {member} may lead {stream.name}/{key[1]} and begins at {begins}; "
                 f"what is below {deleted} was said to be deleted",
@@ -266,16 +265,17 @@ class CommitChecks(LogChecks):
 
     @staticmethod
     def _start_is_saved(replica: Replica, start: int) -> None:
-        """A log begins where its disk says, and no earlier than that says so (R11)."""
+        """A log begins where both files of its disk say, and no earlier than they say so (R11)."""
         node = replica.node
         assert node.broker is not None
-        kept = node.disk.content_kept(f"{node.broker._store.checkpoints._folder}/{STARTS}")
-        saved = None if kept is None else _unpack(kept, STARTS)
-        require(
-            saved is not None and saved.get(replica.key, (0,))[0] >= start,
-            "R11",
-            f"{replica.name} on {node.id} begins at {start}; its disk knows of {saved}",
-        )
+        for name in STARTS:
+            kept = node.disk.content_kept(f"{node.broker._store.checkpoints._folder}/{name}")
+            saved = None if kept is None else _unpack(kept, STARTS[0])
+            require(
+                saved is not None and saved.get(replica.key, (0,))[0] >= start,
+                "R11",
+                f"{replica.name} on {node.id} begins at {start}; {name} on its disk knows of {saved}",
+            )
 
     # --- what clients are told
 
@@ -407,6 +407,20 @@ class CommitChecks(LogChecks):
     @staticmethod
     def _is_foreseen(code: str) -> None:
         require(code != "INTERNAL", "I19", "a client is told of an error that nobody foresaw")
+
+    def reads_on(self, reader: int, key: Key, last: Link | None, epoch: int, base: int) -> Link | None:
+        """R13: what a reader gets next follows what it got last, in one and the same log. The batch of this
+        epoch and offset; None: it gets a part of one only."""
+        link = self.truth(key).batches.get((epoch, base))
+        if last is not None:
+            follows = link is not None and (link.base, link.before) == (last.next, last.chain)
+            require(
+                follows,
+                "R13",
+                f"partition {key[1]}: nobody told reader {reader}, and after the batch of epoch {last.epoch} "
+                f"at {last.base} it gets one of epoch {epoch} at {base}, which does not follow",
+            )
+        return link
 
     def unread(self, code: str) -> None:
         """A reader is told of an error."""

@@ -50,8 +50,6 @@ class LogChecks(StrayChecks, RetentionChecks):
         self.start_found(replica, copy.start_offset)
         self._begin_mirror(replica, copy, None if known is None else known.mirror)
         suspect = replica.log.suspect or not self._promises(replica)
-        if known is not None:
-            copy.start_forgotten = known.start_forgotten
         if known is not None and not known.excused:
             require(
                 replica.log.start_offset >= known.start_saved,

@@ -129,8 +129,6 @@ class Copy:
         """Everything below is on the disk, as the broker knew."""
         self.high_watermark = 0
         self.start_offset = 0
-        self.start_forgotten = False
-        """The file with its log start rotted: its first segment says where it begins, until a leader does."""
         self.start_saved = 0
         """The log start offset that somebody was told of."""
         self.excused = False

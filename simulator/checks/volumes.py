@@ -38,9 +38,3 @@ class VolumeChecks(Knowledge):
             )
             # What was changed was nothing that it needed.
             del self._lying[node.id]
-
-    def starts_forgotten(self, broker: Node) -> None:
-        """The file with its log start offsets rots."""
-        for (owner, _), copy in self.copies.items():
-            if owner == broker.id:
-                copy.start_saved, copy.start_forgotten = 0, True

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from simulator.clients.client import SimClient
-from simulator.watch.replicas import Key, Replica
 from tidelog._fetching import FetchedBatch, Progress
 from tidelog._framing import FetchAnswer
 from tidelog.client import Client
@@ -16,6 +15,11 @@ from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.history import History, Read, runs_of
 from tidelog.model import Position
 from tidelog_proto import log_pb2
+
+if TYPE_CHECKING:
+    from simulator.checks import Checks
+    from simulator.watch.mirror import Link
+    from simulator.watch.replicas import Key, Replica
 
 READ_AGAIN_S: Final = 0.2
 FETCH_BYTES: Final = 16 << 10
@@ -26,9 +30,13 @@ LAST_READER: Final = 1_000_000
 class SimReader(SimClient):
     """Reads one partition from its start and goes on for ever, at whichever broker leads."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, checks: Checks, key: Key, *given: Any) -> None:
         super().__init__(*given)
+        self._checks = checks
+        self._key = key
         self.position = Position(0)
+        self._last: Link | None = None
+        """The batch that it read last; None: it was told to begin elsewhere."""
         self._asking: asyncio.Task[None] | None = None
         self.run(self._main)
 
@@ -62,13 +70,17 @@ class SimReader(SimClient):
             await latest.aclose()
 
     def _jump(self, offset: int) -> None:
-        self.position = Position(offset)
+        self.position, self._last = Position(offset), None
         self.history.rewind(self.name, self.place)
 
     async def _read(self, client: Client) -> None:
         reader = client.reader(self.stream, start=self.position, partitions=[self.partition])
         try:
             async for batch in reader.fetched_batches():
+                with self._checks.kept():
+                    self._last = self._checks.reads_on(
+                        self.name, self._key, self._last, batch.leader_epoch, batch.base_offset
+                    )
                 self.history.reads.extend(
                     Read(self.name, self.place, batch.base_offset + index, producer, first, count)
                     for index, producer, first, count in runs_of(batch.columns.column("value"))

@@ -37,6 +37,7 @@ KINDS: Final = (
     "recovery-points",
     "high-watermarks",
     "log-start-offsets",
+    "log-start-offsets.copy",
     "retention-time",
     "dated-ahead",
     "clean-stop",
@@ -132,9 +133,6 @@ class VolumeFaults:
         if kind in VITAL or kind == "raft log":
             run.checks.disk_lost(node)
             run.checks.volume_lies(node, refused=kind in VITAL)
-        elif kind == "log-start-offsets":
-            # Where it cannot be read, the first segment says where a log starts (docs/storage-format.md).
-            run.checks.starts_forgotten(node)
         self._start_later(node)
 
     def _start_later(self, node: Node) -> None:

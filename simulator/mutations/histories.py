@@ -145,7 +145,7 @@ def the_history_forgets_epochs_that_the_first_file_still_holds() -> Iterator[Non
         yield
 
 
-@mutation("R13", "losses")
+@mutation("R13", "twice lost")
 def a_reader_is_not_told_of_a_truncation() -> Iterator[None]:
     def lenient(*arguments: Any, **facts: Any) -> None:
         return None

@@ -50,6 +50,18 @@ def files_go_before_the_log_start_is_saved() -> Iterator[None]:
         yield
 
 
+@mutation("R11", "starts")
+def log_starts_are_written_once() -> Iterator[None]:
+    with mock.patch.object(Checkpoints, "_COPIES", {}):
+        yield
+
+
+@mutation("R11", "rotten files")
+def a_rotten_file_of_log_starts_is_not_read_from_its_copy() -> Iterator[None]:
+    with patched((Checkpoints, "_compared", lambda self, kind, table, path: table)):
+        yield
+
+
 @mutation("R11", "refused starts")
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""

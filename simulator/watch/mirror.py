@@ -20,8 +20,9 @@ class Link(NamedTuple):
     base: int
     next: int
     epoch: int
+    before: int
     chain: int
-    """Of this batch and everything before it."""
+    """Of this batch and everything before it; `before` without it."""
     append_time_us: int
 
 
@@ -114,8 +115,10 @@ class Mirror:
         end, chain = self.end, self.links[-1].chain if self.links else self.start_chain
         for header in headers:
             assert header.base_offset == end, f"a gap at {end} in {log!r}: {header}"
-            chain, end = chain_of(chain, header), header.next_offset
-            links.append(Link(header.base_offset, end, header.leader_epoch, chain, header.append_time_us))
+            before, chain, end = chain, chain_of(chain, header), header.next_offset
+            links.append(
+                Link(header.base_offset, end, header.leader_epoch, before, chain, header.append_time_us)
+            )
         return links
 
 

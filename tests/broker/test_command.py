@@ -199,6 +199,24 @@ def _files(data: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+def test_recover_keeps_the_mark_of_a_directory_that_cannot_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert command.run(["format", "--data-dir", str(data)]) == 0
+    (data / "FAILED").write_text("a flush failed\n")
+    (data / "raft" / "hard-state").unlink()
+
+    # A process of its own: it sets up logging for good.
+    done = subprocess.run(
+        [sys.executable, "-m", "tidelog_broker", "recover", "--data-dir", str(data)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == command.EXIT_DAMAGED
+    assert "hard-state is missing, and with it this broker's vote" in done.stderr
+    assert "mended" not in done.stdout
+    assert (data / "FAILED").exists()
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         command.run(["--version"])
@@ -236,6 +254,34 @@ def test_a_data_directory_that_may_not_be_believed_has_an_exit_code_of_its_own(
 
     assert code == command.EXIT_DAMAGED
     assert "empty the data directory and start the broker again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", ["streams", "raft"])
+@pytest.mark.parametrize("arguments", [["run"], ["recover"], ["format"]], ids=lambda one: one[0])
+def test_a_data_directory_that_lost_its_meta_is_damaged(
+    arguments: list[str],
+    left: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It would keep what is captured here.
+    monkeypatch.setattr(command, "configure_logging", lambda settings: None)
+    # That is for the rest of the process.
+    monkeypatch.setattr(command.gc, "freeze", lambda: None)
+    data = tmp_path / "data"
+    assert command.run(["format", "--data-dir", str(data)]) == 0
+    (data / "meta.json").unlink()
+    if left == "streams":
+        (data / "raft").rename(data / "streams")
+
+    code = command.run([*arguments, "--data-dir", str(data)])
+
+    assert code == command.EXIT_DAMAGED
+    said = capsys.readouterr().err
+    assert "meta.json" in said
+    assert "empty the data directory and start the broker again" in said
+    assert "run `tidelog-broker format" not in said
 
 
 def test_what_nobody_foresaw_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,28 @@ def test_what_loses_data_is_asked_for(trio: Call) -> None:
     assert "would lose records for nothing" in refused.err
 
 
+def test_an_unclean_election_of_a_quarantined_replica_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: Call
+) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        monkeypatch.setenv("TIDELOG_SERVER", broker.address)
+        assert offline("stream", "create", "seg").code == 0
+        assert offline("produce", "seg", "x").code == 0
+        broker.stop()
+        next(broker.data.glob("streams/seg~*/0/leader-epochs")).unlink()
+        broker.start()
+        monkeypatch.setenv("TIDELOG_SERVER", broker.address)
+        (replica,) = found(offline, "cluster", "replicas", "seg")
+        assert replica["state"] == "quarantined"
+
+        refused = offline("cluster", "elect", "--unclean", "seg/0", "--broker", 0, "--yes")
+
+    assert refused.code == Exit.USAGE
+    assert "Broker 0 has no log of seg/0 that it can use: its replica is quarantined" in refused.err
+    assert "holds everything that was committed" not in refused.err
+    assert "no election of that broker helps" in refused.err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

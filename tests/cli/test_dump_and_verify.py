@@ -246,6 +246,29 @@ def test_an_index_that_names_no_batch_is_found(offline: Any, stopped: Stopped) -
     assert any("index" in finding["what"] for finding in found), report
 
 
+def test_files_beside_the_folders_of_streams_and_partitions_are_only_notes(
+    offline: Any, stopped: Stopped
+) -> None:
+    strays = [stopped.data / "streams" / "bar", stopped.partition.parent / "note.txt"]
+    for stray in strays:
+        stray.touch()
+
+    code, report = verified(offline, stopped)
+
+    assert (code, report["records"]) == (Exit.OK, BATCHES), report
+    assert sorted(note["path"] for note in report["notes"]) == sorted(map(str, strays))
+
+
+def test_a_file_with_the_name_of_a_partition_is_a_problem(offline: Any, stopped: Stopped) -> None:
+    (stopped.partition.parent / "1").touch()
+
+    code, report = verified(offline, stopped)
+
+    assert (code, report["records"]) == (Exit.FAILED, BATCHES)
+    (problem,) = report["problems"]
+    assert problem["what"] == "a file stands where the folder of a partition belongs"
+
+
 def test_a_write_that_a_crash_cut_short_is_only_a_note(offline: Any, stopped: Stopped) -> None:
     unclean(stopped)
     path = stopped.segments[-1]

@@ -105,8 +105,19 @@ def test_an_election_looks_only_at_the_partitions_that_are_named_and_makes_at_mo
 
 
 def test_r6_an_unclean_election_is_refused_while_a_clean_candidate_is_there() -> None:
-    with pytest.raises(InvalidRequest, match="broker 1 holds everything that was committed to stream-1/0"):
+    with pytest.raises(InvalidRequest, match=r"the metadata counts broker 1, .* committed to stream-1/0"):
         elections.elect_unclean(cluster(isr(1)), S, 0, 2)
+
+
+def test_r6_a_refused_unclean_election_says_what_helps_if_the_replica_is_lost() -> None:
+    """The metadata does not know that an only replica is quarantined: it stays one without a log (2c)."""
+    with pytest.raises(InvalidRequest) as refused:
+        elections.elect_unclean(cluster(isr(1)), S, 0, 1)
+
+    said = str(refused.value)
+    assert "broker 1 holds everything" not in said
+    assert "the replica on broker 1 is quarantined or halted, no election of that broker helps" in said
+    assert '"When something is wrong" in docs/operations.md' in said
 
 
 def test_r6_an_unclean_election_names_a_replica_that_is_there() -> None:

@@ -17,7 +17,7 @@ from tidelog_broker.peers.connection import KEEPALIVE_SECONDS, Connection
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import PeerRefused, PeerUnreachable, ProtocolBroken, WrongPeer
 from tidelog_broker.peers.framing import pack
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.hello import Hello, Identity, Lane, encode
 
 
 async def call(station: Station, me: Identity, **options: Any) -> Connection:
@@ -182,3 +182,39 @@ async def test_who_does_not_read_does_not_call_the_other_end_silent(station: Sta
     connection.pause_reading()
     connection._heard = 0.0
     assert connection.heard == pytest.approx(asyncio.get_running_loop().time(), abs=1.0)
+
+
+async def test_a_dial_given_up_as_it_succeeds_leaves_no_timer(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop closes the transport of a dial that is cancelled then, and never calls `connection_lost`."""
+    loop, made = asyncio.get_running_loop(), list[Connection]()
+    connection_made = Connection.connection_made
+    reported: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda loop, context: reported.append(context))
+
+    def greeted_and_cancelled(self: Connection, transport: asyncio.BaseTransport) -> None:
+        connection_made(self, transport)
+        if self._hello is None:
+            return
+        made.append(self)
+        # The answer comes before the dialing task has its turn, and so does its timeout.
+        reply = pack(encode(Hello(identity(1), Lane.CONTROL, target=2)))
+        self.get_buffer(-1)[: len(reply)] = reply
+        self.buffer_updated(len(reply))
+        dialing.cancel()
+
+    monkeypatch.setattr(Connection, "connection_made", greeted_and_cancelled)
+    dialing = asyncio.create_task(
+        dial("127.0.0.1", station.port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await dialing
+
+    (connection,) = made
+    timer = connection._timer
+    assert timer is not None
+    # As long as the timer would take, and longer.
+    await asyncio.sleep(2 * KEEPALIVE_SECONDS)
+    assert reported == []
+    assert timer.cancelled()

@@ -10,7 +10,7 @@ import pytest
 from simulator.disk import FakeDisk
 from storage.batches import T0, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
-from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.storage.files import OsFiles
 from tidelog_broker.storage.identity import read_assignment, read_identity
 from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE
@@ -120,9 +120,7 @@ def test_a_quarantine_that_comes_late_leaves_the_next_replicas_folder_alone() ->
 
 def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of(tmp_path: Path) -> None:
     files, root = OsFiles(), str(tmp_path)
-    DataDirectory.format(
-        files, root, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16, make_log=files.make_dir
-    )
+    format_solo(files, root, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16)
     wanted = Bench().wanted._replace(assignment=41)
     log = LogStore(files, root).create(wanted)
     log.append([item(records(3))], leader_epoch=1, now_us=T0)

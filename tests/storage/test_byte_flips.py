@@ -159,6 +159,7 @@ def test_a_flipped_bit_after_a_clean_stop_is_refused_or_harmless() -> None:
         "clean-stop": {"unharmed"},
         "high-watermarks": {"unharmed"},
         "log-start-offsets": {"unharmed"},
+        "log-start-offsets.copy": {"unharmed"},
         "recovery-points": {"unharmed"},
     }
 
@@ -174,5 +175,11 @@ def test_a_flipped_bit_after_a_crash_is_cut_only_past_the_recovery_point(same_bo
     past_recovery_point = {"quarantined"} if same_boot else {"cut, suspect"}
     assert outcomes["log"] == {"refused in part"} | past_recovery_point
     assert outcomes["identity"] == outcomes["leader-epochs"] == {"quarantined"}
-    for kind in ("guard", "high-watermarks", "log-start-offsets", "recovery-points"):
+    for kind in (
+        "guard",
+        "high-watermarks",
+        "log-start-offsets",
+        "log-start-offsets.copy",
+        "recovery-points",
+    ):
         assert outcomes[kind] <= {"unharmed"}

@@ -79,6 +79,31 @@ def test_a_directory_is_not_formatted_over_streams_that_lost_their_meta() -> Non
         format_directory(disk)
 
 
+def test_a_directory_is_not_formatted_over_a_metadata_log_that_lost_its_meta() -> None:
+    disk = formatted()
+    disk.remove("/data/meta.json")
+
+    with pytest.raises(DirectoryDamaged, match=r"holds a metadata log but no meta\.json"):
+        format_directory(disk)
+    assert disk.exists("/data/raft/entries")
+
+
+@pytest.mark.parametrize("left", ["streams", "raft"])
+def test_a_directory_that_lost_its_meta_is_damaged(left: str) -> None:
+    disk = formatted()
+    disk.make_dir("/data/streams/orders~1")
+    disk.remove("/data/meta.json")
+    disk.remove_tree("/data/streams" if left == "raft" else "/data/raft")
+    sentence = r"is not a data directory any more, its meta\.json is missing; .*empty the data directory"
+
+    with pytest.raises(DirectoryDamaged, match=sentence):
+        open_directory(disk)
+    with pytest.raises(DirectoryDamaged, match=sentence):
+        DataDirectory.open_to_recover(disk, "/data", lock=no_lock)
+    with pytest.raises(DirectoryDamaged, match=sentence):
+        DataDirectory.is_formatted(disk, "/data")
+
+
 def test_formatting_that_was_cut_off_is_complete_or_can_be_done_again() -> None:
     made = 0
     for number in range(40):
@@ -89,13 +114,30 @@ def test_formatting_that_was_cut_off_is_complete_or_can_be_done_again() -> None:
         except CrashPoint:
             for seed in range(10):
                 after = disk.crash(random.Random(seed))
-                if not after.exists("/data/meta.json"):
+                if not DataDirectory.is_formatted(after, "/data"):
                     format_directory(after)
                 assert open_directory(after.crash()).files.list("/data/raft") == ["entries"]
         else:
             made += 1
             assert open_directory(disk.crash()).broker_id == 3
+            assert disk.list("/data") == ["meta.json", "raft"]
     assert made
+
+
+def test_formatting_that_was_cut_off_is_sent_to_format() -> None:
+    disk = FakeDisk()
+
+    def cut(folder: str) -> None:
+        make_log(disk, folder)
+        raise CrashPoint
+
+    with pytest.raises(CrashPoint):
+        DataDirectory.format(
+            disk, "/data", cluster_id=CLUSTER, broker_id=3, directory_id=DIRECTORY, make_log=cut
+        )
+
+    with pytest.raises(DataDirectoryError, match="run `tidelog-broker format"):
+        open_directory(disk)
 
 
 def test_a_directory_without_meta_is_sent_to_format() -> None:

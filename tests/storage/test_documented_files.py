@@ -144,6 +144,7 @@ def test_the_snapshots_of_the_guard_are_as_documented(tree: dict[str, bytes]) ->
         ("recovery-points", 0, ("end", "segment", "bytes")),
         ("high-watermarks", 1, ("end", 0, 0)),
         ("log-start-offsets", 2, (5, 0, 0)),
+        ("log-start-offsets.copy", 2, (5, 0, 0)),
         ("clean-stop", 3, ("end", "segment", "bytes")),
         ("dated-ahead", 4, (5, 77, 0)),
     ],

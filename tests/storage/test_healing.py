@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import MutableMapping, Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from simulator.disk import FakeDisk, Fault
 from storage.batches import headers_of, item, read_all, records
@@ -65,6 +67,68 @@ def test_a_damaged_batch_is_replaced_and_the_segment_is_as_it_was(byte: int) -> 
     bench.disk = bench.disk.crash(random.Random(1))
     assert read_all(bench.reopen(same_boot=False)) == whole
     assert list(bench.log.epochs) == history
+
+
+def told(lines: Sequence[MutableMapping[str, object]]) -> list[object]:
+    """The ranges that the broker's log names as rot."""
+    return [line["damaged"] for line in lines if str(line["event"]).startswith("rot was found")]
+
+
+def test_rot_that_a_reader_finds_is_logged_once() -> None:
+    bench = full_bench()
+    damage(bench, 3)
+
+    with capture_logs() as lines:
+        for _ in range(3):
+            with pytest.raises(DataCorrupt):
+                bench.log.read(3, 1, 60)
+        find(bench.log)
+
+    assert told(lines) == [[[3, 6]]]
+    (line,) = lines
+    assert (line["log_level"], line["folder"]) == ("error", bench.folder)
+
+
+def test_rot_that_the_scrubber_finds_is_logged_once() -> None:
+    bench = full_bench()
+    damage(bench, 3)
+
+    with capture_logs() as lines:
+        find(bench.log)
+        find(bench.log)
+        with pytest.raises(DataCorrupt):
+            bench.log.read(3, 1, 60)
+
+    assert told(lines) == [[[3, 6]]]
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_rot_that_is_known_at_a_start_is_logged_once(same_boot: bool) -> None:
+    bench = full_bench()
+    damage(bench, 3)
+    find(bench.log)
+    bench.disk = bench.disk.crash(random.Random(1))
+
+    with capture_logs() as lines:
+        bench.reopen(same_boot=same_boot)
+        find(bench.log)
+
+    assert told(lines) == [[[3, 6]]]
+
+
+def test_what_healing_left_of_a_range_is_no_new_rot() -> None:
+    bench = full_bench()
+    good = bench.log.read(3, 1, 6)
+    assert good is not None
+    damage(bench, 3)
+    damage(bench, 6)
+    (found,) = find(bench.log)
+
+    with capture_logs() as lines:
+        assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
+
+    assert bench.log.damaged == [(6, found.end)]
+    assert told(lines) == []
 
 
 def test_a_range_of_several_batches_is_healed_piece_by_piece() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -539,29 +540,107 @@ def test_when_only_later_segments_came_to_the_disk_the_log_is_empty_and_does_not
     assert any(".log.cut-" in path for path in bench.disk.tree())
 
 
-@pytest.mark.parametrize(("durable", "start"), [(False, 9), (True, 12)], ids=["lost", "deleted"])
-def test_with_a_rotten_file_of_log_starts_a_lost_beginning_does_not_pass_for_a_deleted_one(
-    durable: bool, start: int
-) -> None:
-    """Of what was flushed no power loss takes anything: if it is gone, it was deleted."""
-    bench = Bench(segment_bytes=800)
-    bench.log.mark_page_cache()
+STARTS = ["log-start-offsets", "log-start-offsets.copy"]
+
+
+def a_lost_beginning(bench: Bench) -> None:
+    """Of a log that starts over, with a leader's batches that no flush has covered."""
     bench.log.restart_at(9, lambda at: bench.store.save_restart(bench.log, at))
-    bench.fill(1)
-    if durable:
-        bench.sync()
-        bench.checkpoint()
-    bench.fill(4)
-    assert [segment.base_offset for segment in bench.log.segments][:2] == [9, 12]
+    bench.fill(5)
     bench.disk.remove(bench.segment_path(0))
     bench.disk = bench.disk.copy()
-    bench.disk.flip(f"{ROOT}/checkpoints/log-start-offsets", 20)
 
-    log = bench.reopen(same_boot=False)
 
-    assert log.start_offset == start
-    assert (log.end_offset > log.start_offset) == durable
-    assert log.suspect != durable
+def a_lost_beginning_before_any_checkpoint(bench: Bench) -> None:
+    other = bench.store.create(bench.wanted._replace(partition=1))
+    bench.store.save_checkpoints([(other, 0)])
+    bench.fill(5)
+    bench.disk.remove(bench.segment_path(0))
+    bench.disk = bench.disk.copy()
+
+
+def a_deleted_beginning(bench: Bench) -> None:
+    """Retention was there since the last checkpoint."""
+    bench.checkpoint()
+    bench.fill(6)
+    bench.store.advance_starts([(bench.log, bench.log.end_offset, 4)])
+    bench.log.remove_below_start()
+    bench.disk.sync_dir(bench.folder)
+    bench.disk = bench.disk.crash()
+
+
+def nothing_is_left(bench: Bench) -> None:
+    """Retention by age has emptied the log."""
+    bench.fill(5)
+    bench.log.roll()
+    bench.sync()
+    bench.checkpoint()
+    bench.store.advance_starts([(bench.log, bench.log.end_offset, bench.log.end_offset)])
+    bench.log.remove_below_start()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["rotten", "missing"])
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("page_cache", [False, True], ids=["fsync", "page-cache"])
+@pytest.mark.parametrize(
+    ("happened", "start", "end"),
+    [
+        (a_lost_beginning, 9, 9),
+        (a_lost_beginning_before_any_checkpoint, 0, 0),
+        (a_deleted_beginning, 4, 18),
+        (nothing_is_left, 15, 15),
+    ],
+    ids=["lost", "lost early", "deleted", "emptied"],
+)
+def test_without_one_file_of_log_starts_nothing_is_taken_away(
+    happened: Callable[[Bench], None], start: int, end: int, page_cache: bool, name: str, gone: bool
+) -> None:
+    bench = Bench(segment_bytes=800)
+    if page_cache:
+        bench.log.mark_page_cache()
+    happened(bench)
+    path = f"{ROOT}/checkpoints/{name}"
+    if gone:
+        bench.disk.remove(path)
+    else:
+        bench.disk.flip(path, 20)
+
+    for _ in range(2):
+        log = bench.reopen(same_boot=False)
+        assert (log.start_offset, log.end_offset) == (start, end)
+        bench.disk = bench.disk.crash()
+    assert not bench.store.checkpoints.mended, "the start before has written it again"
+
+
+def test_the_older_of_two_files_of_log_starts_counts_until_both_are_written() -> None:
+    bench = Bench()
+    bench.fill(5)
+    bench.sync()
+    bench.store.advance_starts([(bench.log, bench.log.end_offset, 3)])
+    bench.disk.fail("create", errno.ENOSPC, path=f"{STARTS[0]}.tmp")
+    with pytest.raises(OSError, match="No space left"):
+        bench.store.advance_starts([(bench.log, bench.log.end_offset, 6)])
+    bench.disk = bench.disk.crash()
+
+    assert bench.reopen(same_boot=False).start_offset == 3
+    bench.disk = bench.disk.crash()
+    bench.disk.flip(f"{ROOT}/checkpoints/{STARTS[0]}", 20)
+    assert bench.reopen(same_boot=False).start_offset == 3
+
+
+def test_where_both_files_of_log_starts_are_rotten_the_first_batch_says_where_a_log_begins() -> None:
+    bench = Bench(segment_bytes=800)
+    bench.fill(6)
+    bench.sync()
+    first = bench.log.segments[1].base_offset
+    bench.store.advance_starts([(bench.log, bench.log.end_offset, first + 1)])
+    bench.log.remove_below_start()
+    for name in STARTS:
+        bench.disk.flip(f"{ROOT}/checkpoints/{name}", 20)
+
+    assert bench.reopen().start_offset == first
+    assert LogStore(bench.disk, ROOT).checkpoints.log_start_offset(KEY) == first
+    assert not LogStore(bench.disk, ROOT).checkpoints.unreadable
 
 
 def test_in_the_same_boot_a_log_without_its_beginning_is_quarantined() -> None:

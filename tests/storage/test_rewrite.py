@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 
 import pytest
 
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from storage.batches import STREAM_ID
 from storage.logs import KEY, ROOT, Bench
-from storage.test_data_directory import format_directory, no_lock
+from storage.test_data_directory import CLUSTER, DIRECTORY, no_lock
 from tidelog.model import Durability, StreamConfig
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.messages import Diverged
-from tidelog_broker.errors import StorageFailure
+from tidelog_broker.errors import DirectoryDamaged, StorageFailure
+from tidelog_broker.model import Entry, EntryType
+from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.files import read_file
+from tidelog_broker.storage.raft_log import RaftLog
+from tidelog_broker.storage.raft_recovery import open_raft_log
+from tidelog_broker.storage.raft_segment import segment_path
 from tidelog_broker.storage.rewrite import recover_data_directory
 from tidelog_broker.storage.store import LogStore
 
 BOOT = "the kernel that still runs"
+RAFT = f"{ROOT}/raft"
+RAFT_LOG = segment_path(RAFT, 1)
 
 
 def open_directory(disk: FakeDisk) -> DataDirectory:
@@ -33,7 +41,7 @@ def open_directory(disk: FakeDisk) -> DataDirectory:
 def started() -> Bench:
     """A partition in the data directory of a broker that runs."""
     disk = FakeDisk()
-    format_directory(disk, ROOT)
+    format_solo(disk, ROOT, cluster_id=CLUSTER, broker_id=3, directory_id=DIRECTORY)
     open_directory(disk).record_start()
     return Bench(disk=disk)
 
@@ -47,6 +55,15 @@ def fail_a_flush(bench: Bench) -> None:
 
 def recover(bench: Bench) -> list[str]:
     return list(recover_data_directory(bench.disk, ROOT, lock=no_lock))
+
+
+def open_metadata(disk: FakeDisk) -> RaftLog:
+    directory = open_directory(disk)
+    return open_raft_log(disk, RAFT, same_boot=directory.same_boot, reserve=directory.reserve)
+
+
+def put_file(disk: FakeDisk, path: str) -> None:
+    disk.open(path, create=True).close()
 
 
 def high_watermark(bench: Bench) -> int:
@@ -193,3 +210,63 @@ def test_a_replica_that_answered_from_the_page_cache_is_suspect_after_recover(
     assert [(one.leader_epoch, one.log_end_offset) for one in found] == told
     # Durably, for this start may die before it has told anybody.
     assert bench.disk.crash().exists(f"{bench.folder}/suspect") == bool(told)
+
+
+# --- what no start accepts is not called mended
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda disk: disk.flip(RAFT_LOG, 9), "entry 1 of the metadata log .* up to entry 2 was committed"),
+        (lambda disk: disk.remove(f"{RAFT}/hard-state"), "hard-state is missing"),
+        (lambda disk: disk.flip(f"{RAFT}/hard-state", 9), "hard-state fails its checksum"),
+        (lambda disk: disk.remove(RAFT_LOG), "holds no segment of the metadata log"),
+        (lambda disk: disk.remove_tree(RAFT), "hard-state is missing"),
+    ],
+)
+def test_recover_refuses_a_metadata_log_that_no_start_accepts(
+    damage: Callable[[FakeDisk], None], said: str
+) -> None:
+    bench = uncommitted()
+    damage(bench.disk)
+
+    with pytest.raises(DirectoryDamaged, match=said):
+        recover(bench)
+
+    assert bench.disk.exists(f"{ROOT}/FAILED")
+
+
+def test_recover_cuts_a_torn_end_of_the_metadata_log_as_a_start_does() -> None:
+    bench = started()
+    metadata = open_metadata(bench.disk)
+    metadata.append([Entry(3, 1, EntryType.COMMAND, b"torn")])
+    metadata.close()
+    file = bench.disk.open(RAFT_LOG)
+    file.truncate(file.size() - 1)
+    file.close()
+    bench.fill(1)
+    fail_a_flush(bench)
+
+    assert recover(bench)[-1] == "the directory is mended; the broker can start"
+
+    assert open_metadata(bench.disk).last_index == 2
+
+
+# --- what lies below streams/ and is no partition
+
+
+def test_recover_leaves_files_that_are_no_folders_of_partitions_and_says_so() -> None:
+    bench = uncommitted()
+    stream = bench.folder.rsplit("/", 2)[1]
+    strays = ["bar", f"{stream}/note.txt"]
+    for stray in strays:
+        put_file(bench.disk, f"{ROOT}/streams/{stray}")
+
+    said = recover(bench)
+
+    for stray in strays:
+        assert f"{stray}: a file, not the folder of a partition; left as it is" in said
+        assert bench.disk.exists(f"{ROOT}/streams/{stray}")
+    assert said[-1] == "the directory is mended; the broker can start"
+    assert bench.reopen(same_boot=False).end_offset == 30

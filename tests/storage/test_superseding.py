@@ -8,9 +8,10 @@ import pytest
 
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.model import HardState
-from tidelog_broker.runtime.formatting import format_solo, make_empty_log
-from tidelog_broker.runtime.quorum_recovery import recover_quorum
+from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
+from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
+from tidelog_broker.runtime.quorum_losses import sentences
+from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
 from tidelog_broker.storage import superseding
 from tidelog_broker.storage.data_directory import DataDirectory
 from tidelog_broker.storage.raft_recovery import open_raft_log
@@ -110,6 +111,64 @@ def test_between_the_logs_whoever_asks_for_one_is_told_to_start_the_broker() -> 
     assert "the metadata log was being set aside; the next start goes on with that" in said
     start(disk)
     assert entries(disk) == 0
+
+
+def test_recover_does_not_refuse_a_damaged_log_that_the_next_start_sets_aside() -> None:
+    disk = formatted()
+    superseding.mark(disk, DATA)
+    disk.remove(f"{DATA}/raft/hard-state")
+
+    said = list(recover_data_directory(disk, DATA, lock=lambda path: lambda: None))
+
+    assert any("it was being set aside, and the next start goes on with that" in line for line in said)
+    start(disk)
+    assert entries(disk) == 0
+
+
+def opened(disk: FakeDisk) -> DataDirectory:
+    return DataDirectory.open(disk, DATA, reserve_bytes=0, lock=lambda path: lambda: None)
+
+
+def test_a_broker_that_started_over_is_told_so_when_it_is_asked_again() -> None:
+    disk = formatted()
+    first = start_over(opened(disk))
+    before = disk.tree()
+
+    again = start_over(opened(disk))
+    looked = recover_quorum(opened(disk), force=False)
+
+    aside = f"{DATA}/raft.superseded-1"
+    assert "already" not in sentences(first)[0]
+    assert again == looked
+    assert (again.set_aside, again.last_index, again.voters) == (aside, 0, ())
+    assert sentences(again) == [
+        f"the metadata log was set aside already, and is kept as {aside}; start the broker: it learns from "
+        "the others"
+    ]
+    assert disk.tree() == before
+    with pytest.raises(DataDirectoryError, match=r"it was set aside as .*-1\. Start the broker"):
+        recover_quorum(opened(disk), force=True)
+
+
+def test_a_broker_that_has_learnt_since_can_start_over_once_more() -> None:
+    disk = formatted()
+    start_over(opened(disk))
+    raft_log = open_raft_log(disk, f"{DATA}/raft", same_boot=False, reserve=Reserve(disk, DATA, 0))
+    voters = Configuration((Voter(1, b"e" * 16),))
+    raft_log.append([Entry(1, 1, EntryType.CONFIGURATION, voters.encode())])
+    raft_log.sync()
+    raft_log.close()
+
+    assert start_over(opened(disk)).set_aside == f"{DATA}/raft.superseded-2"
+    assert start_over(opened(disk)).set_aside == f"{DATA}/raft.superseded-2"
+
+
+def test_a_joiner_that_has_learnt_nothing_yet_has_nothing_to_give_up() -> None:
+    disk = FakeDisk()
+    format_joiner(disk, DATA, cluster_id=b"c" * 16, broker_id=0, directory_id=b"d" * 16)
+
+    with pytest.raises(DataDirectoryError, match="had not learnt of its cluster yet"):
+        start_over(opened(disk))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -176,6 +176,9 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Ends it at once."""
         self._reason = self._reason or reason
+        # When a dial is cancelled, uvloop closes the transport and never calls `connection_lost`.
+        if self._timer is not None:
+            self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()
 

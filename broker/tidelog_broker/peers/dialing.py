@@ -25,25 +25,21 @@ async def dial(
     Raises `PeerRefused`, `PeerUnreachable`, `WrongPeer`, `ProtocolBroken`.
     """
     loop = asyncio.get_running_loop()
-    hello = Hello(me(), lane, target=target, message=message)
-    connection: Connection | None = None
+    # Made here, because it must be ended even if it is given up between `connection_made` and the return
+    # of `create_connection`: its timer runs already.
+    connection = Connection(me, hello=Hello(me(), lane, target=target, message=message))
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(lambda: Connection(me, hello=hello), host, port)
+            await loop.create_connection(lambda: connection, host, port)
             await asyncio.shield(connection.greeted)
     except ConnectionRefusedError as error:
         raise PeerRefused(f"{host}:{port} refuses connections") from error
     except TimeoutError as error:
-        _drop(connection, "it did not answer in time")
+        connection.abort("it did not answer in time")
         raise PeerUnreachable(f"{host}:{port} did not answer within {timeout_s:g} s") from error
     except OSError as error:
         raise PeerUnreachable(f"{host}:{port} cannot be reached: {error.strerror or error}") from error
     except BaseException:
-        _drop(connection, "given up")
+        connection.abort("given up")
         raise
     return connection
-
-
-def _drop(connection: Connection | None, reason: str) -> None:
-    if connection is not None:
-        connection.abort(reason)

@@ -53,9 +53,19 @@ class QuorumReport(NamedTuple):
         """It is the only voter already: there is nothing to force."""
         return self.voters == (self.broker_id,)
 
+    @property
+    def started_over_before(self) -> bool:
+        """The log was set aside earlier, and the empty one in its place has learnt nothing yet."""
+        return bool(self.set_aside) and self.last_index == 0
+
 
 def sentences(report: QuorumReport) -> list[str]:
     """What was done, and what is or would be lost by it, for people."""
+    if report.started_over_before:
+        return [
+            f"the metadata log was set aside already, and is kept as {report.set_aside}; start the broker: "
+            "it learns from the others"
+        ]
     if report.set_aside:
         return [
             f"the metadata log is kept as {report.set_aside}; start the broker: it learns from the others"

@@ -54,8 +54,8 @@ def recover_quorum(
 ) -> QuorumReport:
     """Makes the owner of `directory` the only voter, if `force`; else only looks. `new_id`: of the recovery.
 
-    Raises `DataDirectoryError` if the metadata log is empty or damaged, or, with `force`, its broker is no
-    voter.
+    Raises `DataDirectoryError` if the metadata log is damaged; if it is empty, unless the broker has started
+    over and nothing is forced; and, with `force`, if its broker is no voter.
     """
     superseding.require_log(directory.files, directory.path)
     raft_log = open_raft_log(
@@ -71,6 +71,14 @@ def _recover(
     directory: DataDirectory, raft_log: RaftLog, force: bool, new_id: Callable[[], bytes]
 ) -> QuorumReport:
     me = Voter(directory.broker_id, directory.directory_id)
+    aside = superseding.newest_aside(directory.files, directory.path)
+    if raft_log.last_index == 0 and aside:
+        if force:
+            raise DataDirectoryError(
+                f"the metadata log of {directory.path} is empty: it was set aside as {aside}. Start the "
+                "broker: it learns from the others. To force a recovery, choose a broker that voted"
+            )
+        return _started_over(directory, aside)
     if raft_log.last_index == 0 or not raft_log.configurations:
         raise DataDirectoryError(
             f"the metadata log of {directory.path} is empty: this broker had not learnt of its cluster yet; "
@@ -110,12 +118,31 @@ def _recover(
 def start_over(directory: DataDirectory) -> QuorumReport:
     """Gives up what only this broker's metadata log knows: it is set aside, and learnt from others (M2).
 
+    Once is enough: where the log was set aside, and the broker has learnt nothing since, it changes nothing.
     Raises `DataDirectoryError` if the log cannot be read: such a directory is emptied.
     """
     report = recover_quorum(directory, force=False)
+    if report.set_aside:
+        return report
     files, path = directory.files, directory.path
     superseding.mark(files, path)
     return report._replace(set_aside=superseding.set_aside(files, path, partial(make_empty_log, files)))
+
+
+def _started_over(directory: DataDirectory, aside: str) -> QuorumReport:
+    """Of an empty log whose predecessor was set aside as `aside`."""
+    return QuorumReport(
+        cluster_id=directory.cluster_id,
+        broker_id=directory.broker_id,
+        voters=(),
+        last_term=0,
+        last_index=0,
+        committed=0,
+        brokers=(),
+        streams=0,
+        forced=False,
+        set_aside=aside,
+    )
 
 
 def _stand_alone(raft_log: RaftLog, alone: Configuration, term: int) -> None:

@@ -2,7 +2,7 @@
 
 One task for the whole broker. After each piece it waits as long as the piece is worth at the rate
 that is allowed, so that readers and writers hardly notice. What it finds is known from then on:
-reads of it are refused, the metrics show it, `healer` fetches it from another replica.
+reads of it are refused, the broker's log and the metrics show it, `healer` fetches it from another replica.
 """
 
 from __future__ import annotations
@@ -97,13 +97,7 @@ class Scrubber:
         await self._pause(max(0, left))
 
     async def _map(self, partition: Partition, segment: Segment) -> None:
-        new = await self._loop.run_in_executor(self._thread, partition.log.map_damage, segment)
-        if new:
-            log.error(
-                "rot was found on this broker's disk; these offsets cannot be read until they are healed",
-                partition=repr(partition), segment=segment.path,
-                damaged=[list(one) for one in partition.log.damaged],
-            )  # fmt: skip
+        await self._loop.run_in_executor(self._thread, partition.log.map_damage, segment)
         await self._wait_for(segment.size)
 
     async def _wait_for(self, size: int) -> None:

@@ -5,6 +5,9 @@ folder), and the clean-stop mark. What a checkpoint says is true on disk when it
 written: the recovery point moves only by fsync, and the saved high watermark never
 exceeds it (DESIGN 4, 2b).
 
+Log start offsets are written twice. Nothing else tells offsets that were deleted from
+offsets that were lost, so no single file may rot and take them away.
+
 File: magic ``TLC1``, kind (u32), entry count (u32), entries of (stream id 16, partition
 u32, three i64), CRC-32C of all before (u32). The time that retention reached is in a
 file of its own: magic ``TLT1``, i64, CRC-32C.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from tidelog.records.checksum import crc32c
 from tidelog_broker.storage.files import Files, read_file, replace_file
@@ -34,8 +37,21 @@ _KIND_NUMBERS = {
     "dated-ahead": 4,
 }
 
+_LOGS_BEGIN = "logs begin at their first record; records that were deleted may be read again"
+WITHOUT: Final = {
+    "recovery-points": "the logs are read from their start",
+    "high-watermarks": "brokers learn from each other what is committed",
+    "log-start-offsets": _LOGS_BEGIN,
+    "log-start-offsets.copy": _LOGS_BEGIN,
+    "dated-ahead": "segments that are dated ahead of the clock wait for their age again",
+    "retention-time": "retention by age begins to count again",
+}
+"""By the name of a file: what its loss means."""
+
 Partition = tuple[bytes, int]
 """Stream id (16 bytes) and partition number."""
+
+Table = dict[Partition, tuple[int, int, int]]
 
 
 class RecoveryPoint(NamedTuple):
@@ -59,30 +75,55 @@ class Checkpoints:
     """The saved state; `put_*` changes it in memory, `save` writes what changed."""
 
     _KINDS = ("recovery-points", "high-watermarks", "log-start-offsets", "dated-ahead")
+    _COPIES: ClassVar = {"log-start-offsets": "log-start-offsets.copy"}
+    """Kinds that are written twice, and the names of the second files."""
     CLEAN = "clean-stop"
     TIME = "retention-time"
 
     def __init__(self, files: Files, folder: str) -> None:
         self._files = files
         self._folder = folder
-        self._tables: dict[str, dict[Partition, tuple[int, int, int]]] = {}
+        self._tables: dict[str, Table] = {}
         self._changed: set[str] = set()
         self.unreadable: list[str] = []
         """Files that were there and failed their checksum: their facts are unknown."""
+        self.mended: list[str] = []
+        """Files that are missing or failed their checksum, and were read from their copy, or are the copy."""
 
     @classmethod
     def load(cls, files: Files, folder: str) -> Checkpoints:
         """What the last run saved; a damaged file is reported in `unreadable`."""
         checkpoints = cls(files, folder)
         for kind in cls._KINDS:
-            path = f"{folder}/{kind}"
-            table = None
-            if files.exists(path):
-                table = _unpack(read_file(files, path), kind)
-                if table is None:
-                    checkpoints.unreadable.append(path)
+            if kind in cls._COPIES:
+                table = checkpoints._read_either(kind, cls._COPIES[kind])
+            else:
+                table = checkpoints._read(kind, kind)
             checkpoints._tables[kind] = table or {}
         return checkpoints
+
+    def _read(self, name: str, kind: str) -> Table | None:
+        """None: there is no such file, or it is in `unreadable` now."""
+        path = f"{self._folder}/{name}"
+        if not self._files.exists(path):
+            return None
+        table = _unpack(read_file(self._files, path), kind)
+        if table is None:
+            self.unreadable.append(path)
+        return table
+
+    def _read_either(self, kind: str, copy: str) -> Table | None:
+        """What is written twice. The copy is written first: what only it says did not count yet."""
+        found = {name: self._read(name, kind) for name in (kind, copy)}
+        first, second = found.values()
+        if first != second:
+            # The next `save` makes the two alike.
+            self._changed.add(kind)
+        if (first is None) != (second is None):
+            lacks = next(f"{self._folder}/{name}" for name, table in found.items() if table is None)
+            self.mended.append(lacks)
+            self.unreadable = [path for path in self.unreadable if path != lacks]
+        return second if first is None else first
 
     def recovery_point(self, partition: Partition) -> RecoveryPoint | None:
         found = self._tables["recovery-points"].get(partition)
@@ -150,8 +191,11 @@ class Checkpoints:
         for kind in self._KINDS:
             if kind in self._changed:
                 self._changed.discard(kind)
+                data = _pack(kind, self._tables[kind])
                 try:
-                    replace_file(self._files, f"{self._folder}/{kind}", _pack(kind, self._tables[kind]))
+                    if kind in self._COPIES:
+                        replace_file(self._files, f"{self._folder}/{self._COPIES[kind]}", data)
+                    replace_file(self._files, f"{self._folder}/{kind}", data)
                 except OSError:
                     self._changed.add(kind)
                     raise
@@ -203,7 +247,7 @@ def _pack(kind: str, table: Mapping[Partition, tuple[int, ...]]) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def _unpack(data: bytes, kind: str) -> dict[Partition, tuple[int, int, int]] | None:
+def _unpack(data: bytes, kind: str) -> Table | None:
     if len(data) < _HEAD.size + _CRC.size:
         return None
     body = data[: -_CRC.size]

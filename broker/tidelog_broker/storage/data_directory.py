@@ -125,8 +125,9 @@ class DataDirectory:
         """Makes an empty or missing folder the data directory of a broker, once (M1).
 
         `make_log` writes the metadata log into the folder that it is given. ``meta.json``
-        comes last, so that a crash in between leaves a folder that can be formatted again.
-        Raises `DataDirectoryError`.
+        gets its name last, so that a crash in between leaves a folder that can be formatted again:
+        its draft, which is durable before there is a log, tells it from a folder that lost its
+        ``meta.json``. Raises `DataDirectoryError`; `DirectoryDamaged` for such a folder.
         """
         with _sentences(path, "format"):
             if files.exists(_meta_path(path)):
@@ -135,25 +136,35 @@ class DataDirectory:
                     f"{path} is formatted already, for broker {meta.broker_id} of cluster {meta.cluster_id}"
                 )
             _make_folder(files, path)
-            if files.exists(f"{path}/streams"):
-                raise DirectoryDamaged(
-                    f"{path} holds streams but no meta.json; it is not formatted over them: {MEND}"
-                )
+            left = _left_without_meta(files, path)
+            if left:
+                raise DirectoryDamaged(f"{path} {left}; nothing is formatted over that: {MEND}")
+            meta = Meta(
+                cluster_id=id_text(cluster_id), broker_id=broker_id, directory_id=id_text(directory_id)
+            )
+            replace_file(files, _draft_path(path), _pack_meta(meta))
             if files.exists(raft_folder(path)):
                 files.remove_tree(raft_folder(path))
             make_log(raft_folder(path))
             # Names reach the disk in any order: meta.json must not come before the log.
             files.sync_dir(path)
-            meta = Meta(
-                cluster_id=id_text(cluster_id), broker_id=broker_id, directory_id=id_text(directory_id)
-            )
-            replace_file(files, _meta_path(path), _pack_meta(meta))
+            files.rename(_draft_path(path), _meta_path(path))
+            files.sync_dir(path)
 
     @classmethod
     def is_formatted(cls, files: Files, path: str) -> bool:
-        """Whether `path` is somebody's data directory already. Raises `DataDirectoryError`."""
+        """Whether `path` is somebody's data directory already.
+
+        Raises `DataDirectoryError`; `DirectoryDamaged` if it was one and lost its ``meta.json``.
+        """
         with _sentences(path, "read"):
-            return files.exists(_meta_path(path))
+            if files.exists(_meta_path(path)):
+                return True
+            if _left_without_meta(files, path):
+                raise DirectoryDamaged(
+                    f"{path} is not a data directory any more, its meta.json is missing; {MEND}"
+                )
+            return False
 
     @classmethod
     def open(
@@ -202,7 +213,7 @@ class DataDirectory:
         lock: Callable[[str], Unlock],
     ) -> DataDirectory:
         with _sentences(path, "open"):
-            if not files.exists(_meta_path(path)):
+            if not cls.is_formatted(files, path):
                 raise DataDirectoryError(
                     f"{path} is not a data directory yet; run `tidelog-broker format --data-dir {path}` first"
                 )
@@ -302,6 +313,23 @@ def raft_folder(path: str) -> str:
 
 def _meta_path(path: str) -> str:
     return f"{path}/meta.json"
+
+
+def _draft_path(path: str) -> str:
+    """``meta.json`` while the directory is being formatted."""
+    return f"{_meta_path(path)}.draft"
+
+
+def _left_without_meta(files: Files, path: str) -> str:
+    """Which data of a broker a directory without ``meta.json`` holds, for a message; empty: none.
+
+    A metadata log beside the draft is none: formatting was cut short, and nobody has started on it.
+    """
+    if files.exists(f"{path}/streams"):
+        return "holds streams but no meta.json"
+    if files.exists(raft_folder(path)) and not files.exists(_draft_path(path)):
+        return "holds a metadata log but no meta.json"
+    return ""
 
 
 def _pack_meta(meta: Meta) -> bytes:

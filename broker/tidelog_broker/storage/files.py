@@ -242,6 +242,15 @@ def read_file(files: Files, path: str) -> bytes:
         file.close()
 
 
+def is_folder(files: Files, path: str) -> bool:
+    """Whether `path`, which is there, is a folder."""
+    try:
+        files.list(path)
+    except NotADirectoryError:
+        return False
+    return True
+
+
 def replace_file(files: Files, path: str, data: bytes) -> None:
     """Puts `data` in the place of `path`, durably: after a crash there is the old or the new, whole."""
     temporary = f"{path}.tmp"

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
 
 from tidelog.errors import DataCorrupt, OffsetOutOfRange
 from tidelog_broker.storage.damage_list import save_damage
@@ -19,6 +22,11 @@ from tidelog_broker.storage.reading import Chunk, first_at_time, read_chunk
 from tidelog_broker.storage.scan import DamagedRange, scan_segment
 from tidelog_broker.storage.segment import Segment
 from tidelog_broker.storage.tail_cache import LogTail, TailCache
+
+log = structlog.get_logger(__name__)
+
+RANGES_TOLD_MAX: Final = 20
+"""Damaged ranges in one line of the broker's log."""
 
 
 class ReadableLog:
@@ -145,8 +153,8 @@ class ReadableLog:
                     damaged_end=damage.end,
                 )
 
-    def map_damage(self, segment: Segment) -> bool:
-        """Looks through a whole segment for what cannot be read; whether anything is new, or mended.
+    def map_damage(self, segment: Segment) -> None:
+        """Looks through a whole segment for what cannot be read; the broker's log says what is new.
 
         Reads past it are possible from then on, and the next start knows of it. Raises OSError.
         """
@@ -155,16 +163,17 @@ class ReadableLog:
         with self._damage_saving:
             with self._lock:
                 if history != self._tail.history or segment not in self.segments:
-                    return False  # The log was cut meanwhile: what was seen is not there any more.
+                    return  # The log was cut meanwhile: what was seen is not there any more.
                 others = [d for d in self.damaged if not segment.base_offset <= d.start < segment.next_offset]
                 before, self.damaged = self.damaged, sorted([*others, *found.damaged])
                 segment.adopt_index(found.index, found.bytes)
             if before == self.damaged:
-                return False
+                return
             with contextlib.suppress(OSError):
                 # Then the next start finds it by itself.
                 save_damage(self._files.files, self.folder, self.damaged)
-            return True
+        known = set(before)
+        self._tell_damage([one for one in found.damaged if one not in known and not _is_within(one, before)])
 
     def know_damage(self, ranges: Iterable[DamagedRange]) -> None:
         """At a start: what earlier runs found and what this one did, as far as it is of this log.
@@ -175,6 +184,15 @@ class ReadableLog:
         self.damaged = [one for one in sorted(set(ranges)) if self.start_offset < one.end <= self.end_offset]
         if self.damaged != before:
             save_damage(self._files.files, self.folder, self.damaged)
+        self._tell_damage(self.damaged)
+
+    def _tell_damage(self, ranges: Sequence[DamagedRange]) -> None:
+        if ranges:
+            log.error(
+                "rot was found on this broker's disk; these offsets cannot be read until they are healed",
+                folder=self.folder, ranges=len(ranges),
+                damaged=[list(one) for one in ranges[:RANGES_TOLD_MAX]],
+            )  # fmt: skip
 
     def _forget_damage(self, end_offset: int) -> None:
         """Before what lies at `end_offset` and above goes: an entry must not speak for what comes there
@@ -192,3 +210,8 @@ class ReadableLog:
         """The offset of the first record at or after a time, below `limit`; None: none yet (F7)."""
         found = first_at_time(self.segments, timestamp_us, self.start_offset)
         return found if found is not None and found < limit else None
+
+
+def _is_within(damage: DamagedRange, known: Iterable[DamagedRange]) -> bool:
+    """Whether it is what healing left of a range that was known."""
+    return any(one.start <= damage.start and damage.end <= one.end for one in known)

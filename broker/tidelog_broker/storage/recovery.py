@@ -51,8 +51,6 @@ class LastRun(NamedTuple):
     log_start_offset: int
     same_boot: bool
     """The kernel runs since before the last start of the broker, so the page cache lived."""
-    start_known: bool = True
-    """`log_start_offset` could be read."""
 
 
 class Place(NamedTuple):
@@ -111,11 +109,10 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
         base = max(last_run.log_start_offset, point.offset if point else 0)
         segments.append(Segment(place.files, place.folder, base, place.key))
     tail = _Tail(place, epochs, last_run.same_boot)
-    front = _front_missing(contents, last_run)
-    if front is not None:
+    if _front_is_missing(segments, last_run):
         # As behind a hole further on: the first file's name never came to the disk, a later one's did.
         tail.set_aside(segments)
-        segments[:] = [Segment(place.files, place.folder, front, place.key)]
+        segments[:] = [Segment(place.files, place.folder, last_run.log_start_offset, place.key)]
     at = _segment_of(segments, point)
     if at is None:
         at, position, expected = 0, 0, segments[0].base_offset
@@ -133,23 +130,18 @@ def recover(place: Place, last_run: LastRun) -> PartitionLog:
     return _settle(place, contents, epochs, tail, last_run)
 
 
-def _front_missing(contents: Contents, last_run: LastRun) -> int | None:
-    """Where a log begins whose first batches are gone, and no flush had made them durable; None: none are.
+def _front_is_missing(segments: list[Segment], last_run: LastRun) -> bool:
+    """Whether the log's first batches are gone, which no flush had made durable.
 
-    Retention is not why: the start offset is durable before a file goes. Taken for the log's start, the gap
-    would tell others that these offsets were deleted (R11). Where nobody knows the start offset, only what
-    was durable counts as deleted.
+    Retention is not why: the start offset is durable before a file goes. Taken for the
+    log's start, the gap would tell others that these offsets were deleted (R11).
     """
-    first, point, start = contents.segments[0], last_run.recovery_point, last_run.log_start_offset
-    if not last_run.start_known:
-        if last_run.same_boot or not contents.page_cache or point is None or point.position > 0:
-            return None
-        return point.offset if point.offset < first.base_offset else None
+    first, point, start = segments[0], last_run.recovery_point, last_run.log_start_offset
     if first.base_offset <= start or (point and point.offset > start):
-        return None
+        return False
     if last_run.same_boot:
         raise Quarantine(f"{first.path} is the first segment, and the log begins at offset {start}")
-    return start
+    return True
 
 
 def _settle(

@@ -2,7 +2,8 @@
 
 A kernel that failed an fsync may call the same pages clean the next time, so nothing is
 gained by syncing the old files again. What lies past the recovery points is read, checked
-batch by batch, copied to new files, flushed, and put in the place of the old ones.
+batch by batch, copied to new files, flushed, and put in the place of the old ones. The
+metadata log is opened as a start opens it: what no start accepts is not called mended.
 
 Two things stay as the last run left them. The saved high watermark is never raised: what
 was written may not have been committed. And a replica may lack what it acknowledged: which
@@ -20,10 +21,11 @@ from tidelog_broker.storage import superseding
 from tidelog_broker.storage.checkpoint import Checkpoints
 from tidelog_broker.storage.data_directory import DataDirectory, Unlock, lock_file
 from tidelog_broker.storage.epochs import save_epochs
-from tidelog_broker.storage.files import Files, OpenFiles, write_all
+from tidelog_broker.storage.files import Files, OpenFiles, is_folder, write_all
 from tidelog_broker.storage.folder import Stray
 from tidelog_broker.storage.identity import read_held
 from tidelog_broker.storage.log import LogConfig, PartitionLog
+from tidelog_broker.storage.raft_recovery import open_raft_log
 from tidelog_broker.storage.recovery import LastRun, Place, Quarantine, recover
 from tidelog_broker.storage.tail_cache import TailCache
 
@@ -35,7 +37,8 @@ def recover_data_directory(
 ) -> Iterator[str]:
     """Mends a data directory and takes its FAILED mark away; a sentence for each thing done.
 
-    Raises `DataDirectoryError` and OSError; the mark then stays, and it can be run again.
+    Raises `DirectoryDamaged` if the next start would refuse the metadata log, `DataDirectoryError`, and
+    OSError; the mark then stays, and it can be run again.
     """
     directory = DataDirectory.open_to_recover(files, path, lock=lock)
     try:
@@ -51,19 +54,14 @@ def recover_data_directory(
             "the page cache of the last run is not believed any more: replicas of page-cache streams "
             "leave the in-sync set at the next start and catch up"
         )
-        if superseding.is_between(files, path):
-            yield "the metadata log was being set aside; the next start goes on with that"
-        else:
-            raft = directory.raft_folder
-            for name in files.list(raft):
-                if name.endswith(".log") or name == "hard-state":
-                    _copy(files, f"{raft}/{name}", None)
-            files.sync_dir(raft)
-            yield "the metadata log is written into new files"
+        yield _rewrite_metadata(directory)
         checkpoints = Checkpoints.load(files, f"{path}/checkpoints")
         opened = OpenFiles(files)
-        for folder in _partition_folders(files, f"{path}/streams"):
-            yield _recover_partition(opened, checkpoints, folder)
+        for below in _below_streams(files, f"{path}/streams"):
+            if is_folder(files, f"{path}/streams/{below}"):
+                yield _recover_partition(opened, checkpoints, f"{path}/streams/{below}")
+            else:
+                yield f"{below}: a file, not the folder of a partition; left as it is"
         checkpoints.save()
         directory.clear_failed()
         yield "the directory is mended; the broker can start"
@@ -71,14 +69,42 @@ def recover_data_directory(
         directory.close()
 
 
-def _partition_folders(files: Files, streams: str) -> Iterator[str]:
+def _rewrite_metadata(directory: DataDirectory) -> str:
+    """Raises `DirectoryDamaged` if the next start would refuse the log."""
+    files, path, raft = directory.files, directory.path, directory.raft_folder
+    if superseding.is_between(files, path):
+        return "the metadata log was being set aside; the next start goes on with that"
+    if files.exists(raft):
+        for name in files.list(raft):
+            if name.endswith(".log") or name == "hard-state":
+                _copy(files, f"{raft}/{name}", None)
+        files.sync_dir(raft)
+    if superseding.is_marked(files, path):
+        # No start reads it any more, so it may be damaged.
+        return (
+            "the metadata log is written into new files; it was being set aside, and the next start goes on "
+            "with that"
+        )
+    open_raft_log(files, raft, same_boot=directory.same_boot, reserve=directory.reserve).close()
+    return "the metadata log is written into new files"
+
+
+def _below_streams(files: Files, streams: str) -> Iterator[str]:
+    """What lies where folders of partitions belong, and files that lie where those of streams do.
+
+    Paths below `streams`.
+    """
     if not files.exists(streams):
         return
     for stream in files.list(streams):
-        if not stream.startswith("."):
-            for partition in files.list(f"{streams}/{stream}"):
-                if not partition.startswith("."):
-                    yield f"{streams}/{stream}/{partition}"
+        if stream.startswith("."):
+            continue
+        if not is_folder(files, f"{streams}/{stream}"):
+            yield stream
+            continue
+        for partition in files.list(f"{streams}/{stream}"):
+            if not partition.startswith("."):
+                yield f"{stream}/{partition}"
 
 
 def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) -> str:
@@ -88,10 +114,7 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
         return f"{shown}: no readable identity; left as it is"
     identity = held.key
     point = checkpoints.recovery_point(identity)
-    start_known = not any(path.endswith("log-start-offsets") for path in checkpoints.unreadable)
-    last_run = LastRun(
-        point, checkpoints.log_start_offset(identity), same_boot=False, start_known=start_known
-    )
+    last_run = LastRun(point, checkpoints.log_start_offset(identity), same_boot=False)
     try:
         log = recover(Place(files, TailCache(0), folder, identity, LogConfig(), held.assignment), last_run)
     except (Quarantine, Stray) as reason:
@@ -104,6 +127,7 @@ def _recover_partition(files: OpenFiles, checkpoints: Checkpoints, folder: str) 
     files.files.sync_dir(folder)
     save_epochs(files, folder, *identity, log.epochs)
     checkpoints.put_recovery_point(identity, log.recovery_point, checkpoints.high_watermark(identity))
+    checkpoints.put_log_start_offset(identity, log.start_offset)
     log.close()
     end = f"the log ends at offset {log.end_offset}"
     return f"{shown}: {rewritten} bytes are written into new files, {end}{_cut(log)}"

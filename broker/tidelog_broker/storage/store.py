@@ -17,7 +17,7 @@ import structlog
 
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage import starting_over
-from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.checkpoint import WITHOUT, Checkpoints, CleanEnd, Partition, RecoveryPoint
 from tidelog_broker.storage.epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.files import Files, OpenFiles, Volume, sync_found
 from tidelog_broker.storage.folder import IdentityLost, Stray
@@ -116,7 +116,9 @@ class LogStore:
         """
         ends = self.checkpoints.take_clean_mark()
         for path in self.checkpoints.unreadable:
-            log.error("a checkpoint is damaged; the logs are read from their start", path=path)
+            log.error("a checkpoint is damaged", path=path, effect=WITHOUT[path.rpartition("/")[2]])
+        for path in self.checkpoints.mended:
+            log.warning("a checkpoint was missing or damaged; it is written again from its copy", path=path)
         entries = list(wanted)
         if ends is None:
             self._sync_names(entries)
@@ -191,6 +193,8 @@ class LogStore:
         for key, one in logs.items():
             if checkpoints.recovery_point(key) not in (None, one.recovery_point) or one.end_offset:
                 checkpoints.put_recovery_point(key, one.recovery_point, checkpoints.high_watermark(key))
+            if checkpoints.log_start_offset(key) != one.start_offset:
+                checkpoints.put_log_start_offset(key, one.start_offset)
         try:
             checkpoints.save()
         except OSError as error:
@@ -215,8 +219,7 @@ class LogStore:
                 return opened
             if end is not None:
                 log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
-            start_known = not any(path.endswith("log-start-offsets") for path in self.checkpoints.unreadable)
-            recovered = recover(place, LastRun(point, lso, same_boot, start_known))
+            recovered = recover(place, LastRun(point, lso, same_boot))
             recovered.recovered = True
             if starting_over.is_marked(self.files.files, folder):
                 self.save_restart(recovered, recovered.start_offset)

@@ -76,6 +76,14 @@ def set_aside(files: Files, path: str, make_log: Callable[[str], None]) -> str:
     return aside
 
 
+def newest_aside(files: Files, path: str) -> str:
+    """The folder of the log that was set aside last; empty: none was."""
+    numbers = [
+        int(name.removeprefix(ASIDE_PREFIX)) for name in files.list(path) if _ASIDE_NAME.fullmatch(name)
+    ]
+    return f"{path}/{ASIDE_PREFIX}{max(numbers)}" if numbers else ""
+
+
 def _free_name(files: Files, path: str) -> str:
     number = 1
     while files.exists(f"{path}/{ASIDE_PREFIX}{number}"):

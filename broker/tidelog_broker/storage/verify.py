@@ -21,7 +21,7 @@ from tidelog_broker.errors import BrokerError, DataDirectoryError
 from tidelog_broker.storage import superseding
 from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, Partition
 from tidelog_broker.storage.data_directory import DataDirectory, Unlock
-from tidelog_broker.storage.files import Files, OsFile, OsFiles
+from tidelog_broker.storage.files import Files, OsFile, OsFiles, is_folder
 from tidelog_broker.storage.mending import MEND
 from tidelog_broker.storage.segment import segment_base
 from tidelog_broker.storage.verify_log import Expected, Findings, LogReport, verify_log
@@ -171,6 +171,8 @@ def _checkpoints(
     checkpoints = Checkpoints.load(files, folder)
     for path in checkpoints.unreadable:
         findings.problem(path, "the checkpoint fails its checksum")
+    for path in checkpoints.mended:
+        findings.note(path, "the checkpoint is missing or damaged; the next start writes it from its copy")
     marked = files.exists(f"{folder}/{Checkpoints.CLEAN}")
     ends = checkpoints.take_clean_mark()
     if marked and ends is None:
@@ -188,7 +190,7 @@ def _expected(checkpoints: Checkpoints, ends: dict[Partition, CleanEnd] | None, 
 
 
 def _partition_folders(files: Files, streams: str, findings: Findings) -> list[str]:
-    """Folders that may hold a log; what has been set aside is noted instead."""
+    """Folders that may hold a log; what else lies there goes to `findings`."""
     found: list[str] = []
     if not files.exists(streams):
         return found
@@ -197,8 +199,13 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
         if stream.startswith(".deleted-"):
             findings.note(path, "a deleted stream, to be removed by the next broker")
             continue
+        if not is_folder(files, path):
+            findings.note(path, "a file, not the folder of a stream; nothing uses it")
+            continue
         for name in files.list(path):
-            if name.startswith(".quarantine-"):
+            if not is_folder(files, f"{path}/{name}"):
+                _note_file(f"{path}/{name}", findings)
+            elif name.startswith(".quarantine-"):
                 findings.problem(
                     f"{path}/{name}", "a log that was quarantined: its end or history is unknown"
                 )
@@ -207,6 +214,14 @@ def _partition_folders(files: Files, streams: str, findings: Findings) -> list[s
             else:
                 found.append(f"{path}/{name}")
     return found
+
+
+def _note_file(path: str, findings: Findings) -> None:
+    """A file in the folder of a stream: in the way of a partition if it has the name of one."""
+    if path.rpartition("/")[2].isdigit():
+        findings.problem(path, "a file stands where the folder of a partition belongs")
+    else:
+        findings.note(path, "a file, not the folder of a partition; nothing uses it")
 
 
 def _log_bytes(files: Files, folder: str) -> int:

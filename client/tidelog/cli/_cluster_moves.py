@@ -79,7 +79,10 @@ async def _loss(client: tidelog.Client, name: str, number: int, broker: int) -> 
     """What an unclean election gives up, as far as it is known."""
     replicas = [one for one in await client.describe_replicas(name) if one.partition == number]
     mine = next((one for one in replicas if one.broker_id == broker), None)
-    if mine is None or mine.state in (*LOST_STATES, UNREACHABLE):
+    if mine is not None and mine.state in LOST_STATES:
+        kept = f"Broker {broker} has no log of {name}/{number} that it can use: its replica is {mine.state}"
+        end = 0
+    elif mine is None or mine.state == UNREACHABLE:
         kept = f"What broker {broker} holds is not known"
         end = 0
     else:

@@ -87,8 +87,11 @@ def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: in
     clean = candidates(image, partition)
     if clean:
         raise InvalidRequest(
-            f"broker {clean[0]} holds everything that was committed to {stream.name}/{number} and can lead; "
-            "an unclean election would lose records for nothing",
+            f"the metadata counts broker {clean[0]}, which is alive, among those that have everything that "
+            f"was committed to {stream.name}/{number}; an unclean election would lose records for nothing. "
+            f"If `tidelog cluster replicas` says that the replica on broker {clean[0]} is quarantined or "
+            'halted, no election of that broker helps: do what "When something is wrong" in '
+            "docs/operations.md says",
             field="broker",
         )
     there = image.brokers.get(broker)

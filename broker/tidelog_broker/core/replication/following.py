@@ -193,7 +193,7 @@ class FollowerPartition:
         self.fit = True
         self._heard = max(self._heard, message.high_watermark)
         self._heard_start = max(self._heard_start, message.start_offset)
-        # All of them: an epoch that only this history has gives way to those of the batches.
+        # All of them: a later epoch of this history gives way to those of the batches.
         return [Append(message.data, message.unclean)]
 
     def _progress(self, message: Progress) -> list[FollowerEffect]:
