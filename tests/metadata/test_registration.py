@@ -6,7 +6,7 @@ import pytest
 
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, Unavailable, UnsupportedVersion, VersionConflict
-from tidelog_broker.core.metadata import registration
+from tidelog_broker.core.metadata import reassignment, registration
 from tidelog_broker.core.metadata.commands import (
     ChangeBroker,
     PartitionChange,
@@ -14,6 +14,7 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
+from tidelog_broker.core.metadata.elections import elect_unclean
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
 from tidelog_broker.core.metadata.registration import Registration
@@ -203,3 +204,17 @@ def test_2c_the_only_replica_of_a_partition_stays_its_own_without_a_log() -> Non
     assert command is not None
     assert command.lost == (ReplicaName(identifier(2), 0),)
     assert applied(image, [command]).streams[S].partitions[0].isr == (0,)
+
+
+def test_2c_a_lost_log_that_moves_away_leaves_the_isr_and_another_broker_can_lead() -> None:
+    image = applied(cluster(), [created(1, replicas=(0,))])
+    moving = applied(image, [c] if (c := reassignment.reassign(image, S, {0: (2,)})) else [])
+    with pytest.raises(InvalidRequest, match="broker 0"):
+        elect_unclean(moving, S, 0, 2)
+
+    command = registration.register(moving, of(0, lost=(ReplicaName(S, 0),)), alive(moving), 10)
+
+    restarted = applied(moving, [command] if command else [])
+    assert restarted.streams[S].partitions[0].isr == ()
+    elected = applied(restarted, [elect_unclean(restarted, S, 0, 2)]).streams[S].partitions[0]
+    assert (elected.leader, elected.isr) == (2, (2,))
