@@ -11,6 +11,7 @@ import pytest
 
 from simulator import coverage
 from simulator.mutations import Mutation, mutations
+from simulator.mutations.plant import uncaught_mutations
 from simulator.plans.plan import SECONDS
 from simulator.plans.profiles import PROFILES
 from simulator.plans.swarm import SECONDS_LONG, plan_of
@@ -86,6 +87,12 @@ def test_a_planted_bug_is_caught(planted: Mutation) -> None:
 def test_the_quick_ones_are_planted_at_all() -> None:
     assert len(quickly_caught()) == len(QUICKLY_CAUGHT)
     assert len({one.name for one in mutations()}) == len(mutations()) >= 25
+
+
+def test_every_planted_bug_finds_what_it_replaces() -> None:
+    for one in (*mutations(), *uncaught_mutations()):
+        with one.plant():
+            pass
 
 
 def test_each_rule_has_a_planted_bug_and_each_bug_a_profile_that_is_there() -> None:
