@@ -196,7 +196,13 @@ def an_unforeseen_error_of_one_write_ends_the_broker() -> Iterator[None]:
     """In a run nothing comes out of a write that nobody foresaw, or I19 says so: there is nothing to isolate.
     `tests/broker/test_isolation.py` has writes fail so, and `tests/replicas/test_halted.py` the cluster's
     part."""
-    with patched((WriteRounds, "_isolate", lambda self, partition, error: self._fail(error))):
+
+    def made(self: WriteRounds, *parts: Any, **named: Any) -> None:
+        make(self, *parts, **named)
+        self._isolate = lambda partition, error: self._fail(error)
+
+    make = WriteRounds.__init__
+    with patched((WriteRounds, "__init__", made)):
         yield
 
 
