@@ -222,7 +222,9 @@ class Lane:
             self._remove(batch)
             failed += self._never(batch, final)
         if late_ones and not self.held:
+            # Nothing was sent behind them, and what is sent from now on closes the gap.
             self._renumber()
+            self._gap = None
         return failed
 
     def fail_all(self, error: TidelogError) -> list[Failed]:
