@@ -19,6 +19,13 @@ from tidelog.producer import Producer
 WINDOW: Final = 8
 """Records of one producer without an answer."""
 
+WINDOW_IMPATIENT: Final = 40
+"""More than its lane has in flight, so that some wait for room."""
+
+IMPATIENT_S: Final = 1.5
+"""The delivery timeout of some producers, whose requests may take longer: what waits for room is given up
+before it is sent."""
+
 DELIVERY_S: Final = 8.0
 """How long a producer tries; after that the record's fate is unknown."""
 
@@ -66,17 +73,18 @@ class SimProducer(SimClient):
         return 0
 
     async def _with(self, client: Client) -> None:
+        impatient = self.rng.random() < 1 / 3
         options = ProducerOptions(
             acks="all" if self._acks_all else "leader",
             idempotent=self._kind is not Kind.PLAIN,
             linger_ms=self.rng.choice((0.0, 1.0, 5.0)),
-            delivery_timeout_s=DELIVERY_S,
-            request_timeout_s=1.0,
+            delivery_timeout_s=IMPATIENT_S if impatient else DELIVERY_S,
+            request_timeout_s=DELIVERY_S if impatient else 1.0,
         )
         producer = client.producer(self.stream, options=options)
         await producer.start()
         try:
-            window = 1 if self._kind is Kind.CONDITIONAL else WINDOW
+            window = 1 if self._kind is Kind.CONDITIONAL else WINDOW_IMPATIENT if impatient else WINDOW
             while not self.stopped:
                 if len(self._sending) < window:
                     task = asyncio.get_running_loop().create_task(self._send(producer, self._number))

@@ -28,6 +28,24 @@ def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
         yield
 
 
+@uncaught("R8", "unanswered")
+def what_expires_unsent_speaks_for_what_is_sent_later() -> Iterator[None]:
+    """Chaos showed it under heavy load. It wants three things within a second: a batch that expires while
+    the lane goes on, one that is sent after it and whose answer gets lost, and its own delivery timeout
+    before it goes again. `tests/client/test_lane.py` catches it: its dumb broker answers slowly."""
+
+    def expire(self: Lane, now: float) -> list[Failed]:
+        late = [batch.number for batch in self._waiting if batch.deadline <= now and batch.doubt is None]
+        failed = again(self, now)
+        if late and self.idempotent and not self.held:
+            self._gap = min(late)
+        return failed
+
+    again = Lane.expire
+    with patched((Lane, "expire", expire)):
+        yield
+
+
 @mutation("R8", "unanswered")
 def sequences_of_what_was_given_up_are_used_again() -> Iterator[None]:
     def give_up(self: Lane, batch: Any, error: TidelogError) -> list[Failed]:
