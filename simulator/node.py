@@ -102,6 +102,7 @@ class Seen:
         self.assembly: Assembly | None = None
         self.led: int | None = None
         """The term in which it leads the quorum."""
+        self.controls = False
         self.commit = 0
         self.applied = 0
         self.image: ClusterImage | None = None

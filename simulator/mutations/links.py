@@ -7,6 +7,8 @@ from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.hello import Lane
 from tidelog_broker.runtime import handing_over
 from tidelog_broker.runtime.handing_over import HandingOver
 from tidelog_broker.runtime.replica_feed import ReplicaFeed
@@ -27,6 +29,18 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
             replica.received(message)
 
     with patched((Uplink, "received", to_anybody)):
+        yield
+
+
+@mutation("R1")
+def a_link_sends_what_it_has_sent_already() -> Iterator[None]:
+    def twice(self: Connection, header: bytes, *payload: Any) -> None:
+        send(self, header, *payload)
+        if self.lane in (Lane.REPLICA, Lane.CATCH_UP):
+            send(self, header, *payload)
+
+    send = Connection.send
+    with patched((Connection, "send", twice)):
         yield
 
 

@@ -94,7 +94,7 @@ class PeerEar:
                 words = hello.decode(header)
                 self._lane, self._run = words.lane, words.sender.incarnation
             elif self._lane is hello.Lane.CONTROL:
-                self._control(self._dialer, payload)
+                self._control(self._dialer, self._other, payload)
             elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
                 address, message = from_follower(header, memoryview(payload))
                 self._follower(address, message)
@@ -104,14 +104,15 @@ class PeerEar:
             if not self._greeted:
                 self._greeted = True
             elif self._lane is hello.Lane.CONTROL:
-                self._control(self._other, payload)
+                self._control(self._other, self._dialer, payload)
             elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
                 address, message = from_leader(header, memoryview(payload))
                 self._leader(address, message)
 
     # --- control
 
-    def _control(self, node: Node | None, payload: bytes) -> None:
+    def _control(self, node: Node | None, other: Node | None, payload: bytes) -> None:
+        """`node` says it to `other`."""
         if node is None or node.assembly is None:
             return
         word = control_wire.decode(payload)
@@ -122,6 +123,12 @@ class PeerEar:
                 self._checks.candidate(node.id)
         elif isinstance(word, control_wire.Ask):
             self._asked(word.request)
+        elif (
+            isinstance(word, control_wire.Reply)
+            and isinstance(word.answer, control_wire.Done)
+            and other is not None
+        ):
+            self._checks.answered(other.id)
 
     def _asked(self, request: control_wire.Request) -> None:
         match request:
@@ -130,6 +137,7 @@ class PeerEar:
                     request.reporter, request.reported_run, Evidence(request.evidence), self._checks.now_us()
                 )
             case control_wire.Heartbeat():
+                self._checks.beats(self._checks.brokers[request.broker_id], request)
                 if request.clock_yields:
                     self._checks.clock_off(request.incarnation)
                 for name in request.damaged:

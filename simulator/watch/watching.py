@@ -50,6 +50,9 @@ class Watch:
     def _look_at_quorum(self, node: Node, controller: QuorumController) -> None:
         checks, driver, seen = self._checks, controller._driver, node.seen
         raft = driver.node
+        if node.controls != seen.controls:
+            seen.controls = node.controls
+            checks.answered(node.id)
         led = raft.term if raft.leads else None
         if led is not None and seen.led != led:
             checks.controls(controller.me, raft.term, raft.log)
