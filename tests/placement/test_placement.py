@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidelog.errors import InvalidRequest
@@ -90,6 +90,19 @@ def test_no_choice_of_brokers_spreads_a_partition_more_evenly_over_racks(
     assert all(rack_squares(replicas, racks) == best for replicas in place(*question))
 
 
+@example(
+    # Partition after partition, each at its best, is not the best for all: broker 0 came too late.
+    (
+        [
+            BrokerLoad(0, "c", bytes=1),
+            BrokerLoad(1, "a"),
+            BrokerLoad(2, "b", replicas=1),
+            BrokerLoad(3, "c", replicas=1, bytes=2),
+        ],
+        3,
+        2,
+    )
+)
 @given(questions(brokers_max=4, partitions_max=3))
 def test_on_small_clusters_replicas_and_leaders_are_as_even_as_brute_force_finds(
     question: tuple[list[BrokerLoad], int, int],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from tidelog.errors import InvalidRequest
 from tidelog.placement.leaders import Leading, first
@@ -21,27 +24,96 @@ def place(brokers: Sequence[BrokerLoad], partitions: int, replication_factor: in
             f"{'broker is' if len(brokers) == 1 else 'brokers are'} there to hold a copy each",
             field="replication_factor",
         )
-    tally = Tally(brokers)
-    racks = {broker.broker_id: broker.rack for broker in brokers}
-    chosen = [_choose(tally, racks, replication_factor) for _ in range(partitions)]
+    racks = {broker.broker_id: broker.rack for broker in sorted(brokers, key=lambda one: one.broker_id)}
+    spread = _Spread.of(racks, replication_factor)
+    chosen = _deal(_copies(Tally(brokers), racks, spread, partitions), racks, spread, partitions)
     leading = _lead(chosen, brokers)
     return [first(members, leader) for members, leader in zip(chosen, leading, strict=True)]
 
 
-def _choose(tally: Tally, racks: Mapping[int, str], replication_factor: int) -> tuple[int, ...]:
-    """The brokers of one more partition; counts them in `tally`."""
-    in_rack: dict[str, int] = {}
-    members: list[int] = []
-    candidates = sorted(racks, key=lambda broker: (tally.weight(broker), broker))
-    for _ in range(replication_factor):
-        # `min` keeps the first of equals, and the candidates are sorted by load.
-        best = min(candidates, key=lambda broker: in_rack.get(racks[broker], 0))
-        candidates.remove(best)
-        members.append(best)
-        in_rack[racks[best]] = in_rack.get(racks[best], 0) + 1
-    for broker in members:
+class _Spread(NamedTuple):
+    """How the copies of one partition lie in racks: as evenly as can be."""
+
+    surely: dict[str, int]
+    """By rack: copies that it has of every partition."""
+    more: tuple[str, ...]
+    """Racks that may have one copy more."""
+    more_count: int
+    """So many of them have."""
+
+    @classmethod
+    def of(cls, racks: Mapping[int, str], replication_factor: int) -> _Spread:
+        surely, left = dict.fromkeys(sorted(racks.values()), 0), replication_factor
+        sizes = Counter(racks.values())
+        while True:
+            room = tuple(rack for rack, copies in surely.items() if copies < sizes[rack])
+            if left < len(room) or not left:
+                return cls(surely, room, left)
+            for rack in room:
+                surely[rack] += 1
+            left -= len(room)
+
+
+def _copies(tally: Tally, racks: Mapping[int, str], spread: _Spread, partitions: int) -> dict[int, int]:
+    """How many copies each broker gets, so that no other numbers are more even.
+
+    Each copy goes to the broker that carries least. This is optimal because the bounds are nested: a broker
+    holds at most one copy of a partition, a rack its share (Federgruen, Groenevelt: The greedy procedure
+    for resource allocation problems).
+    """
+    copies = dict.fromkeys(racks, 0)
+
+    def give(heap: list[tuple[int, int]]) -> int:
+        _, broker = heappop(heap)
         tally.add(broker, None)
-    return tuple(members)
+        copies[broker] += 1
+        if copies[broker] < partitions:
+            heappush(heap, (tally.weight(broker), broker))
+        return broker
+
+    def waiting(wanted: Collection[str]) -> list[tuple[int, int]]:
+        return sorted(
+            (tally.weight(broker), broker)
+            for broker, rack in racks.items()
+            if rack in wanted and copies[broker] < partitions
+        )
+
+    for rack, each in spread.surely.items():
+        heap = waiting((rack,))
+        for _ in range(each * partitions):
+            give(heap)
+    more, heap = dict.fromkeys(spread.more, 0), waiting(spread.more)
+    for _ in range(spread.more_count * partitions):
+        while more[racks[heap[0][1]]] == partitions:
+            heappop(heap)
+        more[racks[give(heap)]] += 1
+    return copies
+
+
+def _deal(
+    copies: Mapping[int, int], racks: Mapping[int, str], spread: _Spread, partitions: int
+) -> list[tuple[int, ...]]:
+    """The brokers of each partition. Those with most copies still to come are first, so that the last
+    partitions do not need a broker twice."""
+    left = dict(copies)
+    more = {rack: -spread.surely[rack] * partitions for rack in spread.more}
+    for broker, count in copies.items():
+        if racks[broker] in more:
+            more[racks[broker]] += count
+    chosen = []
+    for _ in range(partitions):
+        wanted = dict(spread.surely)
+        for rack in sorted(more, key=lambda rack: (-more[rack], rack))[: spread.more_count]:
+            wanted[rack] += 1
+            more[rack] -= 1
+        members = []
+        for broker in sorted(left, key=lambda broker: (-left[broker], broker)):
+            if wanted[racks[broker]]:
+                wanted[racks[broker]] -= 1
+                left[broker] -= 1
+                members.append(broker)
+        chosen.append(tuple(members))
+    return chosen
 
 
 def _lead(chosen: Sequence[tuple[int, ...]], brokers: Sequence[BrokerLoad]) -> list[int]:
