@@ -31,6 +31,7 @@ import grpc.aio
 
 from support.api import Api, Refusal, batch, code_of, start_of
 from support.broker import BrokerProcess
+from support.hosts import HOST
 from tidelog.records import Compression
 from tidelog_broker.api.protobuf_writing import bytes_tag, varint
 from tidelog_proto import common_pb2, log_pb2
@@ -333,7 +334,7 @@ def slow_http(count: int) -> Case:
     async def case(broker: BrokerProcess, api: Api) -> str:
         slow = []
         for _ in range(count):
-            slow.append(socket.create_connection(("127.0.0.1", broker.http_port)))
+            slow.append(socket.create_connection((HOST, broker.http_port)))
             slow[-1].sendall(b"GET /healthz HTTP/1.1\r\nSlow: ")
         longest, end = 0.0, time.perf_counter() + STALLED_SECONDS
         while time.perf_counter() < end:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from support.trio import free_port
+from support.hosts import HOST
+from tidelog.cli._processes import free_ports
 from tidelog_broker import __main__ as command
 from tidelog_broker import prepare_stop
 from tidelog_broker.config import Settings, SettingsInvalid, parse_listen
@@ -305,7 +306,7 @@ def _told_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str], *listen
 def test_prepare_stop_ends_at_once_where_nothing_serves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
 
     out, err = _told_to_prepare(tmp_path, capsys, f"internal=0.0.0.0:{port}")
 
@@ -317,14 +318,14 @@ def test_prepare_stop_does_not_wait_for_a_broker_that_is_only_about_to_serve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prepare_stop, "THERE_SECONDS_MAX", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        target = f"127.0.0.1:{silent.getsockname()[1]}"
+    with socket.create_server((HOST, 0)) as silent:
+        target = f"{HOST}:{silent.getsockname()[1]}"
 
         assert _told_to_prepare(tmp_path, capsys, target)[0].startswith(f"no broker serves at {target}: ")
 
 
 def test_prepare_stop_needs_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "write the port" in _told_to_prepare(tmp_path, capsys, "a=127.0.0.1:0")[1]
+    assert "write the port" in _told_to_prepare(tmp_path, capsys, f"a={HOST}:0")[1]
 
 
 def test_prepare_stop_waits_no_longer_than_brokers_take_a_request(

@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from support.api import Api, Refusal, refusal
 from support.broker import BrokerProcess
+from support.hosts import HOST
 from tidelog_proto import admin_pb2, log_pb2
 
 
@@ -130,7 +131,7 @@ async def test_an_unknown_page_says_which_there_are(broker: BrokerProcess) -> No
 async def test_silent_http_connections_do_not_keep_others_out_of_grpc(
     api: Api, broker: BrokerProcess
 ) -> None:
-    host, port = "127.0.0.1", broker.http_port
+    host, port = HOST, broker.http_port
     idle = [socket.create_connection((host, port)) for _ in range(100)]
     try:
         assert await api.create()

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from support.api import Api, Refusal, batch, code_of, start_of
 from support.broker import BrokerProcess
+from support.hosts import HOST
 from support.waiting import until
 from tidelog_proto import common_pb2, log_pb2
 
@@ -111,8 +112,8 @@ async def test_a_taken_port_is_one_sentence_and_costs_no_clean_stop(
         second.stop()
         marks = sorted(path.name for path in (second.data / "checkpoints").iterdir())
         for listener, http in (
-            (own_broker.address, "127.0.0.1:0"),
-            ("127.0.0.1:0", f"127.0.0.1:{own_broker.http_port}"),
+            (own_broker.address, f"{HOST}:0"),
+            (f"{HOST}:0", f"{HOST}:{own_broker.http_port}"),
         ):
             ended = await asyncio.to_thread(
                 subprocess.run,
@@ -130,7 +131,7 @@ async def test_a_second_broker_on_the_same_data_is_refused(own_broker: BrokerPro
     ended = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "tidelog_broker", "run", "--data-dir", str(own_broker.data),
-         "--listener", "internal=127.0.0.1:0", "--http", ""],
+         "--listener", f"internal={HOST}:0", "--http", ""],
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert ended.returncode == 1

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from support.api import Api, Refusal, batch, start_of
 from support.broker import BrokerProcess
+from support.hosts import HOST
 from support.waiting import until, until_true
 from tidelog.errors import ResourceExhausted
 from tidelog.records import split_batches
@@ -147,7 +148,7 @@ async def test_pages_that_take_long_leave_room_for_probes(door: Door) -> None:
 async def test_a_real_broker_answers_probes_beside_silent_connections(
     api: Api, broker: BrokerProcess
 ) -> None:
-    idle = [socket.create_connection(("127.0.0.1", broker.http_port)) for _ in range(200)]
+    idle = [socket.create_connection((HOST, broker.http_port)) for _ in range(200)]
     with all_closed(idle):
         assert await asyncio.to_thread(broker.get, "/healthz") == "ok\n"
         assert await asyncio.to_thread(broker.get, "/readyz") == "ready\n"

@@ -12,8 +12,8 @@ import pytest
 
 from cli.conftest import Answer, Call, call
 from support.broker import BrokerProcess
+from support.hosts import HOST, free_ports
 from tidelog.cli._errors import Exit
-from tidelog.cli._processes import free_ports
 from tidelog_broker.model import Configuration, Entry, EntryType, Voter
 from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.storage.data_directory import DataDirectory
@@ -28,11 +28,11 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerPro
     folder = tmp_path_factory.mktemp("trio")
     made: list[BrokerProcess] = []
     ports = free_ports(3)
-    seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
+    seeds = ",".join(f"{HOST}:{port}" for port in ports)
     try:
         for number, port in enumerate(ports):
             (folder / str(number)).mkdir()
-            flags = ("--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds)
+            flags = ("--broker-id", str(number), "--peer-listener", f"{HOST}:{port}", "--seeds", seeds)
             made.append(BrokerProcess(folder / str(number), flags=flags))
         format_solo(OsFiles(), str(made[0].data), cluster_id=b"c" * 16, broker_id=0, directory_id=b"d" * 16)
         for broker in made:

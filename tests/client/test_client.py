@@ -2,24 +2,18 @@
 
 import asyncio
 import random
-import socket
 
 import pytest
 
 import tidelog
 from support.fake_broker import FakeBroker
+from support.hosts import HOST, free_port
 from tidelog import Client, ClientOptions, RetryPolicy, errors
 from tidelog.model import Retention
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 async def test_connecting_to_nothing_names_every_address_and_why() -> None:
-    addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
+    addresses = [f"{HOST}:{free_port()}", f"{HOST}:{free_port()}"]
     with pytest.raises(errors.Unavailable) as caught:
         await tidelog.connect(addresses, connect_timeout_s=0.3)
     for address in addresses:
@@ -28,7 +22,7 @@ async def test_connecting_to_nothing_names_every_address_and_why() -> None:
 
 
 async def test_one_address_that_answers_is_enough(broker: FakeBroker) -> None:
-    async with tidelog.connect([f"127.0.0.1:{free_port()}", broker.address]) as log:
+    async with tidelog.connect([f"{HOST}:{free_port()}", broker.address]) as log:
         broker.add_stream("s")
         assert (await log.describe_stream("s")).name == "s"
 

@@ -7,11 +7,10 @@ They come back at the addresses that they had: the image of a cluster names them
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.hosts import HOST, free_ports
 from support.waiting import until
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.commands import RegisterBroker, Suspect, decode_command
@@ -33,30 +32,12 @@ WHOLE_SECONDS_MAX = 30.0
 Key = tuple[bytes, int]
 
 
-def own_host() -> str:
-    """A loopback address that no other process uses, so that ports stay free between two runs."""
-    number = os.getpid()
-    return f"127.{64 + (number >> 14) % 128}.{(number >> 7) % 128}.{1 + number % 128}"
-
-
-def free_ports(host: str, count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((host, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 class Machines:
     """See the module. Each broker keeps its data in `data(number)`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
-        self._host = own_host()
-        ports = free_ports(self._host, 2 * len(BROKERS))
+        ports = free_ports(2 * len(BROKERS))
         self._ports = ports[: len(BROKERS)]
         self._peer_ports = ports[len(BROKERS) :]
         self.services: dict[int, Service] = {}
@@ -75,17 +56,17 @@ class Machines:
 
     @property
     def addresses(self) -> list[str]:
-        return [f"{self._host}:{port}" for port in self._ports]
+        return [f"{HOST}:{port}" for port in self._ports]
 
     async def start(self, number: int, files: Files, *, nats: str = "") -> None:
         service = Service(
             Settings(
                 data_dir=Path(self.data(number)),
                 broker_id=number,
-                listeners=[f"internal={self._host}:{self._ports[number]}"],
+                listeners=[f"internal={HOST}:{self._ports[number]}"],
                 http="",
-                peer_listener=f"{self._host}:{self._peer_ports[number]}",
-                seeds=",".join(f"{self._host}:{port}" for port in self._peer_ports),
+                peer_listener=f"{HOST}:{self._peer_ports[number]}",
+                seeds=",".join(f"{HOST}:{port}" for port in self._peer_ports),
                 nats=nats,
                 checkpoint_interval_ms=50,
                 sweep_interval_ms=100,

@@ -11,9 +11,9 @@ import pytest
 
 import tidelog
 from support.broker import BrokerProcess
+from support.hosts import HOST, free_ports
 from support.trio import complete, joined
 from support.waiting import until_true, wait_until
-from tidelog.cli._processes import free_ports
 from tidelog.model import id_bytes
 
 pytestmark = pytest.mark.slow
@@ -27,12 +27,12 @@ class Forming:
     def __init__(self, folder: Path) -> None:
         self.marker = folder / "formation.json"
         ports = free_ports(3)
-        seeds = ",".join(f"127.0.0.1:{port}" for port in ports)
+        seeds = ",".join(f"{HOST}:{port}" for port in ports)
         self.brokers = []
         for number, port in enumerate(ports):
             (folder / str(number)).mkdir()
             flags = (
-                "--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds,
+                "--broker-id", str(number), "--peer-listener", f"{HOST}:{port}", "--seeds", seeds,
                 "--formation", str(self.marker),
             )  # fmt: skip
             self.brokers.append(BrokerProcess(folder / str(number), flags=flags))

@@ -14,10 +14,9 @@ from support.trio import Trio, complete, joined
 
 async def hook(broker: BrokerProcess, seconds: int) -> subprocess.CompletedProcess[str]:
     """The command, as it would run in the broker's pod."""
-    port = broker.address.rsplit(":", 1)[1]
     arguments = [
         sys.executable, "-m", "tidelog_broker", "prepare-stop", "--data-dir", str(broker.data),
-        "--listener", f"internal=0.0.0.0:{port}", "--timeout-seconds", str(seconds),
+        "--listener", f"internal={broker.address}", "--timeout-seconds", str(seconds),
     ]  # fmt: skip
     return await asyncio.to_thread(
         subprocess.run, arguments, capture_output=True, text=True, check=False, timeout=60

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import random
+import re
 import signal
 from collections import Counter
 
 import pytest
 import uvloop
 
+from support.hosts import HOST
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats import headers
@@ -199,7 +201,7 @@ async def test_a_connection_may_be_started_before_there_is_a_server(connect: Con
         batches: list[list[Message]] = []
         connection.subscribe(b"a", batches.append)
         await until(lambda: connection.last_failure, "the refusal")
-        with pytest.raises(NatsTimeout, match=r"no connection to NATS within 0\.1 s: 127\.0\.0\.1"):
+        with pytest.raises(NatsTimeout, match=rf"no connection to NATS within 0\.1 s: {re.escape(HOST)}"):
             await connection.wait_connected(0.1)
         server.start()
         await connection.wait_connected(10)
@@ -341,22 +343,22 @@ async def test_credentials_let_us_in_and_wrong_ones_are_not_tried_in_a_hurry(
 
 
 async def test_a_server_in_lame_duck_mode_is_left_for_one_it_told_us_of(connect: Connect) -> None:
-    cluster = 'cluster {{ name: "c", listen: "127.0.0.1:-1" {routes} }}'
+    cluster = f'cluster {{{{ name: "c", listen: "{HOST}:-1" {{routes}} }}}}'
     with NatsServer(cluster.format(routes="")) as first:
         ports = json.loads(next(first.directory.glob("*.ports")).read_text())
         route = ports["cluster"][0].rsplit(":", 1)[1]
-        routes = f', routes: ["nats-route://127.0.0.1:{route}"]'
+        routes = f', routes: ["nats-route://{HOST}:{route}"]'
         with NatsServer(cluster.format(routes=routes)) as second:
             connection = connect(first.url)
             await connection.wait_connected(5)
-            assert connection.server == f"127.0.0.1:{first.port}"
+            assert connection.server == f"{HOST}:{first.port}"
             known = connection._session._servers
             await until(lambda: second.port in [each.port for each in known.known], "the second server")
 
             first.signal(signal.SIGUSR2)
             await until(lambda: known.known[-1].port == first.port, "the announcement")
             first.kill()
-            await until(lambda: connection.server == f"127.0.0.1:{second.port}", "the second server")
+            await until(lambda: connection.server == f"{HOST}:{second.port}", "the second server")
             await connection.flush(5)
 
 

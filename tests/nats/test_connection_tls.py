@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from support.hosts import HOST
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats.connection import Connection
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certifi
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The path of a certificate for 127.0.0.1; its key lies beside it as key.pem."""
     directory = tmp_path_factory.mktemp("tls")
-    subject = ["-subj", "/CN=tidelog test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subject = ["-subj", "/CN=tidelog test", "-addext", f"subjectAltName=IP:{HOST}"]
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key.pem"]
     command = ["openssl", "req", "-x509", "-days", "2", *key, "-out", "cert.pem", *subject]
     subprocess.run(command, cwd=directory, check=True, capture_output=True)

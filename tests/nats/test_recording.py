@@ -14,6 +14,7 @@ from nats.js.errors import APIError
 import nats
 from support.api import Api, record
 from support.broker import BrokerProcess
+from support.hosts import HOST
 from support.nats_server import NatsServer
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
@@ -302,8 +303,8 @@ async def test_recording_resumes_when_the_server_comes_back(tmp_path: Any) -> No
 
 async def test_a_broker_without_a_nats_server_serves_grpc_and_waits(tmp_path: Any) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{taken.getsockname()[1]}"
+        taken.bind((HOST, 0))
+        url = f"nats://{HOST}:{taken.getsockname()[1]}"
         with BrokerProcess(tmp_path, nats=url) as broker:
             async with Api(broker.address) as api:
                 stream = await api.create("alone", subject="alone")
@@ -314,7 +315,7 @@ async def test_a_broker_without_a_nats_server_serves_grpc_and_waits(tmp_path: An
 
 def _raw(server: NatsServer, frames: bytes) -> None:
     """Publishes what no client library would, and waits until the server has taken it."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+    with socket.create_connection((HOST, server.port), timeout=5) as connection:
         connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + frames + b"PING\r\n")
         said = b""
         while b"PONG" not in said:

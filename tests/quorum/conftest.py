@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from simulator.disk import FakeDisk
+from support.hosts import HOST
 from tidelog.model import Listener, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
@@ -74,8 +75,8 @@ class Broker:
                 formed=self.cluster.formed,
             ),
         )
-        self.port = await self.controller.listen("127.0.0.1", self.port)
-        self.controller.neighbours.address = ("127.0.0.1", self.port)
+        self.port = await self.controller.listen(HOST, self.port)
+        self.controller.neighbours.address = (HOST, self.port)
         self.running = True
         return self.controller
 
@@ -89,7 +90,7 @@ class Broker:
                     self.id,
                     self.controller.incarnation,
                     self.directory_id,
-                    (Listener(PEER_LISTENER, "127.0.0.1", self.port),),
+                    (Listener(PEER_LISTENER, HOST, self.port),),
                     starts=self.directory.record_start(),
                 )
             )
@@ -125,7 +126,7 @@ class Cluster:
         self.brokers: list[Broker] = []
 
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        return tuple(("127.0.0.1", broker.port) for broker in self.brokers if broker.port)
+        return tuple((HOST, broker.port) for broker in self.brokers if broker.port)
 
     def add(self, *, disk_number: int = 1) -> Broker:
         broker = Broker(self, len(self.brokers), disk_number=disk_number)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import tidelog
+from support.hosts import HOST
 from tidelog_broker.config import Settings
 from tidelog_broker.platform import this_machine
 from tidelog_broker.runtime.clock import system_clock
@@ -40,9 +41,9 @@ class Node:
             Settings(
                 data_dir=self.data,
                 broker_id=self.id,
-                listeners=[f"internal=127.0.0.1:{client_port}"],
+                listeners=[f"internal={HOST}:{client_port}"],
                 http="",
-                peer_listener=f"127.0.0.1:{peer_port}",
+                peer_listener=f"{HOST}:{peer_port}",
                 seeds=self._brokers.seeds(),
                 voters=self._brokers.voters,
                 catch_up_bytes_per_second=self._brokers.catch_up_bytes_per_second,
@@ -71,11 +72,11 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._ports[0]}"
+        return f"{HOST}:{self._ports[0]}"
 
     @property
     def peer_address(self) -> str | None:
-        return f"127.0.0.1:{self._ports[1]}" if self._ports[1] else None
+        return f"{HOST}:{self._ports[1]}" if self._ports[1] else None
 
     @property
     def quorum(self) -> QuorumController:

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from quorum.conftest import CLUSTER, Cluster
-from support.trio import free_port
+from support.hosts import HOST, free_port
 from support.waiting import until
 from tidelog.errors import InvalidRequest
 from tidelog.model import id_text
@@ -158,9 +158,9 @@ async def listening(cluster_id: bytes, port: int = 0) -> AsyncIterator[tuple[str
         return Nobody()
 
     listener = PeerListener(lambda: Identity(7, cluster_id, b"d" * 16, b"i" * 16), accept)
-    await listener.start("127.0.0.1", port)
+    await listener.start(HOST, port)
     try:
-        yield "127.0.0.1", listener.port
+        yield HOST, listener.port
     finally:
         await listener.stop("the test is over")
 
@@ -177,7 +177,7 @@ async def warned(what: str, logged: list[Any], step: asyncio.Task[Beginning]) ->
 
 async def test_broker_0_forms_a_cluster_with_the_id_of_the_marker_when_nobody_is_there(path: Path) -> None:
     write(path, NEVER)
-    seeds = [("127.0.0.1", free_port()), ("name.invalid", 9212)]
+    seeds = [(HOST, free_port()), ("name.invalid", 9212)]
 
     assert await begun(seeds, 0, path) == Beginning(CLUSTER, forms=True)
     assert await begun([], 0, path) == Beginning(CLUSTER, forms=True)
@@ -191,7 +191,7 @@ async def test_a_broker_without_data_among_the_seeds_keeps_nobody_from_forming(p
 
 async def test_a_peer_with_data_is_joined_whatever_the_marker_says(path: Path) -> None:
     async with listening(CLUSTER) as peer, listening(b"") as empty:
-        seeds = [("127.0.0.1", free_port()), empty, peer]
+        seeds = [(HOST, free_port()), empty, peer]
         for marker in (NEVER, FORMATTED):
             write(path, marker)
             assert await begun(seeds, 0, path) == Beginning(CLUSTER, forms=False)
@@ -209,7 +209,7 @@ async def test_whoever_may_not_form_says_once_what_it_waits_for_and_joins_who_co
         write(path, marker)
     port = free_port()
     with capture_logs() as logged:
-        step = asyncio.create_task(beginning([("127.0.0.1", port)], broker, PAUSE_SECONDS, path))
+        step = asyncio.create_task(beginning([(HOST, port)], broker, PAUSE_SECONDS, path))
         await warned(said, logged, step)
         async with listening(CLUSTER, port):
             assert await asyncio.wait_for(step, 10) == Beginning(CLUSTER, forms=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quorum.conftest import CLUSTER, Cluster, identifier
+from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.core.raft.messages import VoteRequest
 from tidelog_broker.model import Voter
@@ -32,8 +33,8 @@ async def test_a_message_of_raft_that_names_another_sender_ends_its_connection_a
 ) -> None:
     await cluster.quorum()
     asked, claimed = cluster.brokers[1], cluster.brokers[2]
-    me = Identity(7, CLUSTER, identifier(7), identifier(70), "127.0.0.1", 1)
-    connection = await dial("127.0.0.1", asked.port, lambda: me, Lane.CONTROL, target=1, timeout_s=5)
+    me = Identity(7, CLUSTER, identifier(7), identifier(70), HOST, 1)
+    connection = await dial(HOST, asked.port, lambda: me, Lane.CONTROL, target=1, timeout_s=5)
     heard = Listening()
     connection.serve(heard)
     before = asked.controller._driver.node.term

@@ -12,13 +12,14 @@ import pytest
 
 from support.api import Api
 from support.broker import BrokerProcess
-from support.trio import Trio, free_port
+from support.hosts import HOST, free_port
+from support.trio import Trio
 from tidelog_proto import admin_pb2, metadata_pb2
 
 pytestmark = pytest.mark.slow
 
 WAIT_SECONDS = 15.0
-PEERS = ("--peer-listener", "127.0.0.1:0")
+PEERS = ("--peer-listener", f"{HOST}:0")
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ async def test_brokers_join_by_seeds_serve_admin_requests_anywhere_and_survive_t
 
 def test_a_broker_that_waits_for_its_cluster_stops_when_it_is_told_to(tmp_path: Path) -> None:
     port = free_port()
-    lonely = BrokerProcess(tmp_path, flags=(*PEERS, "--broker-id", "1", "--seeds", f"127.0.0.1:{port}"))
+    lonely = BrokerProcess(tmp_path, flags=(*PEERS, "--broker-id", "1", "--seeds", f"{HOST}:{port}"))
     lonely.launch()
     while "no seed answers yet" not in lonely.log():
         assert lonely.running, lonely.log()
@@ -111,7 +112,7 @@ def test_a_broker_with_seeds_and_nowhere_to_be_reached_is_told_what_to_give(tmp_
 
 def test_a_broker_of_another_cluster_ends_with_one_sentence(trio: Trio, tmp_path: Path) -> None:
     (tmp_path / "stranger").mkdir()
-    flags = (*PEERS, "--broker-id", "7", "--seeds", f"127.0.0.1:{trio.ports[0]}")
+    flags = (*PEERS, "--broker-id", "7", "--seeds", f"{HOST}:{trio.ports[0]}")
     stranger = BrokerProcess(tmp_path / "stranger", flags=flags)
     stranger.command("format", "--broker-id", "7")
     stranger.launch()

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from quorum.conftest import CLUSTER, Cluster, create
-from support.trio import free_port
+from support.hosts import HOST, free_port
 from tidelog.errors import StreamExists, TidelogError, Unavailable
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import UnregisterBroker
@@ -108,7 +108,7 @@ async def test_a_change_at_another_broker_names_the_controller(cluster: Cluster)
     assert raised.value.controller == 0
     assert raised.value.definite
     assert raised.value.retriable
-    assert raised.value.address == ("127.0.0.1", cluster.brokers[0].port)
+    assert raised.value.address == (HOST, cluster.brokers[0].port)
 
 
 async def test_a_controller_without_a_majority_answers_nobody(cluster: Cluster) -> None:
@@ -371,7 +371,7 @@ async def test_a_broker_that_knows_nobody_answers_a_leader_that_finds_it_first(c
     first, second = cluster.add(), cluster.add()
     await first.start()
     second.port = free_port()
-    listeners = (Listener(PEER_LISTENER, "127.0.0.1", second.port),)
+    listeners = (Listener(PEER_LISTENER, HOST, second.port),)
     registration = Registration(CLUSTER, second.id, b"r" * 16, second.directory_id, listeners)
     # As after a loss of power: it is registered, and nothing that it was told has reached its disk.
     assert isinstance(await first.controller.neighbours.answer(Register.of(registration)), Done)

@@ -16,6 +16,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from storage.batches import item
+from support.hosts import HOST
 from support.waiting import until
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
@@ -184,11 +185,11 @@ class Node:
         self.links: ReplicaLinks
 
     def identity(self) -> Identity:
-        return Identity(self.id, CLUSTER, bytes([self.id]) * 16, self.incarnation, "127.0.0.1", self.port)
+        return Identity(self.id, CLUSTER, bytes([self.id]) * 16, self.incarnation, HOST, self.port)
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         other = self._cluster.nodes[broker_id]
-        return None if broker_id in self.cut or not other.port else ("127.0.0.1", other.port)
+        return None if broker_id in self.cut or not other.port else (HOST, other.port)
 
     def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
         self.known_evidence[broker_id] = evidence
@@ -230,7 +231,7 @@ class Node:
         )
         self.links = self.broker.join(self, random.Random(self.id))
         self.listener = PeerListener(self.identity, self._accept)
-        await self.listener.start("127.0.0.1", self.port)
+        await self.listener.start(HOST, self.port)
         self.port = self.listener.port
         await self.broker.open_logs(same_boot=same_boot)
         self.suspects, self.lost_replicas = self.broker.suspects(), self.broker.lost_replicas()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from replicas.conftest import Cluster, appended
+from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers.connection import WRITE_BUFFER_BYTES
 from tidelog_broker.peers.dialing import dial
@@ -112,7 +113,7 @@ async def test_the_newest_connection_of_a_broker_counts(cluster: Cluster) -> Non
     await appended(cluster[1].append(b"x"))
     old, uplink = cluster[1].links.feeds[2, Lane.REPLICA], cluster[2].links.uplinks[1, Lane.REPLICA]
 
-    other = await dial("127.0.0.1", cluster[1].port, cluster[2].identity, Lane.REPLICA, target=1, timeout_s=5)
+    other = await dial(HOST, cluster[1].port, cluster[2].identity, Lane.REPLICA, target=1, timeout_s=5)
     other.serve(uplink)
     await until(lambda: cluster[1].links.feeds.get((2, Lane.REPLICA)) is not old, "the new one counts")
     await until(lambda: old.connection is None, "the old one ends")

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from support.hosts import HOST
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
 START_SECONDS_MAX = 30.0
@@ -29,7 +30,7 @@ class BrokerProcess:
         nats: str = "",
         flags: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
-        host: str = "127.0.0.1",
+        host: str = HOST,
         ports: tuple[int, int] = (0, 0),
     ) -> None:
         """`ports`: for clients and for HTTP; 0: any that is free, the same again after a restart."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.hosts import HOST
 from tidelog.cli._nats_server import find_nats_server, is_serving
 
 READY_SECONDS_MAX = 10.0
@@ -34,7 +35,7 @@ class NatsServer:
 
     def __repr__(self) -> str:
         state = f"pid={self._process.pid}" if self._process else "stopped"
-        return f"<NatsServer 127.0.0.1:{self.port} {state}>"
+        return f"<NatsServer {HOST}:{self.port} {state}>"
 
     def __enter__(self) -> Self:
         self.start()
@@ -49,7 +50,7 @@ class NatsServer:
     @property
     def url(self) -> str:
         """The address without credentials."""
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{HOST}:{self.port}"
 
     @property
     def directory(self) -> Path:
@@ -68,7 +69,7 @@ class NatsServer:
         config = self.directory / "nats.conf"
         config.write_text(self._config)
         store = str(self.directory / "jetstream")
-        address = ["-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", self._directory.name]
+        address = ["-a", HOST, "-p", str(self.port), "--ports_file_dir", self._directory.name]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [find_nats_server(), *address, "-c", str(config), "-sd", store, *self._options],
@@ -90,7 +91,7 @@ class NatsServer:
                 self.port = int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
             except (OSError, ValueError):
                 return False
-        return is_serving("127.0.0.1", self.port)
+        return is_serving(HOST, self.port)
 
     def stop(self) -> None:
         """End the process in good order; without effect when it has ended."""

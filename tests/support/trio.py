@@ -8,16 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.broker import BrokerProcess
+from support.hosts import HOST, free_ports
 from tidelog import Client
-from tidelog.cli._processes import free_ports
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
 WAIT_SECONDS = 20.0
-
-
-def free_port() -> int:
-    (port,) = free_ports(1)
-    return port
 
 
 class Trio:
@@ -25,11 +20,11 @@ class Trio:
 
     def __init__(self, folder: Path, *, nats: str = "") -> None:
         self.ports = free_ports(3)
-        seeds = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        seeds = ",".join(f"{HOST}:{port}" for port in self.ports)
         self.brokers = []
         for number, port in enumerate(self.ports):
             (folder / str(number)).mkdir()
-            flags = ("--broker-id", str(number), "--peer-listener", f"127.0.0.1:{port}", "--seeds", seeds)
+            flags = ("--broker-id", str(number), "--peer-listener", f"{HOST}:{port}", "--seeds", seeds)
             self.brokers.append(BrokerProcess(folder / str(number), nats=nats, flags=flags))
 
     @property
