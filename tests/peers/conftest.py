@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
+from support.hosts import HOST
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.hello import Hello, Identity
 from tidelog_broker.peers.listener import PeerListener
@@ -70,7 +71,7 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 async def station() -> AsyncIterator[Station]:
     """Broker 1, at a free port of loopback."""
     made = Station(identity(1))
-    await made.listener.start("127.0.0.1", 0)
+    await made.listener.start(HOST, 0)
     yield made
     await made.listener.stop("the test is over")
     await asyncio.gather(*(connection.end("the test is over") for connection in made.dialed))

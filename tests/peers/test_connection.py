@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from peers.conftest import Recorded, Station, identity
+from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers import hello as hello_module
 from tidelog_broker.peers.connection import KEEPALIVE_SECONDS, Connection
@@ -23,7 +24,7 @@ from tidelog_broker.peers.hello import Hello, Identity, Lane, encode
 async def call(station: Station, me: Identity, **options: Any) -> Connection:
     lane = options.pop("lane", Lane.CONTROL)
     connection = await dial(
-        "127.0.0.1", station.port, lambda: me, lane, **{"target": 1, "timeout_s": 5.0, **options}
+        HOST, station.port, lambda: me, lane, **{"target": 1, "timeout_s": 5.0, **options}
     )
     station.dialed.append(connection)
     return connection
@@ -88,13 +89,13 @@ async def test_an_idle_connection_says_that_it_is_alive(station: Station) -> Non
 
 async def test_a_closed_port_is_told_apart_from_one_that_says_nothing() -> None:
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
+        silent.bind((HOST, 0))
         port = silent.getsockname()[1]
         with pytest.raises(PeerRefused, match="refuses connections"):
-            await dial("127.0.0.1", port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+            await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
         silent.listen(1)
         with pytest.raises(PeerUnreachable, match=r"did not answer within 0\.1 s"):
-            await dial("127.0.0.1", port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=0.1)
+            await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ async def test_a_broker_without_a_cluster_may_ask_any(station: Station) -> None:
     ],
 )
 async def test_a_stranger_is_cut_off(station: Station, noise: bytes) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", station.port)
+    reader, writer = await asyncio.open_connection(HOST, station.port)
     writer.write(noise)
     assert await reader.read() == b""
     writer.close()
@@ -152,10 +153,10 @@ async def test_a_server_of_another_kind_is_no_peer() -> None:
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(banner, "127.0.0.1", 0)
+    server = await asyncio.start_server(banner, HOST, 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises((ProtocolBroken, PeerUnreachable), match="no greeting of a broker"):
-        await dial("127.0.0.1", port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+        await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
     server.close()
     await server.wait_closed()
 
@@ -206,7 +207,7 @@ async def test_a_dial_given_up_as_it_succeeds_leaves_no_timer(
 
     monkeypatch.setattr(Connection, "connection_made", greeted_and_cancelled)
     dialing = asyncio.create_task(
-        dial("127.0.0.1", station.port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+        dial(HOST, station.port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
     )
     with pytest.raises(asyncio.CancelledError):
         await dialing

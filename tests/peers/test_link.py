@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from peers.conftest import Recorded, Station, identity
+from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers import link as tidelog_link
 from tidelog_broker.peers.connection import Connection
@@ -30,7 +31,7 @@ class Owner(Recorded):
 
     def address(self) -> tuple[str, int] | None:
         self.asked += 1
-        return None if self.port is None else ("127.0.0.1", self.port)
+        return None if self.port is None else (HOST, self.port)
 
     def evidence(self, evidence: Evidence | None) -> None:
         self.told.append(evidence)
@@ -49,7 +50,7 @@ async def linked(owner: Owner) -> AsyncIterator[Link]:
 async def again(station: Station, port: int) -> Station:
     """The broker comes back at the same address."""
     after = Station(station.me)
-    await after.listener.start("127.0.0.1", port)
+    await after.listener.start(HOST, port)
     return after
 
 
@@ -76,7 +77,7 @@ async def test_it_waits_until_the_address_is_known(station: Station) -> None:
 
 async def test_a_broker_that_was_not_there_yet_is_no_evidence() -> None:
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
+        held.bind((HOST, 0))
         owner = Owner(held.getsockname()[1])
         async with linked(owner):
             await until(lambda: owner.asked >= 3, "it was refused twice")
@@ -116,7 +117,7 @@ async def test_one_broken_connection_that_the_next_dial_mends_is_nothing(
 def swallowing() -> Iterator[int]:
     """A port that takes connections and never says a word, as of a machine behind a cut link."""
     with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
+        mute.bind((HOST, 0))
         mute.listen(5)
         yield mute.getsockname()[1]
 
@@ -142,7 +143,7 @@ async def test_a_process_that_hangs_is_silent_and_heard_again_when_it_goes_on(
 ) -> None:
     monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
     station = Station(identity(1))
-    await station.listener.start("127.0.0.1", 0)
+    await station.listener.start(HOST, 0)
     owner = Owner(station.port)
     async with linked(owner):
         await until(lambda: station.connections, "it is open")
@@ -160,7 +161,7 @@ async def test_a_connection_that_stays_silent_is_given_up_and_that_stays_a_silen
     monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
     monkeypatch.setattr("tidelog_broker.peers.connection.SILENCE_SECONDS_END", 0.7)
     station = Station(identity(1))
-    await station.listener.start("127.0.0.1", 0)
+    await station.listener.start(HOST, 0)
     owner = Owner(station.port)
     async with linked(owner):
         await until(lambda: station.connections, "it is open")

@@ -21,6 +21,7 @@ import grpc.aio
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from support.hosts import HOST
 from tidelog import errors, wire
 from tidelog.model import BrokerDescription, Listener, PartitionDescription, StreamConfig, StreamDescription
 from tidelog.records import NO_PRODUCER_ID, BatchHeader, stamp
@@ -187,8 +188,8 @@ class FakeBroker:
         log_pb2_grpc.add_LogServicer_to_server(_Log(self), self._server)
         metadata_pb2_grpc.add_MetadataServicer_to_server(_Metadata(self), self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(_Admin(self), self._server)
-        self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
-        self.address = f"127.0.0.1:{self._port}"
+        self._port = self._server.add_insecure_port(f"{HOST}:{self._port}")
+        self.address = f"{HOST}:{self._port}"
         await self._server.start()
 
     async def stop(self) -> None:
