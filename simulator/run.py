@@ -327,7 +327,8 @@ class Simulation:
                 self.producers.append(
                     SimProducer(
                         *self._client(names[key[0]], key[1], place),
-                        kind=kind, pause_us=self.plan.produce_pause_us, acks_all=index != 2,
+                        kind=kind, pause_us=self.plan.produce_pause_us, impatient=self.plan.impatient,
+                        acks_all=index != 2,
                     )
                 )  # fmt: skip
             for _ in range(self.plan.readers):

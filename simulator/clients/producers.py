@@ -44,11 +44,15 @@ class Kind(StrEnum):
 class SimProducer(SimClient):
     """Sends numbered records to one partition, at the pace that it is told, until it is stopped."""
 
-    def __init__(self, *given: Any, kind: Kind, pause_us: int, acks_all: bool = True) -> None:
+    def __init__(
+        self, *given: Any, kind: Kind, pause_us: int, impatient: float, acks_all: bool = True
+    ) -> None:
+        """`impatient`: the probability that it is, at each of its beginnings."""
         super().__init__(*given)
         self._kind = kind
         self._acks_all = acks_all
         self._pause_s = pause_us / SECOND
+        self._impatient = impatient
         self._number = 0
         self._expected = 0
         """Where a conditional producer believes that the log ends."""
@@ -73,7 +77,7 @@ class SimProducer(SimClient):
         return 0
 
     async def _with(self, client: Client) -> None:
-        impatient = self.rng.random() < 1 / 3
+        impatient = self._impatient > 0 and self.rng.random() < self._impatient
         options = ProducerOptions(
             acks="all" if self._acks_all else "leader",
             idempotent=self._kind is not Kind.PLAIN,

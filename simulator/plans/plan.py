@@ -81,6 +81,9 @@ class Plan:
     readers: int
     produce_pause_us: int
     network: Conditions
+    impatient: float = 0.0
+    """Probability that a producer gives batches up before its requests, and so does little where brokers are
+    without power for long."""
     kills: float = 0.0
     power_losses: float = 0.0
     everybody: float = 0.0

@@ -21,7 +21,13 @@ SECONDS_SHORT: Final = 10.0
 
 def _calm(plan: Plan, **faults: Any) -> Plan:
     """No faults but those."""
-    none = {**dict.fromkeys(RATES, 0.0), "vote_kills": 0.0, "fast_raft": False, "slow_disks": False}
+    none = {
+        **dict.fromkeys(RATES, 0.0),
+        "impatient": 0.0,
+        "vote_kills": 0.0,
+        "fast_raft": False,
+        "slow_disks": False,
+    }
     return replace(plan, **{**none, "tail_cache_bytes": TAIL_CACHE_BYTES_MAX, **faults})
 
 

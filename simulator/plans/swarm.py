@@ -34,6 +34,9 @@ VOLUME_FLUSH_EVERY: Final = 4
 MORE_CHANCE: Final = 0.5
 """So many of the seeds have some of the faults that were added last."""
 
+IMPATIENT: Final = 1 / 3
+"""So many of the producers are."""
+
 PRODUCERS: Final = (
     (Kind.IDEMPOTENT,),
     (Kind.CONDITIONAL,),
@@ -114,6 +117,7 @@ def _drawn(seed: int) -> Plan:
         producers=rng.choice(PRODUCERS[:2] if fast_raft else PRODUCERS),
         readers=1,
         produce_pause_us=rng.choice((5_000, 20_000, 50_000)),
+        impatient=IMPATIENT,
         network=replace(random_conditions(rng), delay_us=(200, 3_000), lost=rng.choice((0.05, 0.3)))
         if fast_raft
         else random_conditions(rng),
