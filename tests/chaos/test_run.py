@@ -40,8 +40,9 @@ def test_a_short_run_is_clean_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     run = subprocess.Popen(
-        [*COMMAND, "--dir", tmp_path], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
-    )
+        [*COMMAND, "--faults", "kill", "--dir", tmp_path],
+        cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     try:
         assert run.stdout is not None
         assert "start" in run.stdout.readline()
