@@ -61,3 +61,12 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 def test_what_is_not_known_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert "there are" in capsys.readouterr().err
+
+
+def test_clocks_that_cannot_jump_are_no_fault_to_ask_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("chaos.__main__.find_faketime", lambda: None)
+
+    assert main(["--faults", "kill,clock"]) == 2
+    assert "apt install libfaketime" in capsys.readouterr().err
