@@ -36,9 +36,9 @@ from tidelog.records import (
     to_columns,
     validate_batch,
 )
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.log import AppendItem, LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.log.partition_log import AppendItem, LogConfig, PartitionLog
 
 SIZE = 100
 LIMITS = BatchLimits()

@@ -25,7 +25,7 @@ from bench.ours.client import arrow_batches, records_per_batch
 from bench.processes import ROOT, python
 from bench.stage import Stage
 from tidelog.records import encode_batch, to_columns
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files.os_files import OsFiles
 
 BLOCK_BYTES = 1 << 20
 SMALL_BYTES = 4096

@@ -23,7 +23,7 @@ from chaos.run import Run, Wish
 from chaos.scenarios.catalog import SCENARIOS
 from chaos.stage import Stage
 from chaos.verdict import Verdict
-from tidelog.cli._errors import CommandError
+from tidelog.cli.errors import CommandError
 from tidelog.without_pandas import leave_pandas_out
 
 EXIT_FAILED = 1

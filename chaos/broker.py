@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 from chaos.disk import Weather, WeatheredFiles
-from tidelog.cli._processes import die_with
+from tidelog.cli.local.processes import die_with
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.__main__ import (
     EXIT_DAMAGED,

@@ -17,8 +17,8 @@ from typing import Final
 from chaos.clocks import faked_clock
 from chaos.links import Links
 from chaos.proxy import Proxy
-from tidelog.cli._nats_server import find_nats_server, is_serving
-from tidelog.cli._processes import Child, free_ports, python_module, start
+from tidelog.cli.local.nats_server import find_nats_server, is_serving
+from tidelog.cli.local.processes import Child, free_ports, python_module, start
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS_MAX: Final = 60.0

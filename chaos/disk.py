@@ -7,7 +7,8 @@ import os
 import select
 from collections.abc import Sequence
 
-from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
+from tidelog_broker.storage.files.os_files import OsFile, OsFiles, OsVolume
+from tidelog_broker.storage.files.protocol import Bytes
 
 
 class Weather:
@@ -67,7 +68,7 @@ class WeatheredVolume(OsVolume):
 
 
 class WeatheredFiles(OsFiles):
-    """Implements `tidelog_broker.storage.files.Files`."""
+    """Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self, weather: Weather) -> None:
         self._weather = weather

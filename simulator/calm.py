@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from simulator.watch.replicas import Key
     from tidelog_broker.core.metadata.commands import ChangePartitions
     from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-    from tidelog_broker.storage.log import PartitionLog
+    from tidelog_broker.storage.log.partition_log import PartitionLog
 
 LIVE_SECONDS_MAX: Final = 90
 """After the last fault, of simulated time."""

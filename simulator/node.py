@@ -24,12 +24,12 @@ from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import Platform
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import run_until
-from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
-from tidelog_broker.storage.volume_flush import Judgement
+from tidelog_broker.storage.files.volume_flush import Judgement
+from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 ROOT: Final = "/data"
 CLUSTER_ID: Final = b"simulated-cluste"

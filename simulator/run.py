@@ -40,7 +40,7 @@ from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged, RunOver
-from tidelog_broker.storage.rewrite import recover_data_directory
+from tidelog_broker.offline.rewrite import recover_data_directory
 
 FULL_CHECK_EVENTS: Final = 5_000
 STALL_CHECK_EVENTS: Final = 500

@@ -1,6 +1,17 @@
-"""The broker: records, replicates and serves the partitions that it is given.
+"""The broker: records, replicates and serves the partitions that the cluster places on it.
 
-Layers, each of which knows only those below it: doors (`api`, `nats`), `runtime`
-(asyncio: what runs when), `storage` (files) and `core` (rules without I/O), `errors`
-and `model`. `__main__` reads the configuration, `service` joins the parts.
+From the outside in; each package imports only those below it (`make check`):
+
+- `__main__`, `service`, `assembly`, `platform`, `config`  a process: its settings, its parts, its end
+- `api`, `nats`    doors: requests of clients, and messages of NATS
+- `hosting`        one running broker: its parts put together, and its partitions
+- `offline`        tools for a data directory that no broker has open
+- `upkeep`         retention, checkpoints, scrubbing, healing
+- `writing`        from a request to a committed record
+- `replication`    the roles of a replica, performed, and their connections
+- `quorum`         the metadata log: Raft performed, the image, the controller
+- `membership`     how a broker finds its cluster, registers and keeps its session
+- `metrics`, `limits`  what it shows; what keeps one client from taking all of it
+- `storage`        files; `core`: rules without I/O; `peers`: connections between brokers
+- `clock`, `log_limit`, `model`, `errors`  what all of them share
 """

@@ -209,7 +209,7 @@ def _run(options: argparse.Namespace) -> int:
     keep_large_blocks()
     # By default 5 ms, and each turn of the event loop may wait for it several times.
     sys.setswitchinterval(THREAD_TURN_SECONDS)
-    # The modules: a collection while the broker starts need not look at them (`runtime.collector`).
+    # The modules: a collection while the broker starts need not look at them (`limits.collector`).
     gc.freeze()
     return uvloop.run(serve(settings))
 
@@ -230,8 +230,8 @@ def _prepare_stop(options: argparse.Namespace) -> int:
 
 def _format(options: argparse.Namespace) -> int:
     from tidelog.model import id_text
-    from tidelog_broker.runtime.formatting import format_solo
-    from tidelog_broker.storage.files import OsFiles
+    from tidelog_broker.offline.formatting import format_solo
+    from tidelog_broker.storage.files.os_files import OsFiles
 
     broker_id = parse_broker_id(options.broker_id)
     cluster_id = uuid4().bytes
@@ -247,9 +247,9 @@ def _format(options: argparse.Namespace) -> int:
 
 
 def _recover(options: argparse.Namespace) -> int:
-    from tidelog_broker.storage.data_directory import DataDirectory
-    from tidelog_broker.storage.files import OsFiles
-    from tidelog_broker.storage.rewrite import recover_data_directory
+    from tidelog_broker.offline.rewrite import recover_data_directory
+    from tidelog_broker.storage.directory.data_directory import DataDirectory
+    from tidelog_broker.storage.files.os_files import OsFiles
 
     files, path = OsFiles(), str(options.data_dir.resolve())
     directory = DataDirectory.open_to_recover(files, path)
@@ -271,10 +271,10 @@ def _recover_quorum(options: argparse.Namespace) -> int:
     import json
 
     from tidelog.model import id_text
-    from tidelog_broker.runtime.quorum_losses import sentences
-    from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
-    from tidelog_broker.storage.data_directory import DataDirectory
-    from tidelog_broker.storage.files import OsFiles
+    from tidelog_broker.offline.quorum_losses import sentences
+    from tidelog_broker.offline.quorum_recovery import recover_quorum, start_over
+    from tidelog_broker.storage.directory.data_directory import DataDirectory
+    from tidelog_broker.storage.files.os_files import OsFiles
 
     configure_logging(None)
     directory = DataDirectory.open(OsFiles(), str(options.data_dir.resolve()))

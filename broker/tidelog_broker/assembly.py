@@ -27,23 +27,23 @@ from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.core.metadata.registration import Registration, put_back
 from tidelog_broker.errors import BrokerError, DirectoryDamaged, StorageFailure
+from tidelog_broker.hosting.broker import Broker, BrokerLimits
+from tidelog_broker.hosting.handover import HandingOver
+from tidelog_broker.hosting.quorum_peers import QuorumPeers
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.membership.formation import beginning, until_formatted
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.settings import Settings as NatsSettings
+from tidelog_broker.offline.formatting import format_joiner, format_solo, make_empty_log
 from tidelog_broker.platform import Platform
-from tidelog_broker.runtime.broker import Broker, BrokerLimits
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
-from tidelog_broker.runtime.formation import beginning, until_formatted
-from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
-from tidelog_broker.runtime.handing_over import HandingOver
-from tidelog_broker.runtime.quorum_controller import QuorumOptions
-from tidelog_broker.runtime.quorum_opening import open_quorum_controller
-from tidelog_broker.runtime.quorum_peers import QuorumPeers
-from tidelog_broker.storage import superseding
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import Volume
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.quorum.opening import open_quorum_controller
+from tidelog_broker.quorum.quorum_controller import QuorumOptions
+from tidelog_broker.quorum.transport import PEER_LISTENER
+from tidelog_broker.storage.directory import superseding
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.files.protocol import Volume
 from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)

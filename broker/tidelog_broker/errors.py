@@ -7,6 +7,16 @@ from __future__ import annotations
 
 from tidelog.errors import Unavailable
 
+MEND = (
+    "if its cluster has other brokers, empty the data directory and start the broker again: they refill it. "
+    "Do not put a copy of it back: what was acknowledged since would be lost. If the broker is alone, see "
+    '"A data directory is damaged" in docs/operations.md'
+)
+"""What a message advises when a data directory is damaged.
+
+A copy of the directory is never the advice: the other brokers count on what this one acknowledged since
+the copy was made, and a broker that forgot it would be counted as if it had it (R19)."""
+
 
 class BrokerError(Exception):
     """The broker cannot start or go on; the message says what to do."""

@@ -13,11 +13,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
 from uuid import uuid4
 
-from tidelog_broker.runtime.clock import Clock, elapsed_clock, system_clock
-from tidelog_broker.runtime.threads import MakeThreads
-from tidelog_broker.storage.data_directory import Unlock, kernel_boot_id, lock_file
-from tidelog_broker.storage.files import Files, OsFiles
-from tidelog_broker.storage.volume_flush import Judgement, Wish, judge_here
+from tidelog_broker.clock import Clock, elapsed_clock, system_clock
+from tidelog_broker.hosting.threads import MakeThreads
+from tidelog_broker.storage.directory.data_directory import Unlock, kernel_boot_id, lock_file
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.files.protocol import Files
+from tidelog_broker.storage.files.volume_flush import Judgement, Wish, judge_here
 
 
 class Platform(NamedTuple):

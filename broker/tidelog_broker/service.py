@@ -16,10 +16,10 @@ from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.limits.collector import Collector
+from tidelog_broker.limits.loop_watch import LoopWatch
 from tidelog_broker.platform import Platform, this_machine
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.collector import Collector
-from tidelog_broker.runtime.loop_watch import LoopWatch
 
 log = structlog.get_logger(__name__)
 

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelog._fetching import FetchedBatch as FetchedBatch
+    from tidelog._connecting.retry import RetryPolicy as RetryPolicy
     from tidelog._options import ClientOptions as ClientOptions
     from tidelog._options import ProducerOptions as ProducerOptions
     from tidelog._options import ReaderOptions as ReaderOptions
-    from tidelog._retry import RetryPolicy as RetryPolicy
+    from tidelog._reading.fetching import FetchedBatch as FetchedBatch
     from tidelog.client import Client as Client
     from tidelog.client import connect as connect
     from tidelog.errors import TidelogError as TidelogError
@@ -33,7 +33,7 @@ _WHERE = {
     "Client": "client",
     "ClientOptions": "_options",
     "Durability": "model",
-    "FetchedBatch": "_fetching",
+    "FetchedBatch": "_reading.fetching",
     "Position": "model",
     "Producer": "producer",
     "ProducerOptions": "_options",
@@ -42,7 +42,7 @@ _WHERE = {
     "Receipt": "model",
     "Record": "model",
     "Retention": "model",
-    "RetryPolicy": "_retry",
+    "RetryPolicy": "_connecting.retry",
     "StreamSettings": "model",
     "TidelogError": "errors",
     "connect": "client",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from tidelog._retry import RetryPolicy
+from tidelog._connecting.retry import RetryPolicy
 from tidelog.errors import InvalidRequest
 from tidelog.records import Compression
 from tidelog_proto import common_pb2

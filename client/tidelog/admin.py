@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._channels import Broker, Channels
-from tidelog._metadata import Metadata
+from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.metadata import Metadata
+from tidelog._connecting.retry import retrying
 from tidelog._options import ClientOptions
-from tidelog._retry import retrying
 from tidelog.errors import InvalidRequest
 from tidelog.model import (
     Durability,

@@ -1,6 +1,6 @@
 """The same nouns without asyncio, for scripts and Spark tasks.
 
-The asyncio client lives in a thread of its own (`_loop_thread`); batches cross threads
+The asyncio client lives in a thread of its own (`_blocking.loop_thread`); batches cross threads
 several at a time. Methods may be called from any thread but the loop's own.
 
     with tidelog.blocking.connect("localhost:9210") as log:
@@ -21,10 +21,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import pyarrow as pa
 
 from tidelog import client, producer, reader
-from tidelog._blocking_producer import Producer
-from tidelog._consuming import Consumed
-from tidelog._fetching import FetchedBatch
-from tidelog._loop_thread import LoopThread
+from tidelog._blocking.loop_thread import LoopThread
+from tidelog._blocking.producer import Producer
+from tidelog._reading.consumed import Consumed
+from tidelog._reading.fetching import FetchedBatch
 from tidelog.model import Position, Record
 
 __all__ = ["Client", "Producer", "Reader", "connect"]

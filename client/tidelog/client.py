@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
-from tidelog import _channels
-from tidelog._asking import first_contact
-from tidelog._channels import Channels, Dial
-from tidelog._metadata import Metadata
+from tidelog._connecting import channels as _channels
+from tidelog._connecting.channels import Channels, Dial
+from tidelog._connecting.hedging import first_contact
+from tidelog._connecting.metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
 from tidelog.cluster_admin import ClusterAdmin
 from tidelog.errors import InvalidRequest

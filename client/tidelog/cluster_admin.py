@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tidelog import cluster_wire
-from tidelog._asking import on
-from tidelog._channels import Broker
+from tidelog._connecting.channels import Broker
+from tidelog._connecting.hedging import on
 from tidelog.admin import Admin
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import (

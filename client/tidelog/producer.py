@@ -1,8 +1,8 @@
 """The producer: records in, receipts out.
 
 This module chooses partitions, measures records and keeps the buffer's bound. Records
-gather in batches (`_gathering`), Arrow data is cut into them (`_splitting`), and
-`_sender` delivers them.
+gather in batches (`_producing.accumulator`), Arrow data is cut into them (`_producing.splitting`), and
+`_producing.sender` delivers them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from tidelog._batching import (
+from tidelog._connecting.channels import Channels
+from tidelog._connecting.metadata import Metadata
+from tidelog._options import ProducerOptions
+from tidelog._producing.accumulator import Gathering, Gatherings
+from tidelog._producing.batching import (
     BATCH_OVERHEAD_BYTES,
     COLUMN_BYTES,
     GRANT_BYTES,
@@ -28,16 +32,12 @@ from tidelog._batching import (
     as_subject,
     record_size,
 )
-from tidelog._budget import BufferFull
-from tidelog._channels import Channels
-from tidelog._gathering import Gathering, Gatherings
-from tidelog._metadata import Metadata
-from tidelog._options import ProducerOptions
-from tidelog._partitioner import StickyPartition, partition_of
-from tidelog._sender import Sender
-from tidelog._splitting import split
+from tidelog._producing.buffer_budget import BufferFull
+from tidelog._producing.partitioner import StickyPartition, partition_of
+from tidelog._producing.sender import Sender
+from tidelog._producing.splitting import split
+from tidelog._producing.unfinished import own_copy
 from tidelog._timestamps import as_us
-from tidelog._unfinished import own_copy
 from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
 from tidelog.model import Receipt
 from tidelog.records.limits import RECORDS_PER_BATCH_MAX

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 
-from tidelog._channels import Channels
-from tidelog._consuming import Consumed
-from tidelog._fetch_calls import FetchCalls
-from tidelog._fetching import FetchedBatch, Progress
-from tidelog._metadata import Metadata
+from tidelog._connecting.channels import Channels
+from tidelog._connecting.metadata import Metadata
 from tidelog._options import ReaderOptions
-from tidelog._places import End, Places, Start
+from tidelog._reading.calls import FetchCalls
+from tidelog._reading.consumed import Consumed
+from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.start_and_end import End, Places, Start
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import Position, Record
 

@@ -10,7 +10,7 @@ from simulator.clients.readers import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.storage.checkpoint import _unpack
+from tidelog_broker.storage.directory.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:

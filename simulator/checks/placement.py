@@ -12,7 +12,7 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.metadata.snapshot import encode_image
-from tidelog_broker.runtime.quorum_recovery import EPOCH_STRIDE
+from tidelog_broker.offline.quorum_recovery import EPOCH_STRIDE
 
 if TYPE_CHECKING:
     pass

@@ -11,7 +11,7 @@ from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.messages import AppendResponse, Message, VoteRequest, VoteResponse
 from tidelog_broker.core.raft.quorum import majority
 from tidelog_broker.model import Configuration, Entry, Voter
-from tidelog_broker.storage.raft_format import unpack_hard_state
+from tidelog_broker.storage.raft.format import unpack_hard_state
 
 if TYPE_CHECKING:
     from simulator.node import Node

@@ -9,7 +9,7 @@ from tidelog_broker.core.metadata.liveness import SESSION_MS
 
 if TYPE_CHECKING:
     from simulator.node import Node
-    from tidelog_broker.runtime.control_wire import Heartbeat
+    from tidelog_broker.membership.wire import Heartbeat
 
 UNANSWERED_US_MAX: Final = SESSION_MS * 1500
 """After so long without an answer no heartbeat says that there was one: a session, and the half of one for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.checks.truth import Knowledge, require
-from tidelog_broker.storage.identity import Held, read_held, read_identity
+from tidelog_broker.storage.folder.identity import Held, read_held, read_identity
 
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk

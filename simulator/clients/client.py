@@ -15,7 +15,7 @@ from simulator.kernel.processes import Process
 from simulator.node import CLIENT_PORT, host_of
 from simulator.rpc.channels import Channel
 from simulator.world import T0_US, World
-from tidelog import _channels
+from tidelog._connecting import channels as _channels
 from tidelog._options import ClientOptions
 from tidelog.client import Client
 from tidelog.history import History

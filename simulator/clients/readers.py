@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.clients.client import SimClient
-from tidelog._fetching import FetchedBatch, Progress
-from tidelog._framing import FetchAnswer
+from tidelog._connecting.framing import FetchAnswer
+from tidelog._reading.fetching import FetchedBatch, Progress
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.history import History, Read, runs_of

@@ -50,7 +50,7 @@ UNLIMITED = 1 << 50
 
 
 class FakeDisk:
-    """See the module's rules. Implements `tidelog_broker.storage.files.Files`."""
+    """See the module's rules. Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity

@@ -9,8 +9,8 @@ from simulator.node import ROOT, Node
 from simulator.watch.replicas import Replica
 from simulator.world import SECOND
 from tidelog.records import BatchHeader
-from tidelog_broker.storage.identity import write_identity
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.folder.identity import write_identity
 
 if TYPE_CHECKING:
     from simulator.run import Simulation

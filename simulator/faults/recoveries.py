@@ -19,9 +19,9 @@ from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.raft.quorum import majority
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Voter
-from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.raft_recovery import open_raft_log
+from tidelog_broker.offline.quorum_recovery import recover_quorum, start_over
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.raft.recovery import open_raft_log
 
 if TYPE_CHECKING:
     from simulator.run import Simulation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from simulator.node import ROOT, Node
-from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.storage.directory.data_directory import DataDirectory
 
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk

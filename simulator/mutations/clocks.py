@@ -8,9 +8,9 @@ from typing import Any
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker import assembly
 from tidelog_broker.core.metadata import clocks, registration
-from tidelog_broker.runtime import control_neighbours
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.quorum import transport as control_neighbours
 
 
 def _never(known: Any, directory_id: bytes, starts: int) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
 
 
 @mutation("2a", "restarts")
 def an_unsynced_tail_is_trusted_after_a_restart() -> Iterator[None]:
     from simulator.disk import FakeFile
-    from tidelog_broker.storage import recovery
+    from tidelog_broker.storage.log import recovery
 
     original = recovery._Tail._scan_file
 
@@ -27,7 +27,7 @@ def an_unsynced_tail_is_trusted_after_a_restart() -> Iterator[None]:
 
 @mutation("2b")
 def a_power_loss_is_taken_for_a_kill() -> Iterator[None]:
-    from tidelog_broker.storage.data_directory import DataDirectory
+    from tidelog_broker.storage.directory.data_directory import DataDirectory
 
     begin = DataDirectory.__init__
 
@@ -41,7 +41,7 @@ def a_power_loss_is_taken_for_a_kill() -> Iterator[None]:
 
 @mutation("2c", "bad disks")
 def what_is_read_is_not_checked() -> Iterator[None]:
-    with mock.patch("tidelog_broker.storage.reading.verify_batch"):
+    with mock.patch("tidelog_broker.storage.segments.reading.verify_batch"):
         yield
 
 
@@ -72,7 +72,7 @@ def a_folder_that_the_image_does_not_know_is_removed() -> Iterator[None]:
 
 @mutation("2d", "bad disks")
 def a_folder_is_believed_to_be_what_its_name_says() -> Iterator[None]:
-    from tidelog_broker.storage import recovery
+    from tidelog_broker.storage.log import recovery
 
     with patched((recovery, "check_identity", lambda *arguments: None)):
         yield

@@ -9,12 +9,12 @@ import msgspec.structs
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.raft.leading import Leader
+from tidelog_broker.membership.session import Membership
 from tidelog_broker.model import Entry, HardState, Snapshot
-from tidelog_broker.runtime.control_membership import Membership
-from tidelog_broker.runtime.raft_driver import RaftDriver
-from tidelog_broker.storage import files as storage_files
-from tidelog_broker.storage import raft_log
-from tidelog_broker.storage.raft_log import RaftLog
+from tidelog_broker.quorum.driver import RaftDriver
+from tidelog_broker.storage.files import whole_files
+from tidelog_broker.storage.raft import log as raft_log
+from tidelog_broker.storage.raft.log import RaftLog
 
 
 @mutation("Raft, persist first", "votes")
@@ -89,7 +89,7 @@ def hard_state_is_saved_before_the_entries_that_it_speaks_of() -> Iterator[None]
 def hard_state_is_not_flushed() -> Iterator[None]:
     def hasty(files: Any, path: str, data: bytes) -> None:
         file = files.open(f"{path}.tmp", create=True)
-        storage_files.write_all(file, [data], 0)
+        whole_files.write_all(file, [data], 0)
         file.close()
         files.rename(f"{path}.tmp", path)
 
@@ -104,11 +104,11 @@ def a_snapshot_is_installed_without_its_flush() -> Iterator[None]:
             replace(files, path, data)
             return
         file = files.open(f"{path}.tmp", create=True)
-        storage_files.write_all(file, [data], 0)
+        whole_files.write_all(file, [data], 0)
         file.close()
         files.rename(f"{path}.tmp", path)
 
-    replace = storage_files.replace_file
+    replace = whole_files.replace_file
     with patched((raft_log, "replace_file", hasty)):
         yield
 
@@ -127,8 +127,8 @@ def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
 @mutation("R8")
 def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
     """Another controller, or the same one again, gives the same ones."""
-    from tidelog_broker.runtime.control_answers import Answers
-    from tidelog_broker.runtime.control_wire import AllocateBlock, Block
+    from tidelog_broker.membership.wire import AllocateBlock, Block
+    from tidelog_broker.quorum.request_handler import Answers
 
     async def hasty(self: Answers, duties: Any, request: Any) -> Any:
         if isinstance(request, AllocateBlock):
@@ -142,7 +142,7 @@ def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
 
 @mutation("R8")
 def a_producer_id_is_given_to_two() -> Iterator[None]:
-    from tidelog_broker.runtime.quorum_controller import QuorumController
+    from tidelog_broker.quorum.quorum_controller import QuorumController
 
     async def again(self: QuorumController) -> int:
         number = await allocate(self)
@@ -166,7 +166,7 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
     """It costs time, not records: a partition has a leader that cannot know that it was replaced, and nobody
     takes its place. Out of reach here: a connection on which one side is not heard is closed within a second,
     so that hardly one of these heartbeats arrives. `tests/quorum/test_quorum.py` plants a deaf broker."""
-    from tidelog_broker.runtime.control_answers import Answers
+    from tidelog_broker.quorum.request_handler import Answers
 
     async def heard(self: Answers, duties: Any, beat: Any) -> Any:
         return await hear(self, duties, msgspec.structs.replace(beat, deaf=False))
@@ -179,7 +179,7 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
 @uncaught("R7", "cut off")
 def a_leader_without_a_controller_takes_appends() -> Iterator[None]:
     """It costs time, not records: clients wait for their deadline instead of being sent on (R7)."""
-    from tidelog_broker.runtime.replica import Replica
+    from tidelog_broker.replication.replica import Replica
 
     with patched((Replica, "in_doubt", property(lambda self: False))):
         yield

@@ -13,9 +13,9 @@ from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
-from tidelog_broker.runtime.replica_uplink import Uplink
-from tidelog_broker.runtime.replica_wire import from_leader
-from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.replication.uplink import Uplink
+from tidelog_broker.replication.wire import from_leader
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 
 @mutation("R1")
@@ -123,7 +123,7 @@ def an_epoch_is_sent_before_its_beginning_is_on_disk() -> Iterator[None]:
 
 @mutation("R11")
 def a_log_start_offset_is_not_saved() -> Iterator[None]:
-    from tidelog_broker.storage.checkpoint import Checkpoints
+    from tidelog_broker.storage.directory.checkpoint import Checkpoints
 
     with patched((Checkpoints, "put_log_start_offset", lambda self, partition, offset: None)):
         yield

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog import _lane
-from tidelog._lane import Failed, Lane
+from tidelog._producing import send_window as _lane
+from tidelog._producing.send_window import Failed, Lane
 from tidelog.errors import DuplicateSequence, TidelogError
 from tidelog_broker.api import produce
-from tidelog_broker.storage import log_writing
+from tidelog_broker.storage.log import writer as log_writing
 
 
 @mutation("R8", "unanswered")

@@ -7,13 +7,13 @@ from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
+from tidelog_broker.hosting import handover as handing_over
+from tidelog_broker.hosting.handover import HandingOver
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.hello import Lane
-from tidelog_broker.runtime import handing_over
-from tidelog_broker.runtime.handing_over import HandingOver
-from tidelog_broker.runtime.replica_feed import ReplicaFeed
-from tidelog_broker.runtime.replica_uplink import Uplink
-from tidelog_broker.runtime.replica_wire import from_leader
+from tidelog_broker.replication.feed import ReplicaFeed
+from tidelog_broker.replication.uplink import Uplink
+from tidelog_broker.replication.wire import from_leader
 
 
 @mutation("R2", "returns")

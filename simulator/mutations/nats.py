@@ -12,8 +12,8 @@ from tidelog_broker.nats import recording as recording_module
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import Recording
-from tidelog_broker.runtime.appends import Acks, SinglesAppend
-from tidelog_broker.storage.append_guard import AppendGuard
+from tidelog_broker.storage.guard.append_guard import AppendGuard
+from tidelog_broker.writing.append_requests import Acks, SinglesAppend
 
 QUEUE_BYTES: Final = 2_000
 """A queue of a size that fills up in a run."""
@@ -92,7 +92,7 @@ def a_message_id_that_comes_again_is_recorded_again() -> Iterator[None]:
 
 @mutation("N3", "nats")
 def followers_do_not_remember_message_ids() -> Iterator[None]:
-    from tidelog_broker.storage import replicating
+    from tidelog_broker.storage.log import received as replicating
 
     with patched((replicating, "message_ids_of", lambda *_: [])):
         yield

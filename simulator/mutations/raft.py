@@ -91,5 +91,5 @@ def a_voters_new_disk_is_taken_for_its_old_one() -> Iterator[None]:
     def forgetful(broker_id: int, directory_id: bytes) -> Voter:
         return Voter(broker_id, bytes([broker_id]) * 16)
 
-    with mock.patch("tidelog_broker.runtime.quorum_controller.Voter", forgetful):
+    with mock.patch("tidelog_broker.quorum.quorum_controller.Voter", forgetful):
         yield

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.raft.history import Relation
-from tidelog_broker.runtime import control_neighbours, quorum_controller, quorum_recovery
+from tidelog_broker.offline import quorum_recovery
+from tidelog_broker.quorum import quorum_controller
+from tidelog_broker.quorum import transport as control_neighbours
 
 
 @mutation("M2a", "recoveries")

@@ -13,10 +13,10 @@ from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leadership import Leadership
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.progress import Progress
-from tidelog_broker.runtime.broker import START_LOOK_SECONDS, Broker
-from tidelog_broker.runtime.replica import Replica
-from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.runtime.replica_uplink import Uplink
+from tidelog_broker.hosting.broker import START_LOOK_SECONDS, Broker
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.replication.replica import Replica
+from tidelog_broker.replication.uplink import Uplink
 
 
 @mutation("R2", "deposals")
@@ -169,7 +169,7 @@ def unclean_epochs_are_not_told_to_followers() -> Iterator[None]:
 
 @mutation("R1", "losses")
 def an_unclean_epoch_is_not_marked() -> Iterator[None]:
-    from tidelog_broker.runtime import replica
+    from tidelog_broker.replication import replica
 
     with patched((replica, "epoch_to_mark", lambda log, unclean_epoch: None)):
         yield
@@ -178,8 +178,8 @@ def an_unclean_epoch_is_not_marked() -> Iterator[None]:
 @mutation("R16", "moves")
 def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
     """The assignment's identity is ignored, on every broker and by every leader."""
-    from tidelog_broker.runtime.image_follower import ImageFollower
-    from tidelog_broker.storage.store import LogStore
+    from tidelog_broker.hosting.image_follower import ImageFollower
+    from tidelog_broker.storage.directory.store import LogStore
 
     def placed(self: ImageFollower, partition: Any, stream: Any) -> bool:
         return self._broker_id in stream.partitions[partition.partition].replicas

@@ -8,14 +8,14 @@ from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog.errors import TidelogError
-from tidelog_broker.runtime import partition as partitions
-from tidelog_broker.runtime.appends import Acks
-from tidelog_broker.runtime.flush_rounds import FlushRounds
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.threads import WorkThreads
-from tidelog_broker.storage.checkpoint import RecoveryPoint
-from tidelog_broker.storage.log_writing import WritableLog
+from tidelog_broker.hosting.threads import WorkThreads
+from tidelog_broker.storage.log.writer import WritableLog
+from tidelog_broker.storage.points import RecoveryPoint
+from tidelog_broker.writing import partition as partitions
+from tidelog_broker.writing.append_requests import Acks
+from tidelog_broker.writing.flush_rounds import FlushRounds
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.write_rounds import WriteRounds
 
 
 @mutation("R7", "leader acks")
@@ -126,7 +126,7 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
     write of it."""
 
     def careless(self: WritableLog, staged: Any, error: OSError) -> TidelogError:
-        from tidelog_broker.storage.segment import Segment
+        from tidelog_broker.storage.segments.segment import Segment
 
         with patched((Segment, "cut_back", lambda self: None)):
             return take_back(self, staged, error)
@@ -141,7 +141,7 @@ def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
     """Harmless as long as clients hold back what is behind a refused batch: `what is behind a refused batch
     overtakes it` breaks both."""
     from tidelog_broker.api import produce
-    from tidelog_broker.storage import log_writing
+    from tidelog_broker.storage.log import writer as log_writing
 
     def take(self: Any, request: Any, lane: Any) -> bool:
         lane.refused = False

@@ -7,13 +7,14 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.storage.checkpoint import Checkpoints, RecoveryPoint
-from tidelog_broker.storage.epochs import LeaderEpochs
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.log_writing import WritableLog
-from tidelog_broker.storage.store import LogStore
-from tidelog_broker.storage.tail_cache import LogTail
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.storage.directory.checkpoint import Checkpoints
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.tail_cache import LogTail
+from tidelog_broker.storage.log.writer import WritableLog
+from tidelog_broker.storage.points import RecoveryPoint
 
 
 @mutation("2b", "losses")
@@ -140,7 +141,7 @@ def an_emptied_log_forgets_its_last_epoch() -> Iterator[None]:
 
 @mutation("R6", "losses")
 def a_registration_says_nothing_of_suspects() -> Iterator[None]:
-    from tidelog_broker.runtime.suspects import Suspects
+    from tidelog_broker.upkeep.suspects import Suspects
 
     with patched((Suspects, "tell", lambda self, logs: ())):
         yield
@@ -148,7 +149,7 @@ def a_registration_says_nothing_of_suspects() -> Iterator[None]:
 
 @mutation("R6", "losses")
 def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
-    from tidelog_broker.runtime import image_follower
+    from tidelog_broker.hosting import image_follower
 
     with patched((image_follower, "mark_unflushed", lambda image, logs: None)):
         yield
@@ -156,7 +157,7 @@ def nothing_is_suspect_after_a_loss_of_power() -> Iterator[None]:
 
 @mutation("R6", "twice lost")
 def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
-    from tidelog_broker.runtime.suspects import Suspects
+    from tidelog_broker.upkeep.suspects import Suspects
 
     def hasty(self: Suspects, logs: Any) -> Any:
         said = tell(self, logs)
@@ -171,7 +172,7 @@ def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
 
 @mutation("R8")
 def a_repeat_is_answered_with_the_end_of_the_log() -> Iterator[None]:
-    from tidelog_broker.storage.appending import Staged
+    from tidelog_broker.storage.log.appending import Staged
 
     def elsewhere(self: Staged, ref: Any, epochs: Any, sender: Any) -> None:
         repeat(self, ref, epochs, sender)
@@ -189,7 +190,7 @@ def a_repeat_is_answered_with_the_end_of_the_log() -> Iterator[None]:
 
 @mutation("R8", "restarts")
 def a_snapshot_of_the_append_guard_speaks_for_the_whole_log() -> Iterator[None]:
-    from tidelog_broker.storage import guard_snapshots
+    from tidelog_broker.storage.guard import snapshots as guard_snapshots
 
     with patched((guard_snapshots, "replay", lambda guard, segments: True)):
         yield
@@ -205,11 +206,11 @@ def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
     """Harmless by itself: the broker that gets a range checks it before it writes it. A run lets one of a
     partition's replicas rot at a time, so those that are asked hold no rot there."""
-    from tidelog_broker.storage.log_reading import ReadableLog
+    from tidelog_broker.storage.log.reader import ReadableLog
 
     def unchecked(self: ReadableLog, *arguments: Any) -> Any:
         with (
-            mock.patch("tidelog_broker.storage.reading.verify_batch"),
+            mock.patch("tidelog_broker.storage.segments.reading.verify_batch"),
             patched((ReadableLog, "_refuse_damaged", lambda self, offset: None)),
         ):
             return stored(self, *arguments)
@@ -223,7 +224,7 @@ def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
 def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
     """It takes a failed flush of what was committed without one, and then an election of that replica as
     a clean one; no seed has had both. `tests/storage/test_rewrite.py` has the boot forgotten."""
-    from tidelog_broker.storage.data_directory import DataDirectory
+    from tidelog_broker.storage.directory.data_directory import DataDirectory
 
     with patched((DataDirectory, "forget_boot", lambda self: None)):
         yield
@@ -231,7 +232,7 @@ def recover_goes_on_believing_the_page_cache() -> Iterator[None]:
 
 @mutation("R1", "failed flushes")
 def recover_takes_the_end_of_a_log_for_committed() -> Iterator[None]:
-    from tidelog_broker.storage import rewrite
+    from tidelog_broker.offline import rewrite
 
     def bold(self: Checkpoints, partition: Any, point: Any, high_watermark: int) -> None:
         put(self, partition, point, point.offset)

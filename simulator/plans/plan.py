@@ -12,7 +12,7 @@ from simulator.clients.producers import Kind
 from simulator.kernel.network import Conditions
 from simulator.nats.plan import NatsPlan
 from simulator.world import SECOND
-from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
+from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS: Final = 20.0
 """Of simulated time under faults."""

@@ -13,7 +13,7 @@ from simulator.nats.plan import Kind as Publishing
 from simulator.nats.plan import NatsPlan, with_nats
 from simulator.plans.plan import EVENTS_LONG, RATES, Plan, StreamPlan
 from simulator.world import SECOND
-from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
+from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_SHORT: Final = 10.0
 """Of faults, where they come one upon the other."""

@@ -16,7 +16,7 @@ from simulator.nats.plan import draw
 from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
 from simulator.plans.profiles import PROFILES
 from simulator.world import SECOND
-from tidelog_broker.storage.tail_cache import TAIL_CACHE_BYTES_MAX
+from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_LONG: Final = 60.0
 LONG_EVERY: Final = 5

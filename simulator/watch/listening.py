@@ -12,7 +12,7 @@ from simulator.checks import Checks
 from simulator.node import PEER_PORT
 from simulator.watch.mirror import headers_of
 from simulator.watch.replicas import Key
-from tidelog._framing import parse_fetch_answer
+from tidelog._connecting.framing import parse_fetch_answer
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.raft.messages import AppendResponse, VoteRequest, VoteResponse
@@ -26,9 +26,9 @@ from tidelog_broker.core.replication.messages import (
     Refused,
     StartOver,
 )
+from tidelog_broker.membership import wire as control_wire
 from tidelog_broker.peers import hello
-from tidelog_broker.runtime import control_wire
-from tidelog_broker.runtime.replica_wire import Address, from_follower, from_leader
+from tidelog_broker.replication.wire import Address, from_follower, from_leader
 from tidelog_proto import common_pb2
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader
-from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 READ_BYTES: Final = 256 << 10
 

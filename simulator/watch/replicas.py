@@ -10,8 +10,8 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 
 if TYPE_CHECKING:
     from simulator.node import Node
-    from tidelog_broker.runtime.partition import Partition
-    from tidelog_broker.storage.log import PartitionLog
+    from tidelog_broker.storage.log.partition_log import PartitionLog
+    from tidelog_broker.writing.partition import Partition
 
 Key = tuple[bytes, int]
 """Stream id and partition."""

@@ -18,8 +18,8 @@ from tidelog_broker.model import Configuration, EntryType
 
 if TYPE_CHECKING:
     from simulator.node import Node
-    from tidelog_broker.runtime.quorum_controller import QuorumController
-    from tidelog_broker.runtime.raft_driver import RaftDriver
+    from tidelog_broker.quorum.driver import RaftDriver
+    from tidelog_broker.quorum.quorum_controller import QuorumController
 
 
 class Watch:

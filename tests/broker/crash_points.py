@@ -40,19 +40,19 @@ from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.hosting.hosted_partitions import log_config
 from tidelog_broker.model import EntryType
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
-from tidelog_broker.runtime import flush_rounds
-from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.hosted_partitions import log_config
-from tidelog_broker.runtime.singles import Singles
 from tidelog_broker.service import Service
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.raft_recovery import open_raft_log
-from tidelog_broker.storage.store import LogStore, Wanted
-from tidelog_broker.storage.volume_flush import Judgement
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.volume_flush import Judgement
+from tidelog_broker.storage.raft.recovery import open_raft_log
+from tidelog_broker.writing import flush_rounds
+from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
+from tidelog_broker.writing.record_columns import Singles
 from tidelog_proto import log_pb2
 
 SEGMENT_BYTES = 256 << 10

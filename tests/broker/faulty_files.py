@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Sequence
 
-from tidelog_broker.storage.files import Bytes, OsFile, OsFiles, OsVolume
+from tidelog_broker.storage.files.os_files import OsFile, OsFiles, OsVolume
+from tidelog_broker.storage.files.protocol import Bytes
 
 HELD_SECONDS_MAX = 5.0
 
@@ -74,7 +75,7 @@ class FaultyVolume(OsVolume):
 
 
 class FaultyFiles(OsFiles):
-    """Implements `tidelog_broker.storage.files.Files`."""
+    """Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self) -> None:
         self.faults = Faults()

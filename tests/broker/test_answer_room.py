@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog_broker.runtime.answer_room import AnswerRoom
+from tidelog_broker.limits.answer_room import AnswerRoom
 
 
 async def test_a_client_gets_a_share_and_leaves_room_for_others() -> None:

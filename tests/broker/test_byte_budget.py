@@ -3,7 +3,7 @@
 import asyncio
 from concurrent.futures import Future
 
-from tidelog_broker.runtime.byte_budget import ByteBudget, Lease
+from tidelog_broker.limits.byte_budget import ByteBudget, Lease
 
 
 def budget(

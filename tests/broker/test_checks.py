@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidelog.errors import CorruptBatch, ResourceExhausted, Stopping
-from tidelog_broker.runtime.checks import INLINE_BYTES_MAX, QUEUED_BYTES_MAX, TURN_BYTES_MAX, Checks
+from tidelog_broker.limits.checks import INLINE_BYTES_MAX, QUEUED_BYTES_MAX, TURN_BYTES_MAX, Checks
 
 
 class HeldThreads(Executor):

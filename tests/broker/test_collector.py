@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog_broker.runtime.collector import Collector
+from tidelog_broker.limits.collector import Collector
 
 MORE = 50_000
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from support.hosts import HOST
-from tidelog.cli._processes import free_ports
+from tidelog.cli.local.processes import free_ports
 from tidelog_broker import __main__ as command
 from tidelog_broker import prepare_stop
 from tidelog_broker.config import Settings, SettingsInvalid, parse_listen

@@ -17,10 +17,11 @@ from support.broker import BrokerProcess
 from support.waiting import until, until_true
 from tidelog_broker.config import Settings
 from tidelog_broker.errors import StorageFailure
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
-from tidelog_broker.runtime.formatting import format_solo
 from tidelog_broker.service import Service, run_until
-from tidelog_broker.storage.files import OsFiles, sync_found
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.files.whole_files import sync_found
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
 VOLUME_MIB = 24

@@ -18,9 +18,9 @@ from tidelog_broker.api import fetch_plain
 from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.verbatim import EncodedAnswer
-from tidelog_broker.runtime import decoding as decoding_module
-from tidelog_broker.runtime.decoding import Decoding
-from tidelog_broker.storage.log import Chunk
+from tidelog_broker.limits import decoding as decoding_module
+from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.storage.log.partition_log import Chunk
 from tidelog_proto import log_pb2
 
 VALUE_BYTES = 300_000

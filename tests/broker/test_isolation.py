@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from support.api import Api, batch, code_of, refusal
 from tidelog_broker.config import Settings
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.writing.partition import Partition
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
 

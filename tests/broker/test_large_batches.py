@@ -14,7 +14,7 @@ import pytest_asyncio
 from support.api import Api, batch, code_of, record, start_of
 from support.broker import BrokerProcess
 from tidelog.records import Compression
-from tidelog_broker.runtime.checks import INLINE_BYTES_MAX
+from tidelog_broker.limits.checks import INLINE_BYTES_MAX
 from tidelog_proto import common_pb2, log_pb2
 
 DECODED_BYTES_MAX = 32 << 20

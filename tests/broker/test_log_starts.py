@@ -15,11 +15,11 @@ from storage.logs import KEY, Bench
 from support.waiting import until
 from tidelog.model import Retention, StreamConfig
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime import maintenance
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.maintenance import Maintenance
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.upkeep import maintenance
+from tidelog_broker.upkeep.maintenance import Maintenance
 
 FULL = errno.ENOSPC
 

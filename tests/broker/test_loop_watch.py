@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from support.broker import BrokerProcess
-from tidelog_broker.runtime import loop_watch
-from tidelog_broker.runtime.loop_watch import ALARM_SECONDS, Late, LoopWatch
+from tidelog_broker.limits import loop_watch
+from tidelog_broker.limits.loop_watch import ALARM_SECONDS, Late, LoopWatch
 
 
 class Said:

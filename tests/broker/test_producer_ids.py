@@ -9,7 +9,7 @@ from support.api import Api, batch, code_of
 from tidelog.errors import InvalidRequest, Stopping, Unavailable, UnknownProducer
 from tidelog.records import NO_PRODUCER_ID
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.runtime.producer_ids import ProducerIds
+from tidelog_broker.hosting.producer_ids import ProducerIds
 from tidelog_proto import log_pb2
 
 

@@ -23,21 +23,21 @@ from tidelog.errors import (
     Unavailable,
 )
 from tidelog.model import Durability, StreamConfig
+from tidelog_broker.clock import elapsed_clock, system_clock
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
-from tidelog_broker.runtime.clock import elapsed_clock, system_clock
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.flush_rounds import FlushRounds
-from tidelog_broker.runtime.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.replica_host import Host
-from tidelog_broker.runtime.rounds import WriteRounds
-from tidelog_broker.runtime.singles import Singles
-from tidelog_broker.runtime.writing import Task
-from tidelog_broker.storage.log import LogConfig
-from tidelog_broker.storage.store import LogStore, Wanted
-from tidelog_broker.storage.volume_flush import VOLUME_FLUSH_LOGS_MIN
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.volume_flush import VOLUME_FLUSH_LOGS_MIN
+from tidelog_broker.storage.log.partition_log import LogConfig
+from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
+from tidelog_broker.writing.flush_rounds import FlushRounds
+from tidelog_broker.writing.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.writing.round_work import Task
+from tidelog_broker.writing.write_rounds import WriteRounds
 
 SLOW_SECONDS = 0.5
 """So slow no write is, on a busy machine either, unless a test holds it up."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidelog_broker.config import Settings
-from tidelog_broker.runtime.formatting import format_solo
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files.os_files import OsFiles
 
 
 @pytest.mark.parametrize(("peers", "told"), [("", []), ("127.0.0.1:0", [False, True])])

@@ -15,10 +15,10 @@ from support.waiting import until
 from tidelog.errors import Stopping
 from tidelog_broker.api.fetch import FetchCall
 from tidelog_broker.config import Settings
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.threads import WorkThreads
+from tidelog_broker.hosting.threads import WorkThreads
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.service import Service
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_proto import common_pb2, log_pb2
 
 RECORDS = 10

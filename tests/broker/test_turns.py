@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tidelog_broker.runtime.turns import Turns
+from tidelog_broker.limits.turns import Turns
 
 
 async def test_work_for_which_there_is_room_is_done_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 import chaos.cluster
 from chaos.cluster import Cluster, hang_up
 from support.waiting import until
-from tidelog.cli._processes import Child
+from tidelog.cli.local.processes import Child
 
 STARTED = "open(sys.argv[2] + '.runs', 'w').close()"
 """The second word is the file with the settings."""

@@ -10,7 +10,7 @@ import pytest
 
 from chaos.links import Links, around, between, incoming, outgoing
 from chaos.proxy import HOST, Proxy
-from tidelog.cli._processes import free_ports
+from tidelog.cli.local.processes import free_ports
 from tidelog_broker.peers.framing import pack
 from tidelog_broker.peers.hello import Hello, Identity, Lane, encode
 

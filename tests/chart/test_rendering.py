@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from chart.releases import PLACED, RELEASES
 from support.kube.chart import CHART, NAMESPACE, Manifest, is_hook, rendered
 from support.kube.control_plane import CRDS
-from tidelog.cli._nats_server import find_nats_server
+from tidelog.cli.local.nats_server import find_nats_server
 from tidelog_operator.__main__ import app
 from tidelog_operator.model import ClusterObject, read_cluster
 from tidelog_operator.resources.services import client_service, headless_service

@@ -15,7 +15,7 @@ import pytest
 
 from support.broker import BrokerProcess
 from support.nats_server import NatsServer
-from tidelog.cli._app import run
+from tidelog.cli.app import run
 
 COMMAND = [sys.executable, "-m", "tidelog.cli"]
 CALL_SECONDS_MAX = 60

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from cli.conftest import Cluster
-from tidelog.cli._app import run
-from tidelog.cli._errors import Exit
+from tidelog.cli.app import run
+from tidelog.cli.errors import Exit
 
 
 class Case(NamedTuple):
@@ -199,7 +199,7 @@ def test_an_error_leaves_standard_output_to_results(tidelog: Any) -> None:
 
 
 def test_a_bug_is_one_sentence_too(tidelog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.cli.stream.connected", lambda *_: {}["not there"])
+    monkeypatch.setattr("tidelog.cli.stream.command.connected", lambda *_: {}["not there"])
 
     answer = tidelog("stream", "list")
 

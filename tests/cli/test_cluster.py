@@ -13,12 +13,12 @@ import pytest
 from cli.conftest import Answer, Call, call
 from support.broker import BrokerProcess
 from support.hosts import HOST, free_ports
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 from tidelog_broker.model import Configuration, Entry, EntryType, Voter
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.raft_recovery import open_raft_log
+from tidelog_broker.offline.formatting import format_solo
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.raft.recovery import open_raft_log
 
 WAIT_SECONDS = 30.0
 

@@ -16,10 +16,10 @@ import pytest
 from cli.conftest import COMMAND
 from cli.test_dev import children_of_folder
 from support.waiting import wait_until
-from tidelog.cli._demo_stream import run_async
-from tidelog.cli._errors import Exit
-from tidelog.cli._host_metrics import Sampler, host_token
-from tidelog.cli._processes import Signals
+from tidelog.cli.demo.host_metrics import Sampler, host_token
+from tidelog.cli.demo.stream import run_async
+from tidelog.cli.errors import Exit
+from tidelog.cli.local.processes import Signals
 
 DEMO_SECONDS_MAX = 200.0
 

@@ -18,9 +18,9 @@ import pytest
 
 from cli.conftest import COMMAND
 from support.waiting import wait_until
-from tidelog.cli._errors import Exit
-from tidelog.cli._processes import free_ports
-from tidelog.cli.dev import PORT_STEP
+from tidelog.cli.errors import Exit
+from tidelog.cli.local.dev import PORT_STEP
+from tidelog.cli.local.processes import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ import pytest
 from cli.conftest import COMMAND
 from support.broker import BrokerProcess
 from tidelog import blocking
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 from tidelog.records import HEADER_BYTES, BatchHeader
-from tidelog_broker.storage import starting_over
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.verify import verify_data_directory
+from tidelog_broker.offline.verify import verify_data_directory
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.folder import starting_over
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +107,7 @@ def test_verifying_changes_nothing(offline: Any, stopped: Stopped) -> None:
 
 
 def test_a_flipped_byte_anywhere_in_a_segment_is_found(clean: Stopped, stopped: Stopped) -> None:
-    from tidelog_broker.storage.verify import verify_data_directory
+    from tidelog_broker.offline.verify import verify_data_directory
 
     segment = stopped.segments[0]
     whole = segment.read_bytes()
@@ -430,7 +430,7 @@ def test_an_empty_segment_is_no_error(offline: Any, tmp_path: Path) -> None:
 
 def test_the_checker_is_a_program_of_its_own(clean: Stopped) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tidelog_broker.storage.verify", str(clean.data), "--progress"],
+        [sys.executable, "-m", "tidelog_broker.offline.verify", str(clean.data), "--progress"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

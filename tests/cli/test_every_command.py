@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from tidelog.cli._app import app
-from tidelog.cli._errors import Exit
+from tidelog.cli.app import app
+from tidelog.cli.errors import Exit
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 ROOT: Any = typer.main.get_command(app)

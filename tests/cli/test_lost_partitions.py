@@ -11,7 +11,7 @@ import pytest
 
 from cli.conftest import Call
 from support.broker import BrokerProcess
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli.conftest import COMMAND
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 
 pytestmark = pytest.mark.slow
 

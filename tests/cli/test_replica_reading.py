@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidelog._framing import FetchAnswer
-from tidelog.cli._replica_reading import ReplicaReading
+from tidelog._connecting.framing import FetchAnswer
+from tidelog.cli.verify.replica_reading import ReplicaReading
 from tidelog.errors import DataCorrupt, LogTruncated, OffsetOutOfRange, TidelogError, Unavailable
 from tidelog.history.replicas import Lack, Piece
 from tidelog.model import StreamConfig, StreamDescription

@@ -14,7 +14,7 @@ import pytest
 
 from cli.conftest import COMMAND, Cluster
 from support.waiting import wait_until
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 
 SECONDS_MAX = 60
 

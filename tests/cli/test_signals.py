@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from tidelog.cli import _processes
-from tidelog.cli._processes import Signals
+from tidelog.cli.local import processes as _processes
+from tidelog.cli.local.processes import Signals
 
 WAIT_SECONDS_MAX = 10.0
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli import _chart
-from tidelog.cli._errors import CommandError, Exit, exit_code
-from tidelog.cli._record_json import from_json, to_json
-from tidelog.cli._values import (
+from tidelog.cli.demo import chart as _chart
+from tidelog.cli.errors import CommandError, Exit, exit_code
+from tidelog.cli.records.record_json import from_json, to_json
+from tidelog.cli.values import (
     duration_ms,
     duration_us,
     point,

@@ -13,7 +13,7 @@ from cli.conftest import Call, Cluster
 from cli.test_dump_and_verify import flip
 from history.test_check import honest
 from support.broker import BrokerProcess
-from tidelog.cli._errors import Exit
+from tidelog.cli.errors import Exit
 from tidelog.history import lines_of
 
 RECORDS = 8

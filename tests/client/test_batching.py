@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog._batching import (
+from tidelog._producing.batching import (
     BATCH_OVERHEAD_BYTES,
     OpenBatch,
     as_headers,
     encode,
     record_size,
 )
-from tidelog._budget import Budget
+from tidelog._producing.buffer_budget import Budget
 from tidelog.errors import InvalidRequest
 from tidelog.records import Compression, decode_batch
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.fake_broker import FakeBroker
 from tidelog import ProducerOptions, blocking, errors
-from tidelog._loop_thread import LoopThread
+from tidelog._blocking.loop_thread import LoopThread
 from tidelog.model import Position
 
 

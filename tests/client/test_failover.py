@@ -20,10 +20,10 @@ from tidelog import (
     ProducerOptions,
     ReaderOptions,
     RetryPolicy,
-    _fetch_calls,
     errors,
     wire,
 )
+from tidelog._reading import calls as _fetch_calls
 from tidelog.model import Listener
 from tidelog.records import decode_batch
 from tidelog_proto import log_pb2

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog._framing import parse_fetch_answer, produce_request
+from tidelog._connecting.framing import parse_fetch_answer, produce_request
 from tidelog.errors import CorruptBatch
 from tidelog.large_field import SMALL_MESSAGE_BYTES
 from tidelog_proto import log_pb2

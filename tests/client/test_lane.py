@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tidelog import errors
-from tidelog._batching import Batch
-from tidelog._lane import ANONYMOUS, Failed, Identity, Lane
+from tidelog._producing.batching import Batch
+from tidelog._producing.send_window import ANONYMOUS, Failed, Identity, Lane
 from tidelog.records import BatchHeader, encode_batch, to_columns
 from tidelog.records.layout import SEQUENCE_MODULUS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog._listeners import Listeners
+from tidelog._connecting.listeners import Listeners
 from tidelog.errors import InvalidRequest
 from tidelog.model import BrokerDescription, Listener
 

@@ -15,8 +15,8 @@ from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog.testing._log import MemoryLog, check_producer_id
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.replication.positions import check_position
-from tidelog_broker.runtime.producer_ids import ProducerIds
-from tidelog_broker.storage.append_guard import AppendGuard, GuardLimits
+from tidelog_broker.hosting.producer_ids import ProducerIds
+from tidelog_broker.storage.guard.append_guard import AppendGuard, GuardLimits
 
 STREAM_ID = bytes(16)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog._partitioner import StickyPartition, partition_of, split_by_key
+from tidelog._producing.partitioner import StickyPartition, partition_of, split_by_key
 from tidelog.records import to_columns
 
 

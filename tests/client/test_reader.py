@@ -14,9 +14,9 @@ import tidelog
 from support.fake_broker import FakeBroker, FakeLog
 from support.waiting import until
 from tidelog import Client, Position, ReaderOptions, RetryPolicy, errors
-from tidelog._batching import OpenBatch
-from tidelog._fetching import Progress
-from tidelog._framing import FetchAnswer
+from tidelog._connecting.framing import FetchAnswer
+from tidelog._producing.batching import OpenBatch
+from tidelog._reading.fetching import Progress
 from tidelog.records import BatchHeader, encode_batch, stamp, to_columns
 from tidelog_proto import log_pb2
 

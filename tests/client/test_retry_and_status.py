@@ -9,8 +9,8 @@ import pytest
 import tidelog
 from support.fake_broker import FakeBroker
 from tidelog import ClientOptions, RetryPolicy, errors
-from tidelog._retry import may_repeat, of_a_leader, retrying
-from tidelog._status import error_from_message, error_from_rpc
+from tidelog._connecting.retry import may_repeat, of_a_leader, retrying
+from tidelog._connecting.status import error_from_message, error_from_rpc
 from tidelog.client import Client
 from tidelog.errors import TidelogError
 from tidelog_proto import common_pb2

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog._batching import encode
-from tidelog._splitting import slices_near
+from tidelog._producing.batching import encode
+from tidelog._producing.splitting import slices_near
 from tidelog.errors import BatchTooLarge
 from tidelog.records import Compression, to_columns
 

@@ -17,12 +17,12 @@ from tidelog_broker.core.metadata.commands import RegisterBroker, Suspect, decod
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.model import EntryType
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.service import Service
-from tidelog_broker.storage.files import Files
+from tidelog_broker.storage.files.protocol import Files
+from tidelog_broker.writing.partition import Partition
 
 BROKERS = (0, 1, 2)
 CLUSTER = bytes(15) + b"c"

@@ -35,7 +35,7 @@ from simulator.disk import FakeDisk
 from support.nats_server import NatsServer
 from support.recording_files import Event, History, Replay
 from support.waiting import until
-from tidelog_broker.storage import data_directory
+from tidelog_broker.storage.directory import data_directory
 
 AGAIN_SHARE = 0.25
 """Of the points, at which power is lost a second time."""

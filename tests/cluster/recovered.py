@@ -12,7 +12,7 @@ from cluster.ledger import Expected
 from cluster.machines import Key, Machines, keys
 from simulator.disk import FakeDisk
 from tidelog.records import decode_batch, split_batches
-from tidelog_broker.storage.log import PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 
 @dataclass

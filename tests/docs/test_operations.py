@@ -12,7 +12,7 @@ from tidelog_operator.metrics import Metrics as OperatorMetrics
 from tidelog_operator.objects import Objects
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = (ROOT / "broker/tidelog_broker/runtime/samples.py").read_text(encoding="utf-8")
+SAMPLES = (ROOT / "broker/tidelog_broker/hosting/samples.py").read_text(encoding="utf-8")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -27,11 +27,11 @@ from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.runtime.controller import PRODUCER_ID_BLOCK, Controller, Decision
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
-from tidelog_broker.runtime.quorum_opening import open_quorum_controller
-from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.offline.formatting import format_solo
+from tidelog_broker.quorum.controller import PRODUCER_ID_BLOCK, Controller, Decision
+from tidelog_broker.quorum.opening import open_quorum_controller
+from tidelog_broker.quorum.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.storage.directory.data_directory import DataDirectory
 
 DIRECTORY = b"\0" * 15 + b"\1"
 

@@ -9,12 +9,12 @@ import pytest
 from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
+from tidelog_broker.log_limit import KEYS_MAX, LOG_INTERVAL_SECONDS, LogLimit
 from tidelog_broker.nats.errors import ConnectionLost, PayloadTooLarge, WriteBufferFull
 from tidelog_broker.nats.redial import Redialer
 from tidelog_broker.nats.servers import Servers
 from tidelog_broker.nats.session import Session
 from tidelog_broker.nats.settings import Settings
-from tidelog_broker.runtime.log_limit import KEYS_MAX, LOG_INTERVAL_SECONDS, LogLimit
 
 from .conftest import Connect
 

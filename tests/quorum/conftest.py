@@ -16,12 +16,12 @@ from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
-from tidelog_broker.runtime.controller import Decision
-from tidelog_broker.runtime.formatting import format_joiner, format_solo
-from tidelog_broker.runtime.quorum_controller import QuorumController, QuorumOptions
-from tidelog_broker.runtime.quorum_opening import open_quorum_controller
-from tidelog_broker.storage.data_directory import DataDirectory
+from tidelog_broker.offline.formatting import format_joiner, format_solo
+from tidelog_broker.quorum.controller import Decision
+from tidelog_broker.quorum.opening import open_quorum_controller
+from tidelog_broker.quorum.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.quorum.transport import PEER_LISTENER
+from tidelog_broker.storage.directory.data_directory import DataDirectory
 
 CLUSTER = b"c" * 16
 WAIT_SECONDS = 15.0

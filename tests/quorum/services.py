@@ -9,13 +9,13 @@ from pathlib import Path
 
 import tidelog
 from support.hosts import HOST
+from tidelog_broker.clock import system_clock
 from tidelog_broker.config import Settings
+from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
-from tidelog_broker.runtime.clock import system_clock
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.service import Service
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.files.os_files import OsFiles
 
 CLUSTER = bytes(range(16))
 WAIT_SECONDS = 15.0

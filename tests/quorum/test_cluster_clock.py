@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog_broker.runtime.cluster_clock import (
+from tidelog_broker.membership.cluster_clock import (
     HEARD_US_MAX,
     JUMP_HOLD_US,
     SKEW_US_MAX,

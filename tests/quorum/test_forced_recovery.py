@@ -11,9 +11,9 @@ import pytest
 from quorum.services import Brokers, Node
 from quorum.test_lost_brokers import recovered, values
 from tidelog_broker.errors import BrokerError, RunOver
-from tidelog_broker.runtime.quorum_recovery import EPOCH_STRIDE, PRODUCER_ID_STRIDE, TERM_STRIDE, start_over
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.offline.quorum_recovery import EPOCH_STRIDE, PRODUCER_ID_STRIDE, TERM_STRIDE, start_over
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.files.os_files import OsFiles
 
 
 @pytest.fixture

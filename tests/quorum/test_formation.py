@@ -19,9 +19,7 @@ from support.waiting import until
 from tidelog.errors import InvalidRequest
 from tidelog.model import id_text
 from tidelog_broker.api.admin_brokers import BrokerRequests
-from tidelog_broker.peers.hello import Hello, Identity
-from tidelog_broker.peers.listener import PeerListener
-from tidelog_broker.runtime.formation import (
+from tidelog_broker.membership.formation import (
     MARKER_BYTES_MAX,
     Beginning,
     Marker,
@@ -34,6 +32,8 @@ from tidelog_broker.runtime.formation import (
     read_marker,
     until_formatted,
 )
+from tidelog_broker.peers.hello import Hello, Identity
+from tidelog_broker.peers.listener import PeerListener
 from tidelog_proto import admin_pb2
 
 OTHER = b"o" * 16

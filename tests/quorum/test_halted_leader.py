@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorum.services import started
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.writing.partition import Partition
 
 
 async def test_writers_go_on_at_another_leader_and_lose_nothing(

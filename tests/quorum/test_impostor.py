@@ -6,12 +6,12 @@ from quorum.conftest import CLUSTER, Cluster, identifier
 from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.core.raft.messages import VoteRequest
+from tidelog_broker.membership.links import HEADER
+from tidelog_broker.membership.wire import encode
 from tidelog_broker.model import Voter
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.hello import Identity, Lane
-from tidelog_broker.runtime.control_links import HEADER
-from tidelog_broker.runtime.control_wire import encode
 
 
 class Listening:

@@ -12,11 +12,11 @@ import tidelog
 from quorum.services import CLUSTER, Brokers
 from tidelog.errors import InvalidRequest
 from tidelog_broker.errors import DataDirectoryError
-from tidelog_broker.runtime.formatting import format_joiner
-from tidelog_broker.runtime.quorum_losses import QuorumReport
-from tidelog_broker.runtime.quorum_recovery import recover_quorum
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.offline.formatting import format_joiner
+from tidelog_broker.offline.quorum_losses import QuorumReport
+from tidelog_broker.offline.quorum_recovery import recover_quorum
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.files.os_files import OsFiles
 
 
 @pytest.fixture

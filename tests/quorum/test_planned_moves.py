@@ -16,8 +16,8 @@ from tidelog import cluster_admin
 from tidelog_broker.api import admin_replicas
 from tidelog_broker.core.metadata import handovers
 from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
-from tidelog_broker.runtime.handing_over import HandingOver
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.hosting.handover import HandingOver
+from tidelog_broker.writing.partition import Partition
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

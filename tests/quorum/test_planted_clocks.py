@@ -10,8 +10,8 @@ import pytest
 import tidelog
 from quorum.services import Brokers, Node, started
 from tidelog.model import Retention, StreamSettings
-from tidelog_broker.runtime.clock import system_clock
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.clock import system_clock
+from tidelog_broker.writing.partition import Partition
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -10,8 +10,8 @@ import pytest
 
 from quorum.services import Brokers, Node
 from tidelog_broker.errors import BrokerError, DataDirectoryError
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.files.os_files import OsFiles
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import UnregisterBroker
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import NotController
-from tidelog_broker.runtime.control_membership import RegistrationRefused
-from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
-from tidelog_broker.runtime.control_wire import Call, Called, Done, Register
+from tidelog_broker.membership.session import RegistrationRefused
+from tidelog_broker.membership.wire import Call, Called, Done, Register
+from tidelog_broker.quorum.transport import PEER_LISTENER
 
 pytestmark = pytest.mark.slow
 

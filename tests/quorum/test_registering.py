@@ -11,9 +11,9 @@ from tidelog.errors import Unavailable
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import NotConnected
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.control_membership import TAKEN_SECONDS_MAX, Membership, RegistrationRefused
-from tidelog_broker.runtime.control_wire import Answer, Done, Request
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.membership.session import TAKEN_SECONDS_MAX, Membership, RegistrationRefused
+from tidelog_broker.membership.wire import Answer, Done, Request
 
 REGISTRATION = Registration(b"c" * 16, 2, b"run", b"d" * 16, ())
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quorum.conftest import Cluster
+from tidelog_broker.clock import system_clock
 from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.reluctance import Unwilling
-from tidelog_broker.runtime.clock import system_clock
 
 KEY = (b"s" * 16, 0)
 

@@ -11,9 +11,7 @@ from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.raft.messages import AppendRequest, HeartbeatRequest, SnapshotRequest
 from tidelog_broker.errors import NotController
-from tidelog_broker.model import Configuration, Entry, EntryType, Snapshot, Voter
-from tidelog_broker.peers.errors import ProtocolBroken
-from tidelog_broker.runtime.control_wire import (
+from tidelog_broker.membership.wire import (
     AllocateBlock,
     Ask,
     Block,
@@ -35,6 +33,8 @@ from tidelog_broker.runtime.control_wire import (
     failed,
     raised,
 )
+from tidelog_broker.model import Configuration, Entry, EntryType, Snapshot, Voter
+from tidelog_broker.peers.errors import ProtocolBroken
 
 ONE, OTHER = Voter(1, b"1" * 16), Voter(2, b"2" * 16)
 REGISTRATION = Registration(

@@ -16,7 +16,7 @@ from simulator.disk import CrashPoint, FakeDisk
 from tidelog_broker.core.raft.log import RaftStorage
 from tidelog_broker.core.raft.ready import Persist
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot
-from tidelog_broker.storage.raft_log import RaftLog, create_raft_log
+from tidelog_broker.storage.raft.log import RaftLog, create_raft_log
 
 
 class Disk(RaftStorage, Protocol):

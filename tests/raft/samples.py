@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from simulator.disk import FakeDisk
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
-from tidelog_broker.storage.raft_log import RaftLog, create_raft_log
-from tidelog_broker.storage.raft_recovery import open_raft_log
-from tidelog_broker.storage.reserve import Reserve
+from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.storage.raft.log import RaftLog, create_raft_log
+from tidelog_broker.storage.raft.recovery import open_raft_log
 
 RAFT = "/data/raft"
 ME = Voter(0, b"d" * 16)

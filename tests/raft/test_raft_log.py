@@ -10,7 +10,7 @@ from raft.samples import ME, OTHER, RAFT, VOTERS, append, content, entry, names,
 from simulator.disk import FakeDisk
 from tidelog_broker.errors import DataDirectoryError, StorageFailure
 from tidelog_broker.model import HardState
-from tidelog_broker.storage.raft_log import RaftLog
+from tidelog_broker.storage.raft.log import RaftLog
 
 
 def test_what_was_synced_is_there_after_a_crash() -> None:

@@ -16,7 +16,7 @@ from raft.samples import ME, OTHER, VOTERS, content, entry, new_disk, open_log
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Entry, HardState
-from tidelog_broker.storage.raft_log import RaftLog, create_raft_log
+from tidelog_broker.storage.raft.log import RaftLog, create_raft_log
 
 pytestmark = pytest.mark.slow
 

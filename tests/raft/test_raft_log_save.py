@@ -17,11 +17,11 @@ from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.times import RaftTimes
 from tidelog_broker.errors import DataDirectoryError, StorageFailure
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
-from tidelog_broker.storage.raft_format import pack_hard_state, unpack_hard_state
-from tidelog_broker.storage.raft_install import finish_install
-from tidelog_broker.storage.raft_log import RaftLog, create_raft_log
-from tidelog_broker.storage.verify_log import Findings
-from tidelog_broker.storage.verify_metadata import verify_metadata
+from tidelog_broker.offline.verify_log import Findings
+from tidelog_broker.offline.verify_metadata import verify_metadata
+from tidelog_broker.storage.raft.format import pack_hard_state, unpack_hard_state
+from tidelog_broker.storage.raft.install import finish_install
+from tidelog_broker.storage.raft.log import RaftLog, create_raft_log
 
 THREE = Configuration((ME, OTHER, Voter(5, b"f" * 16)))
 

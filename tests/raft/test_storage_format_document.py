@@ -10,7 +10,7 @@ import pytest
 from raft.samples import OTHER, RAFT, VOTERS, append, entry, names, new_disk, open_log
 from tidelog.records.checksum import crc32c
 from tidelog_broker.model import PAYLOAD_BYTES_MAX, Entry, EntryType, HardState, Snapshot
-from tidelog_broker.storage.raft_format import pack_entry, pack_hard_state, pack_snapshot
+from tidelog_broker.storage.raft.format import pack_entry, pack_hard_state, pack_snapshot
 
 TEXT = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text(encoding="utf-8")
 

@@ -24,17 +24,17 @@ from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Su
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.hosting.broker import Broker, BrokerLimits
+from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.peers.hello import Hello, Identity
 from tidelog_broker.peers.listener import PeerListener
 from tidelog_broker.peers.watch import Evidence
-from tidelog_broker.runtime.appends import Acks, BatchAppend
-from tidelog_broker.runtime.broker import Broker, BrokerLimits
-from tidelog_broker.runtime.cluster_clock import ClusterClock
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.replica_links import ReplicaLinks
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.log import Appended
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.replication.links import ReplicaLinks
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.log.partition_log import Appended
+from tidelog_broker.writing.append_requests import Acks, BatchAppend
+from tidelog_broker.writing.partition import Partition
 
 CLUSTER = bytes(range(16))
 STREAM = bytes([7]) * 16
@@ -165,7 +165,7 @@ class ScriptedController:
 
 
 class Node:
-    """A broker, over runs of it; what it needs of its peers (`runtime.replica_peers`)."""
+    """A broker, over runs of it; what it needs of its peers (`replication.peers`)."""
 
     def __init__(self, number: int, folder: Path, cluster: Cluster) -> None:
         self.id = number

@@ -11,10 +11,10 @@ from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.runtime.hosted_partitions import placed_on
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.identity import read_assignment
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.hosting.hosted_partitions import placed_on
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.folder.identity import read_assignment
 
 KEY = (STREAM, 0)
 

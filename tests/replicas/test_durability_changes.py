@@ -15,8 +15,8 @@ from support.waiting import until
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Suspect
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.runtime.flush_rounds import FlushRounds
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.writing.flush_rounds import FlushRounds
 
 FSYNC, PAGE_CACHE = Durability.FSYNC, Durability.PAGE_CACHE
 
@@ -131,8 +131,8 @@ async def test_nothing_counts_as_written_before_the_mark_of_it_is_on_the_disk(
     await written(cluster, durability=FSYNC)
     assert not mark(cluster, 1).exists()
     with monkeypatch.context() as patch:
-        patch.setattr("tidelog_broker.runtime.replica.MARK_RETRY_MS", 10)
-        patch.setattr("tidelog_broker.storage.log.mark_page_cache", failing)
+        patch.setattr("tidelog_broker.replication.replica.MARK_RETRY_MS", 10)
+        patch.setattr("tidelog_broker.storage.log.partition_log.mark_page_cache", failing)
         cluster.controller.configure(durability=PAGE_CACHE)
         await cluster[1].broker.applied(cluster.controller.image.version)
         await until(lambda: tries[0] > 3, "it was tried")

@@ -10,8 +10,8 @@ import pytest
 from replicas.conftest import STREAM, Cluster, Node, appended
 from support.waiting import until
 from tidelog.errors import InternalError, NotLeader
-from tidelog_broker.runtime.appends import Acks
-from tidelog_broker.runtime.replica_host import Host
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.writing.append_requests import Acks
 
 
 def folders(node: Node) -> list[str]:

@@ -11,7 +11,7 @@ from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
 from tidelog.errors import DataCorrupt
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.runtime import healer
+from tidelog_broker.upkeep import healer
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
 from tidelog.model import Durability
-from tidelog_broker.runtime.appends import Acks
+from tidelog_broker.writing.append_requests import Acks
 
 KEY = (STREAM, 0)
 

@@ -13,8 +13,8 @@ from tidelog_broker.peers.connection import WRITE_BUFFER_BYTES
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.hello import Lane
 from tidelog_broker.peers.watch import Evidence
-from tidelog_broker.runtime.appends import Acks
-from tidelog_broker.runtime.replica_feed import ANSWER_BYTES_MAX, Pace
+from tidelog_broker.replication.feed import ANSWER_BYTES_MAX, Pace
+from tidelog_broker.writing.append_requests import Acks
 
 MIB = 1 << 20
 

@@ -12,7 +12,7 @@ import pytest
 from replicas.conftest import STREAM, Cluster, Node, appended
 from support.waiting import until
 from tidelog.errors import DiskFull, NotEnoughReplicas
-from tidelog_broker.runtime import maintenance
+from tidelog_broker.upkeep import maintenance
 
 
 class Checkpoints:

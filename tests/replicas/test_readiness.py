@@ -7,7 +7,7 @@ import os
 
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
-from tidelog_broker.storage.scan import DamagedRange
+from tidelog_broker.storage.segments.scan import DamagedRange
 
 
 def reason(cluster: Cluster, number: int) -> str | None:

@@ -20,16 +20,16 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import Batches, FromLeader, Position, Progress
 from tidelog_broker.peers.connection import Connection
 from tidelog_broker.peers.hello import Identity, Lane
-from tidelog_broker.runtime.replica import Replica
-from tidelog_broker.runtime.replica_feed import ReplicaFeed
-from tidelog_broker.runtime.replica_links import ReplicaLinks
-from tidelog_broker.runtime.replica_needs import Done, ReplicaHost
-from tidelog_broker.runtime.replica_peers import Peers
-from tidelog_broker.runtime.replica_uplink import Uplink
-from tidelog_broker.runtime.replica_wire import Address, encode
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.replication.feed import ReplicaFeed
+from tidelog_broker.replication.host import Done, ReplicaHost
+from tidelog_broker.replication.links import ReplicaLinks
+from tidelog_broker.replication.peers import Peers
+from tidelog_broker.replication.replica import Replica
+from tidelog_broker.replication.uplink import Uplink
+from tidelog_broker.replication.wire import Address, encode
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
 
 STREAM = bytes([7]) * 16
 KEY = (STREAM, 0)

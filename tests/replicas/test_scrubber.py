@@ -12,11 +12,11 @@ import pytest
 
 from storage.batches import STREAM_ID, T0, item, records
 from support.waiting import until
-from tidelog_broker.runtime import scrubber
-from tidelog_broker.runtime.scrubber import Scrubber
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.upkeep import scrubber
+from tidelog_broker.upkeep.scrubber import Scrubber
 
 
 def filled(folder: Path) -> PartitionLog:

@@ -8,12 +8,12 @@ import pytest
 
 from replicas.conftest import STREAM, Cluster, appended
 from support.waiting import until
-from tidelog._status import error_from_message
+from tidelog._connecting.status import error_from_message
 from tidelog.errors import NotEnoughReplicas, NotLeader, TidelogError, Unavailable
 from tidelog.model import Durability
 from tidelog_broker.api.fetch_start import resolve_start
 from tidelog_broker.api.log_service import LogService
-from tidelog_broker.runtime.appends import Acks
+from tidelog_broker.writing.append_requests import Acks
 from tidelog_proto import log_pb2
 
 

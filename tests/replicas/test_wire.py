@@ -19,7 +19,7 @@ from tidelog_broker.core.replication.messages import (
     StartOver,
 )
 from tidelog_broker.peers.errors import ProtocolBroken
-from tidelog_broker.runtime.replica_wire import Address, encode, from_follower, from_leader
+from tidelog_broker.replication.wire import Address, encode, from_follower, from_leader
 
 ADDRESS = Address(bytes(range(16)), 7, 3)
 NOTHING = memoryview(b"")

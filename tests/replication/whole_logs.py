@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tidelog_broker.storage.epochs import LeaderEpochs
+from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
 
 Record = tuple[int, int]
 """Leader epoch and a value that no other record of any replica has."""

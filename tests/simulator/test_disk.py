@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.disk import PAGE_BYTES, CrashPoint, FakeDisk, Operation
-from tidelog_broker.storage.files import Files, read_file, replace_file, write_all
+from tidelog_broker.storage.files.protocol import Files
+from tidelog_broker.storage.files.whole_files import read_file, replace_file, write_all
 
 
 def disk_with(path: str, content: bytes) -> FakeDisk:

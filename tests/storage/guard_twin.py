@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.records import BatchHeader
-from tidelog_broker.storage.append_guard import PRODUCER_EXPIRY_US, PRODUCER_IDLE_US, GuardLimits
+from tidelog_broker.storage.guard.append_guard import PRODUCER_EXPIRY_US, PRODUCER_IDLE_US, GuardLimits
 
 MODULUS = 1 << 32
 

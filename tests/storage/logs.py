@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, item, records
-from tidelog_broker.storage.append_guard import GuardLimits
-from tidelog_broker.storage.log import Appended, AppendItem, LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.guard.append_guard import GuardLimits
+from tidelog_broker.storage.log.partition_log import Appended, AppendItem, LogConfig, PartitionLog
 
 ROOT = "/data"
 KEY = (STREAM_ID, 0)

@@ -21,7 +21,7 @@ from tidelog.errors import (
 )
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog.records.layout import MAGIC
-from tidelog_broker.storage.append_guard import (
+from tidelog_broker.storage.guard.append_guard import (
     LOG_TIME_STEP_US_MAX,
     PRODUCER_EXPIRY_US,
     PRODUCER_IDLE_US,

@@ -10,12 +10,12 @@ import pytest
 from simulator.disk import FakeDisk
 from storage.batches import T0, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.identity import read_assignment, read_identity
-from tidelog_broker.storage.page_cache import FILE_NAME as PAGE_CACHE
-from tidelog_broker.storage.rewrite import recover_data_directory
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.offline.formatting import format_solo
+from tidelog_broker.offline.rewrite import recover_data_directory
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.folder.identity import read_assignment, read_identity
+from tidelog_broker.storage.folder.page_cache_mark import FILE_NAME as PAGE_CACHE
 
 
 def filled(assignment: int = 0) -> Bench:

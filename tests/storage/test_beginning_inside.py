@@ -11,9 +11,9 @@ from simulator.disk import FakeDisk, Fault
 from storage.batches import headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt, DiskFull, OffsetOutOfRange
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.replicating import OutOfSequence
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.received import OutOfSequence
 
 START = 15
 """The log start: inside the batch of offsets 12–17."""

@@ -16,8 +16,8 @@ from simulator.disk import FakeDisk, Operation
 from storage.batches import item, records
 from storage.crash_model import Model
 from storage.workload import ROOT, Key, Run, script
-from tidelog_broker.storage.log import Appended
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.log.partition_log import Appended
 
 SUBSETS = int(os.environ.get("TIDELOG_CRASH_SUBSETS", "3"))
 SEED = int(os.environ.get("TIDELOG_CRASH_SEED", "3"))

@@ -17,8 +17,10 @@ import pytest
 from simulator.disk import CrashPoint, FakeDisk
 from tidelog.records.checksum import crc32c
 from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged
-from tidelog_broker.storage.data_directory import DataDirectory, kernel_boot_id
-from tidelog_broker.storage.files import Files, OsFiles, replace_file
+from tidelog_broker.storage.directory.data_directory import DataDirectory, kernel_boot_id
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.files.protocol import Files
+from tidelog_broker.storage.files.whole_files import replace_file
 
 CLUSTER, DIRECTORY = b"c" * 16, b"d" * 16
 
@@ -294,8 +296,8 @@ def test_a_lock_ends_with_the_process_that_had_it(tmp_path: Path) -> None:
     format_directory(OsFiles(), path)
     script = (
         "import os, sys\n"
-        "from tidelog_broker.storage.data_directory import DataDirectory\n"
-        "from tidelog_broker.storage.files import OsFiles\n"
+        "from tidelog_broker.storage.directory.data_directory import DataDirectory\n"
+        "from tidelog_broker.storage.files.files import OsFiles\n"
         "DataDirectory.open(OsFiles(), sys.argv[1], reserve_bytes=0)\n"
         "os.kill(os.getpid(), 9)\n"
     )

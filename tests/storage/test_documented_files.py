@@ -12,12 +12,12 @@ import pytest
 from storage.batches import STREAM_ID, T0, item, records
 from storage.logs import ROOT, Bench
 from tidelog.records.checksum import crc32c
-from tidelog_broker.storage import starting_over
-from tidelog_broker.storage.damage_list import save_damage
-from tidelog_broker.storage.files import read_file
-from tidelog_broker.storage.identity import write_identity
-from tidelog_broker.storage.retention import Waited
-from tidelog_broker.storage.scan import DamagedRange
+from tidelog_broker.storage.directory.retention import Waited
+from tidelog_broker.storage.files.whole_files import read_file
+from tidelog_broker.storage.folder import starting_over
+from tidelog_broker.storage.folder.damage_list import save_damage
+from tidelog_broker.storage.folder.identity import write_identity
+from tidelog_broker.storage.segments.scan import DamagedRange
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "storage-format.md"
 

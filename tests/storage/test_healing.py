@@ -13,12 +13,12 @@ from simulator.disk import FakeDisk, Fault
 from storage.batches import headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt, UnknownProducer
-from tidelog_broker.storage.damage_list import FILE_NAME, load_damage, save_damage
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.replicating import OutOfSequence
-from tidelog_broker.storage.scan import DamagedRange
-from tidelog_broker.storage.scrubbing import beginning_of, check_piece
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.folder.damage_list import FILE_NAME, load_damage, save_damage
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.received import OutOfSequence
+from tidelog_broker.storage.segments.scan import DamagedRange
+from tidelog_broker.storage.segments.scrubbing import beginning_of, check_piece
 
 
 def full_bench() -> Bench:

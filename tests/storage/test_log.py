@@ -24,11 +24,11 @@ from tidelog.errors import (
     UnexpectedOffset,
 )
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.append_guard import GuardLimits
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.index import INDEX_INTERVAL_BYTES
-from tidelog_broker.storage.log import Appended, LogConfig, PartitionLog, Sender
-from tidelog_broker.storage.store import LogStore, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.guard.append_guard import GuardLimits
+from tidelog_broker.storage.log.partition_log import Appended, LogConfig, PartitionLog, Sender
+from tidelog_broker.storage.segments.index import INDEX_INTERVAL_BYTES
 
 
 def served_from(log: PartitionLog, offset: int, **limits: int) -> tuple[int, int] | None:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tidelog_broker.storage.files import Bytes, OpenFiles, OsFile, OsFiles, read_file, replace_file, write_all
+from tidelog_broker.storage.files.open_files import OpenFiles
+from tidelog_broker.storage.files.os_files import OsFile, OsFiles
+from tidelog_broker.storage.files.protocol import Bytes
+from tidelog_broker.storage.files.whole_files import read_file, replace_file, write_all
 
 
 class Counting(OsFiles):

@@ -13,13 +13,13 @@ from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.checkpoint import RecoveryPoint
-from tidelog_broker.storage.epochs import ENTRY_SIZE
-from tidelog_broker.storage.epochs import FILE_NAME as EPOCHS_FILE
-from tidelog_broker.storage.files import read_file
-from tidelog_broker.storage.log import LogConfig
-from tidelog_broker.storage.store import LogStore, Wanted
-from tidelog_broker.storage.torn import SECTOR_BYTES
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.torn import SECTOR_BYTES
+from tidelog_broker.storage.files.whole_files import read_file
+from tidelog_broker.storage.folder.leader_epochs import ENTRY_SIZE
+from tidelog_broker.storage.folder.leader_epochs import FILE_NAME as EPOCHS_FILE
+from tidelog_broker.storage.log.partition_log import LogConfig
+from tidelog_broker.storage.points import RecoveryPoint
 
 
 def crashed(unflushed: int = 4) -> Bench:

@@ -17,9 +17,9 @@ from tidelog.errors import DataCorrupt, DiskFull
 from tidelog.records import BatchHeader, header_crc, stamp
 from tidelog.records.checksum import crc32c
 from tidelog_broker.core.replication.log_view import LogView
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.replicating import OutOfSequence
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.received import OutOfSequence
 
 
 def leader_log() -> Bench:

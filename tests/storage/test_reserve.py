@@ -8,8 +8,8 @@ import pytest
 
 from simulator.disk import FakeDisk
 from tidelog.errors import DiskFull
-from tidelog_broker.storage.files import replace_file
-from tidelog_broker.storage.reserve import Reserve
+from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.storage.files.whole_files import replace_file
 
 SIZE = 3 << 20
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from simulator.disk import FakeDisk
 from storage.batches import T0, item, records
 from storage.logs import KEY, Bench
-from tidelog_broker.storage.checkpoint import Checkpoints, RecoveryPoint
-from tidelog_broker.storage.retention import (
+from tidelog_broker.storage.directory.checkpoint import Checkpoints
+from tidelog_broker.storage.directory.retention import (
     RetentionBounds,
     SegmentFacts,
     Waited,
     start_after_retention,
     waited_for,
 )
-from tidelog_broker.storage.retention_time import (
+from tidelog_broker.storage.directory.retention_time import (
     RETENTION_SAVE_US,
     RETENTION_STEP_PAUSE_US,
     RetentionNow,
     RetentionTime,
 )
+from tidelog_broker.storage.points import RecoveryPoint
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR

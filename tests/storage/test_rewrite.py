@@ -19,15 +19,15 @@ from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.messages import Diverged
 from tidelog_broker.errors import DirectoryDamaged, StorageFailure
 from tidelog_broker.model import Entry, EntryType
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.runtime.suspects import Suspects, mark_unflushed
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.files import read_file
-from tidelog_broker.storage.raft_log import RaftLog
-from tidelog_broker.storage.raft_recovery import open_raft_log
-from tidelog_broker.storage.raft_segment import segment_path
-from tidelog_broker.storage.rewrite import recover_data_directory
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.offline.formatting import format_solo
+from tidelog_broker.offline.rewrite import recover_data_directory
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.files.whole_files import read_file
+from tidelog_broker.storage.raft.log import RaftLog
+from tidelog_broker.storage.raft.recovery import open_raft_log
+from tidelog_broker.storage.raft.segment import segment_path
+from tidelog_broker.upkeep.suspects import Suspects, mark_unflushed
 
 BOOT = "the kernel that still runs"
 RAFT = f"{ROOT}/raft"

@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.disk import FakeDisk
-from tidelog_broker.storage.checkpoint import Checkpoints, CleanEnd, RecoveryPoint
-from tidelog_broker.storage.epochs import (
+from tidelog_broker.storage.directory.checkpoint import Checkpoints
+from tidelog_broker.storage.directory.retention import RetentionBounds, SegmentFacts, start_after_retention
+from tidelog_broker.storage.directory.retention_time import RetentionNow
+from tidelog_broker.storage.files.loaded_indexes import LoadedIndexes
+from tidelog_broker.storage.files.open_files import OpenFiles
+from tidelog_broker.storage.files.whole_files import read_file, replace_file
+from tidelog_broker.storage.folder.leader_epochs import (
     ENTRY_SIZE,
     FILE_NAME,
     EpochsLost,
@@ -17,11 +22,9 @@ from tidelog_broker.storage.epochs import (
     load_epochs,
     save_epochs,
 )
-from tidelog_broker.storage.files import OpenFiles, read_file, replace_file
-from tidelog_broker.storage.index import INDEX_INTERVAL_BYTES, LoadedIndexes, SparseIndex
-from tidelog_broker.storage.retention import RetentionBounds, SegmentFacts, start_after_retention
-from tidelog_broker.storage.retention_time import RetentionNow
-from tidelog_broker.storage.tail_cache import ENTRY_OVERHEAD_BYTES, CachedBatch, TailCache
+from tidelog_broker.storage.log.tail_cache import ENTRY_OVERHEAD_BYTES, CachedBatch, TailCache
+from tidelog_broker.storage.points import CleanEnd, RecoveryPoint
+from tidelog_broker.storage.segments.index import INDEX_INTERVAL_BYTES, SparseIndex
 
 SID = bytes(range(16))
 KEY = (SID, 3)

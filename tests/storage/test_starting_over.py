@@ -13,9 +13,9 @@ from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DiskFull, OffsetOutOfRange
 from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.log import PartitionLog
-from tidelog_broker.storage.starting_over import FILE_NAME
-from tidelog_broker.storage.store import LogStore
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.folder.starting_over import FILE_NAME
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 
 def full_bench() -> Bench:

@@ -9,15 +9,15 @@ import pytest
 from simulator.disk import CrashPoint, FakeDisk, Operation
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
-from tidelog_broker.runtime.formatting import format_joiner, format_solo, make_empty_log
-from tidelog_broker.runtime.quorum_losses import sentences
-from tidelog_broker.runtime.quorum_recovery import recover_quorum, start_over
-from tidelog_broker.storage import superseding
-from tidelog_broker.storage.data_directory import DataDirectory
-from tidelog_broker.storage.raft_recovery import open_raft_log
-from tidelog_broker.storage.reserve import Reserve
-from tidelog_broker.storage.rewrite import recover_data_directory
-from tidelog_broker.storage.verify import verify_data_directory
+from tidelog_broker.offline.formatting import format_joiner, format_solo, make_empty_log
+from tidelog_broker.offline.quorum_losses import sentences
+from tidelog_broker.offline.quorum_recovery import recover_quorum, start_over
+from tidelog_broker.offline.rewrite import recover_data_directory
+from tidelog_broker.offline.verify import verify_data_directory
+from tidelog_broker.storage.directory import superseding
+from tidelog_broker.storage.directory.data_directory import DataDirectory
+from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.storage.raft.recovery import open_raft_log
 
 DATA = "/data"
 

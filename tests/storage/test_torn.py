@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog_broker.storage.torn import SECTOR_BYTES, lacks_a_sector
+from tidelog_broker.storage.files.torn import SECTOR_BYTES, lacks_a_sector
 
 
 @pytest.mark.parametrize("position", [0, 8, 504, 512, 4096 + 40])

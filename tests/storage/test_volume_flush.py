@@ -9,10 +9,10 @@ import pytest
 from simulator.disk import FakeDisk
 from storage.batches import item, records
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.files import OsFiles
-from tidelog_broker.storage.log import LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Wanted
-from tidelog_broker.storage.volume_flush import Wish, judge, judge_here, mount_of
+from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.files.os_files import OsFiles
+from tidelog_broker.storage.files.volume_flush import Wish, judge, judge_here, mount_of
+from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
 
 MOUNTS = """\
 23 27 0:22 / /sys rw,relatime - sysfs sysfs rw

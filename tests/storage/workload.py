@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, item, records
 from storage.crash_model import Model, Written
-from tidelog_broker.storage.append_guard import GuardLimits
-from tidelog_broker.storage.log import Appended, AppendItem, LogConfig, PartitionLog
-from tidelog_broker.storage.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.guard.append_guard import GuardLimits
+from tidelog_broker.storage.log.partition_log import Appended, AppendItem, LogConfig, PartitionLog
 
 ROOT = "/data"
 LIMITS = GuardLimits(producers_max=3, dedupe_window_us=40_000_000, dedupe_count_max=6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from tidelog.cli import _processes
+from tidelog.cli.local import processes as _processes
 
 
 def _own() -> str:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from support.hosts import HOST
-from tidelog.cli._nats_server import find_nats_server, is_serving
+from tidelog.cli.local.nats_server import find_nats_server, is_serving
 
 READY_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 10.0

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from simulator.disk import Bytes, FakeDisk, FakeFile
 from simulator.disk.names import Moment
-from tidelog_broker.storage.files import OsFile, OsFiles, Volume
+from tidelog_broker.storage.files.os_files import OsFile, OsFiles
+from tidelog_broker.storage.files.protocol import Volume
 
 
 class Event(NamedTuple):
@@ -136,7 +137,7 @@ class RecordedVolume:
 
 
 class RecordingFiles:
-    """See the module. Implements `tidelog_broker.storage.files.Files`."""
+    """See the module. Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self, history: History | None = None, *, flush_seconds: float = 0.0) -> None:
         """`history`: goes on from others; None: begins one.

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from bench.model import Missing
 from bench.processes import Failed, Server, free_port
-from tidelog.cli._errors import CommandError
-from tidelog.cli._nats_server import find_nats_server, is_serving
+from tidelog.cli.errors import CommandError
+from tidelog.cli.local.nats_server import find_nats_server, is_serving
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from tidelog.model import StopAnswer, StopHindrance
 from tidelog_broker.core.metadata import quorum_plan, reassignment, registration, stopping
 from tidelog_broker.core.metadata.commands import ChangeBroker, Command
 from tidelog_broker.core.metadata.image import ClusterImage, Share
-from tidelog_broker.runtime.control_duties import Duties
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.quorum.active_controller import Duties
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
 HINDRANCES_SHOWN_MAX: Final = 100

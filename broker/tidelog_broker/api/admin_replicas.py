@@ -18,8 +18,8 @@ from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionCha
 from tidelog_broker.core.metadata.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.core.metadata.survey import standing_of
-from tidelog_broker.runtime.controller import Change
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.quorum.controller import Change
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
 NAMES_MAX: Final = 10_000

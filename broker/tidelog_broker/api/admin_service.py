@@ -15,8 +15,8 @@ from tidelog_broker.api.admin_replicas import ReplicaRequests
 from tidelog_broker.api.admin_streams import StreamRequests
 from tidelog_broker.api.admin_views import AdminViews
 from tidelog_broker.api.forwarding import ControllerCall, Forwarding
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
 

@@ -12,8 +12,8 @@ from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2
 
 

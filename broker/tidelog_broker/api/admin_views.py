@@ -18,9 +18,9 @@ from tidelog_broker.api.described import counted, describe_into
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
 from tidelog_broker.core.metadata.survey import standing_of, survey
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.quorum.quorum_controller import QuorumController
+from tidelog_broker.writing.partition import Partition
 from tidelog_proto import admin_pb2, common_pb2
 
 PAGE_SIZE_DEFAULT = 1000

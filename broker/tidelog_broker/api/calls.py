@@ -38,7 +38,7 @@ from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.large_field import fields
 from tidelog_broker.api.admission import CLIENT, Admission, client_of
 from tidelog_broker.api.status import RichStatus, internal_error, rich_status
-from tidelog_broker.runtime.turns import Turns
+from tidelog_broker.limits.turns import Turns
 
 log = structlog.get_logger(__name__)
 

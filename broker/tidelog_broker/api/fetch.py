@@ -23,11 +23,11 @@ from tidelog_broker.api.fetch_plain import PlainAnswers
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
 from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
-from tidelog_broker.runtime.answer_room import SMALL_ANSWER_BYTES, Held
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.decoding import LARGE_WAIT_SECONDS_MAX
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.storage.log import Chunk
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.limits.answer_room import SMALL_ANSWER_BYTES, Held
+from tidelog_broker.limits.decoding import LARGE_WAIT_SECONDS_MAX
+from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
 
 PARTITIONS_MAX = 1000
@@ -88,7 +88,7 @@ class FetchCall:
         """Chunks that are read ahead."""
 
     def on_commit(self, partition: Partition) -> None:
-        """A partition has more to read (`runtime.partition.Follower`)."""
+        """A partition has more to read (`writing.partition.Follower`)."""
         for reading in self._by_partition.get(partition, ()):
             self._ready[reading.index] = reading
         self._wake.set()
@@ -197,7 +197,7 @@ class FetchCall:
             self._ready[reading.index] = reading
 
     async def _verbatim(self, reading: Reading) -> AsyncGenerator[FetchAnswer]:
-        """The next chunk as it lies, or less if there is no room for so much (`runtime.answer_room`)."""
+        """The next chunk as it lies, or less if there is no room for so much (`limits.answer_room`)."""
         room = reading.take_ahead_room() or self._answers.take(self._client, self._bytes_max)
         try:
             chunk = await self.read(reading, SMALL_ANSWER_BYTES if room is None else self._bytes_max)

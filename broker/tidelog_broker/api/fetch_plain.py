@@ -1,6 +1,6 @@
 """The plain records of one Fetch call, as far as memory and the client allow.
 
-For each chunk of a partition: lease as much as it takes decoded (`runtime.decoding`), read it, decode it
+For each chunk of a partition: lease as much as it takes decoded (`limits.decoding`), read it, decode it
 and write its records in a thread, and hand on a piece at a time. While a piece waits for the client the
 lease is idle, and may be taken back: then the call goes on from where it stands, as if it began there.
 So between pieces nothing is kept that somebody else could need.
@@ -20,9 +20,9 @@ from tidelog.errors import BatchTooLarge, ResourceExhausted
 from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.plain_records import LargeRecord, Piece, PlainChunk
 from tidelog_broker.api.verbatim import EncodedAnswer
-from tidelog_broker.runtime.byte_budget import ByteBudget, Lease
-from tidelog_broker.runtime.decoding import ANSWER_BYTES_MAX, LARGE_WAIT_SECONDS_MAX, Decoding
-from tidelog_broker.storage.log import Chunk
+from tidelog_broker.limits.byte_budget import ByteBudget, Lease
+from tidelog_broker.limits.decoding import ANSWER_BYTES_MAX, LARGE_WAIT_SECONDS_MAX, Decoding
+from tidelog_broker.storage.log.partition_log import Chunk
 from tidelog_proto import log_pb2
 
 READ_BYTES = 64 << 10

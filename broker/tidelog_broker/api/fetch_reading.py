@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tidelog_broker.runtime.answer_room import Held
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.storage.log import Chunk
+from tidelog_broker.limits.answer_room import Held
+from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.writing.partition import Partition
 
 
 class Reading:

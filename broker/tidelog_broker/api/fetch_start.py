@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidelog.errors import Unavailable
 from tidelog_broker.core.replication.positions import check_position
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
 
 

@@ -2,7 +2,7 @@
 
 A request that comes to another broker goes to the controller verbatim, over the control connection of the
 two brokers, and errors come back with their type; the answer is given when this broker's own
-image shows the change. Neighbours: `admin_service` names the requests, `runtime.control_answers`
+image shows the change. Neighbours: `admin_service` names the requests, `quorum.request_handler`
 hands over what other brokers forward.
 """
 
@@ -15,9 +15,9 @@ from google.protobuf.message import DecodeError, Message
 
 from tidelog.errors import InvalidRequest, TimedOut
 from tidelog_broker.errors import NotController
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.control_wire import Call, Called
-from tidelog_broker.runtime.quorum_controller import QuorumController
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.membership.wire import Call, Called
+from tidelog_broker.quorum.quorum_controller import QuorumController
 
 FORWARD_SECONDS_MAX: Final = 15.0
 """How long a forwarded request may take, and then this broker to hear of the change."""

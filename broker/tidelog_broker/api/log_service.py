@@ -33,16 +33,12 @@ from tidelog_broker.api.publish_records import (
 )
 from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
-from tidelog_broker.runtime.appends import (
-    Acks,
-    SinglesAppend,
-    SinglesAppended,
-)
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.singles import Singles
-from tidelog_broker.storage.append_guard import PRODUCER_WINDOW_BATCHES
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.storage.guard.append_guard import PRODUCER_WINDOW_BATCHES
+from tidelog_broker.writing.append_requests import Acks, SinglesAppend, SinglesAppended
+from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.record_columns import Singles
 from tidelog_proto import log_pb2
 
 OFFSETS_PARTITIONS_MAX = 10_000

@@ -12,8 +12,8 @@ from tidelog.errors import InvalidRequest, ResourceExhausted
 from tidelog_broker.api.described import describe_into
 from tidelog_broker.core.metadata.delta import delta_between
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
-from tidelog_broker.runtime.control_neighbours import PEER_LISTENER
-from tidelog_broker.runtime.controller import Controller
+from tidelog_broker.quorum.controller import Controller
+from tidelog_broker.quorum.transport import PEER_LISTENER
 from tidelog_proto import common_pb2, metadata_pb2
 
 NAMES_MAX = 10_000

@@ -5,7 +5,7 @@ partition come in the order of its requests; after an error later batches of tha
 partition are refused until one comes with `reset`. Storage keeps the order among what
 it was given (`Sender`); what is refused before it gets there is kept in order here.
 
-A batch that takes long to check is checked in a thread (`runtime.checks`). What comes behind it
+A batch that takes long to check is checked in a thread (`limits.checks`). What comes behind it
 for the same partition waits for it, other partitions do not.
 """
 
@@ -24,11 +24,11 @@ from tidelog.records import BatchClaims, BatchHeader, check_contents, read_claim
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.status import internal_error
 from tidelog_broker.api.verbatim import ProduceMessage
-from tidelog_broker.runtime.appends import Acks, BatchAppend
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.checks import INLINE_BYTES_MAX
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.storage.log import Appended, AppendItem, Sender
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.limits.checks import INLINE_BYTES_MAX
+from tidelog_broker.storage.log.partition_log import Appended, AppendItem, Sender
+from tidelog_broker.writing.append_requests import Acks, BatchAppend
+from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
 
 log = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """The records of a Publish request: which partition each belongs to, and what is stored of it.
 
-Pure functions of the request: of a large one they run in a thread (`runtime.checks`). Protobuf keeps the
+Pure functions of the request: of a large one they run in a thread (`limits.checks`). Protobuf keeps the
 interpreter's lock while it parses, so a thread has it parse a slice at a time, and looks first whether a
 record that is a large slice alone is made of few parts.
 """
@@ -17,8 +17,8 @@ from tidelog.large_field import fields
 from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog_broker.core.metadata.image import StreamImage
-from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Singles
-from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
+from tidelog_broker.storage.guard.replay import MESSAGE_ID_HEADER
+from tidelog_broker.writing.record_columns import MESSAGE_ID_BYTES_MAX, Singles
 from tidelog_proto import common_pb2, log_pb2
 
 WORK_PER_BYTE = 32

@@ -3,7 +3,7 @@
 It exists so that an unmodified ``js.publish()`` works against a Tidelog stream. The form and
 the codes are JetStream's (nats-server's ``server/errors.json``, checked against nats-server
 2.15); ``partition``, ``offset`` and ``epoch`` stand beside them for those who look. ``seq`` is
-offset + 1, because JetStream counts from one. The runtime says which failure happened;
+offset + 1, because JetStream counts from one. `recorder` says which failure happened;
 ``connection`` sends what is built here.
 """
 

@@ -6,9 +6,9 @@ from tidelog_broker.nats.errors import NatsError
 from tidelog_broker.nats.headers import Finder, parse
 from tidelog_broker.nats.jetstream import Failure, unsupported_header
 from tidelog_broker.nats.parser import Message
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.singles import MESSAGE_ID_BYTES_MAX, Headers
-from tidelog_broker.storage.reading import MESSAGE_ID_HEADER
+from tidelog_broker.storage.guard.replay import MESSAGE_ID_HEADER
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.record_columns import MESSAGE_ID_BYTES_MAX, Headers
 
 _message_id = Finder(MESSAGE_ID_HEADER.encode())
 _expected_stream = Finder(b"Nats-Expected-Stream")

@@ -35,6 +35,8 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.model import NatsAck
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.nats.connection import Connection
 from tidelog_broker.nats.errors import NatsError
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
@@ -42,12 +44,10 @@ from tidelog_broker.nats.message_facts import Refused, facts
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.recording import Recording
 from tidelog_broker.nats.subjects import is_reserved
-from tidelog_broker.runtime.appends import SinglesAppend, SinglesAppended
-from tidelog_broker.runtime.broker import Broker
-from tidelog_broker.runtime.coalescing import BATCH_OVERHEAD_BYTES
-from tidelog_broker.runtime.log_limit import LogLimit
-from tidelog_broker.runtime.partition import Partition
-from tidelog_broker.runtime.singles import Singles, record_bytes_max
+from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
+from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.record_columns import Singles, record_bytes_max
 
 log = structlog.get_logger(__name__)
 

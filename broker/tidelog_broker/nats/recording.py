@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog_broker.nats.subjects import has_wildcard, may_match_reserved
 from tidelog_broker.nats.subscription import Subscription
-from tidelog_broker.runtime.partition import Partition
+from tidelog_broker.writing.partition import Partition
 
 _PARTITION_CACHE_MAX = 65_536
 """Subjects of a stream whose partition is remembered."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.nats.counters import Counters
 from tidelog_broker.nats.link import PING, Link, open_link
 from tidelog_broker.nats.outbox import Outbox
@@ -18,7 +19,6 @@ from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.servers import Servers
 from tidelog_broker.nats.settings import Server, Settings
 from tidelog_broker.nats.subscription import Subscriptions
-from tidelog_broker.runtime.log_limit import LogLimit
 
 log = structlog.get_logger(__name__)
 

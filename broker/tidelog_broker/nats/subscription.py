@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import structlog
 
+from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.nats.counters import Counters
 from tidelog_broker.nats.parser import Message
-from tidelog_broker.runtime.log_limit import LogLimit
 
 log = structlog.get_logger(__name__)
 

@@ -1,17 +1,20 @@
-"""The command line: a thin skin over the library, one file per noun.
+"""The command line: a thin skin over the library, one package per noun.
 
 What belongs here: options, output, processes started by hand (`tidelog dev`, `tidelog
 demo`). What does not: anything a program may want too, which is in the library. The
 broker and the Spark jobs are other packages, known here by name only and run as
 processes of their own.
 
-- `stream` `produce` `consume` `cluster` `dump` `verify` `dev` `demo`  the commands
-- `_app`        the tree of commands, and what becomes of errors
-- `_shell`      what a shell hands a program: arguments as bytes, open files, signals
-- `_values`     durations, sizes, moments, positions, as people write them
-- `_output`     tables and JSON
-- `_processes`  child processes that never outlive us
-- `_nats_server` where the nats-server program is, also for tests and benchmarks
+- `stream`, `cluster`, `verify`  the commands of these names
+- `records`    `produce`, `consume` and `dump`
+- `local`      `dev`, and the processes of a cluster on this machine
+- `demo`       `demo`
+- `app`        the tree of commands
+- `errors`     exit codes, and the sentence that an error becomes
+- `shell`      what a shell hands a program: arguments as bytes, open files, signals
+- `values`     durations, sizes, moments, positions, as people write them
+- `output`, `progress`, `watching`  tables, JSON, and progress on long work
+- `connection` from a command to the cluster
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ def main() -> None:
     # It reads this when it is imported.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
-        from tidelog.cli._shell import run_process
+        from tidelog.cli.shell import run_process
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(run_process(sys.argv[1:]))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tidelog import blocking
-from tidelog._loop_thread import LoopThread
+from tidelog._blocking.loop_thread import LoopThread
 from tidelog.testing._cluster import FakeCluster
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from tidelog import wire
-from tidelog._framing import FetchAnswer, parse_fetch_answer
+from tidelog._connecting.framing import FetchAnswer, parse_fetch_answer
 from tidelog.errors import ConnectionLost, NotLeader, PrecedingFailed, TidelogError
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, Final
 
-from tidelog import _channels
-from tidelog._fetching import Progress
-from tidelog._framing import FetchAnswer
+from tidelog._connecting import channels as _channels
+from tidelog._connecting.framing import FetchAnswer
 from tidelog._options import ClientOptions
+from tidelog._reading.fetching import Progress
 from tidelog.client import Client
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import Position, Record

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from tidelog import _channels
+from tidelog._connecting import channels as _channels
 from tidelog.errors import TidelogError
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker

@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 from google.rpc import error_details_pb2, status_pb2
 
-from tidelog._status import ERROR_DOMAIN, STATUS_DETAILS_KEY
+from tidelog._connecting.status import ERROR_DOMAIN, STATUS_DETAILS_KEY
 from tidelog.errors import ConnectionLost, TidelogError
 
 

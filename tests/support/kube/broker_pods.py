@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 
 from support.broker import BrokerProcess
 from support.kube.control_plane import ControlPlane
-from tidelog_broker.runtime.formatting import format_solo
-from tidelog_broker.storage.files import OsFiles
+from tidelog_broker.offline.formatting import format_solo
+from tidelog_broker.storage.files.os_files import OsFiles
 
 GRPC, HTTP, PEERS = 9210, 9211, 9212
 

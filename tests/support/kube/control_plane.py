@@ -25,7 +25,7 @@ from typing import Any
 import trustme
 
 from support.waiting import wait_until
-from tidelog.cli._processes import free_ports
+from tidelog.cli.local.processes import free_ports
 from tidelog_operator.kube import KINDS
 from tidelog_operator.model import ObjectKey
 

@@ -3,8 +3,8 @@
 No single clock is believed. Each broker says with its heartbeats what its clock shows, the controller's own
 broker as well, and the cluster's clock is the one in the middle: with three brokers one may be wrong
 by years. Of an even number it is the earlier of the two in the middle, because what a late clock
-does cannot be undone (`storage.retention`). With one broker there is no second word; the controller then
-knows its own clock only.
+does cannot be undone (`storage.directory.retention`). With one broker there is no second word; the
+controller then knows its own clock only.
 
 This is the controller's memory, like `liveness`. A new controller says nothing until it has heard most of the
 brokers that are there and, while those disagree, all of them: each is heard or fenced within a session.

@@ -1,7 +1,7 @@
 """Image and request to a command, or a typed error: everything that is wrong is refused here.
 
 Pure, like `apply`: identifiers and time come in as arguments. The image must be the one
-that the command will be applied to (`runtime.controller` sees to that), so that two
+that the command will be applied to (`quorum.controller` sees to that), so that two
 requests at once cannot both be right about a name or a version.
 
 `None` instead of a command means that what was asked for is so already.

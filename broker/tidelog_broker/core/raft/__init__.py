@@ -1,8 +1,8 @@
 """Consensus on the metadata log: Raft without I/O (DESIGN 6; Ongaro's thesis; after etcd-io/raft).
 
 What belongs here: who leads, what is committed, who votes, what a voter may say and when.
-What does not: what the entries mean (`core.metadata`), files (`storage.raft_log`), streams
-between brokers and clocks (`runtime`). Time is ticks, chance is a parameter.
+What does not: what the entries mean (`core.metadata`), files (`storage.raft.log`), streams
+between brokers and clocks (`quorum`). Time is ticks, chance is a parameter.
 
 - `node`        `RaftNode`: tick, step, propose, ready, advance; what all roles share
 - `stepping`    what a message does: whose word counts, and which role it is for

@@ -2,7 +2,7 @@
 
 Two logs that fit each other in one leader epoch hold the same batches (R1), so the leader has
 what a follower lost to rot, and every follower that fits has what the leader lost. Whoever
-receives batches still checks each of them against its own history (`storage.healing`).
+receives batches still checks each of them against its own history (`storage.log.healing`).
 """
 
 from __future__ import annotations

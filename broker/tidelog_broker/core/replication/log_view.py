@@ -1,4 +1,7 @@
-"""What the rules see of a partition's log. `storage.log.PartitionLog` has it all; so do logs in tests."""
+"""What the rules see of a partition's log.
+
+`storage.log.partition_log.PartitionLog` implements it, and so do the logs of tests.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,494 @@
+"""One broker: the parts that serve its partitions, put together.
+
+A list of parts, started in order and stopped in reverse (DESIGN section 7). What the
+parts do stands in their own modules; what doors need of them goes through here.
+
+`hosted_partitions` is what there is to serve, and `image_follower` keeps it so; `write_rounds`
+writes and flushes it, `maintenance` does what nobody asks for, `threads` is where that
+runs, `samples` is what it shows. `service` builds a broker and its doors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from tidelog.errors import Stopping, StorageFailed, TidelogError, TimedOut
+from tidelog.model import id_text
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.hosting.hosted_partitions import HostedPartitions, PartitionListener
+from tidelog_broker.hosting.image_follower import ImageFollower
+from tidelog_broker.hosting.producer_ids import ProducerIds
+from tidelog_broker.hosting.readiness import Readiness
+from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.samples import broker_samples, clock_samples, load_samples
+from tidelog_broker.hosting.threads import MakeThreads, Threads
+from tidelog_broker.limits.answer_room import AnswerRoom
+from tidelog_broker.limits.checks import Checks
+from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.metrics import Metrics, Sample
+from tidelog_broker.quorum.controller import Controller
+from tidelog_broker.replication.links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
+from tidelog_broker.replication.peers import Peers
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.storage.log.appending import refusal_of
+from tidelog_broker.upkeep.healer import Healer
+from tidelog_broker.upkeep.maintenance import Maintenance
+from tidelog_broker.upkeep.scrubber import Scrubber
+from tidelog_broker.writing.append_counter import AppendCounter
+from tidelog_broker.writing.append_requests import Append
+from tidelog_broker.writing.flush_rounds import FlushRounds
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.write_rounds import WriteRounds
+
+log = structlog.get_logger(__name__)
+
+STOP_COMMIT_SECONDS_MAX = 10.0
+"""How long a stop waits for appends that are in flight."""
+
+STOP_LOOK_SECONDS = 0.01
+
+DAMAGED_TOLD_MAX = 256
+"""Damaged replicas that one heartbeat names; the others are named once these are healed."""
+
+START_LOOK_SECONDS = 0.02
+"""How often a deletion looks whether all members of the ISR have it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLimits:
+    """Times in seconds, sizes in bytes; see `config` for what they mean."""
+
+    produce_timeout: float = 30.0
+    checkpoint_interval: float = 1.0
+    page_cache_flush_interval: float = 30.0
+    page_cache_dirty_bytes_max: int = 256 << 20
+    syncfs_dirty_bytes_max: int = 4 << 20
+    sweep_interval: float = 10.0
+    deleted_delay: float = 60.0
+    flush_threads: int = 4
+    catch_up_threads: int = 2
+    decode_threads: int = 2
+    fetch_decoded_bytes_max: int = 256 << 20
+    fetch_answer_bytes_max: int = 256 << 20
+    message_bytes_max: int = 17 << 20
+    validation_threads: int = 2
+    catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
+    scrub_bytes_per_second: int = 4 << 20
+    scrub_interval: float = 86_400.0
+
+
+class Broker:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: LogStore,
+        controller: Controller,
+        clock: ClusterClock,
+        limits: BrokerLimits,
+        reserve: Reserve | None = None,
+        incarnation: bytes | None = None,
+        make_threads: MakeThreads = ThreadPoolExecutor,
+    ) -> None:
+        """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does.
+
+        `incarnation`: of this run, which leads once the image shows it (R10). None: the image
+        shows no other one, as on a broker that is alone.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.broker_id = broker_id
+        self.controller = controller
+        self.producer_ids = ProducerIds(controller)
+        self.clock = clock
+        self.limits = limits
+        self.metrics = Metrics(self._samples)
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        """Done when storage can no longer be trusted: the process must end."""
+        self._hosted = HostedPartitions(broker_id)
+        self.readiness = Readiness(broker_id, self._hosted, lambda: self.controller.image)
+        self.partitions = self._hosted.served
+        """Those that are served here, by (stream id, partition)."""
+        self.lost = self._hosted.lost
+        """Those without a usable log, and why."""
+        self.uncreated = self._hosted.uncreated
+        """Those of the lost whose folder could not be made yet."""
+        self.halted = self._hosted.halted
+        """Those of the lost that failed unexpectedly in this run."""
+        self._store = store
+        self._reserve = reserve
+        self._threads = threads = Threads(
+            flush_threads=limits.flush_threads,
+            catch_up_threads=limits.catch_up_threads,
+            decode_threads=limits.decode_threads,
+            validation_threads=limits.validation_threads,
+            make=make_threads,
+        )
+        self.decoding = Decoding(
+            threads.decode, limits.fetch_decoded_bytes_max, record_bytes_max=limits.message_bytes_max
+        )
+        """For readers that want plain records."""
+        self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
+        """For readers that want batches as they lie."""
+        self.checks = Checks(threads.validation, limits.validation_threads)
+        """Of what clients send."""
+        self._flushes = FlushRounds(
+            store,
+            threads.flush_lead,
+            threads.flush_files,
+            self.fail,
+            self.isolate,
+            self.metrics.flush_seconds.observe,
+            syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
+        )
+        self._rounds = WriteRounds(
+            threads.write,
+            self._flushes,
+            clock.append_us,
+            clock.elapsed,
+            self.fail,
+            self.isolate,
+            AppendCounter(self.metrics).count,
+        )
+        self._host = Host(
+            broker_id,
+            incarnation,
+            store,
+            self._rounds,
+            self._flushes,
+            clock,
+            lambda partition, reason: self._follower.set_aside(partition, reason),
+            reserve,
+        )
+        self._maintenance = Maintenance(
+            store,
+            self._rounds,
+            self._flushes,
+            threads.housekeeping,
+            clock,
+            self.fail,
+            checkpoint_interval=limits.checkpoint_interval,
+            page_cache_flush_interval=limits.page_cache_flush_interval,
+            page_cache_dirty_bytes_max=limits.page_cache_dirty_bytes_max,
+            sweep_interval=limits.sweep_interval,
+            deleted_delay=limits.deleted_delay,
+            newest=controller.newest,
+            reserve=reserve,
+            retry=lambda: self._follower.retry_uncreated(),
+        )
+        self._maintenance.partitions = self.partitions
+        self._host.maintenance = self._maintenance
+        self._maintaining: asyncio.Task[None] | None = None
+        self._scrubber: Scrubber | None = None
+        if limits.scrub_bytes_per_second:
+            self._scrubber = Scrubber(
+                self.partitions,
+                threads.scrub,
+                bytes_per_second=limits.scrub_bytes_per_second,
+                interval=limits.scrub_interval,
+                read=self.metrics.scrubbed_bytes.inc,
+            )
+        self._healer: Healer | None = None
+        """None: there are no peers."""
+        self._caring: list[asyncio.Task[None]] = []
+        """For what rots."""
+        self._follower = ImageFollower(
+            broker_id,
+            controller,
+            self._hosted,
+            self._host,
+            store,
+            self._rounds,
+            self._flushes,
+            threads,
+            self.fail,
+            self._maintenance.deleted,
+            self._replica_lost,
+        )
+        self._stopping = False
+
+    # --- other brokers
+
+    def join(self, peers: Peers, rng: random.Random) -> ReplicaLinks:
+        """Replicates with other brokers from the start on; to be called before `start`.
+
+        Whoever listens for them has the returned object accept connections of the lanes
+        `replica` and `catch-up`, and tells it whose machine refuses connections.
+        """
+        links = ReplicaLinks(
+            peers,
+            self.partitions,
+            self._leader_epoch,
+            self._threads.catch_up,
+            rng,
+            catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
+        )
+        self._host.peers, self._host.links = peers, links
+        self._healer = Healer(
+            self.partitions,
+            self._store.files.damaged_folders,
+            links,
+            self._rounds,
+            self._flushes,
+            reads=self._threads.catch_up,
+            heals=self._threads.scrub,
+            fail=self.fail,
+            healed=self.metrics.healed_ranges.inc,
+        )
+        links.ranges = self._healer.received
+        self.controller.watch(lambda old, new: links.throttle(new.throttle_bytes_per_second))
+        links.throttle(self.controller.image.throttle_bytes_per_second)
+        return links
+
+    def _leader_epoch(self, key: tuple[bytes, int]) -> int:
+        placed = self.controller.image.partition(*key)
+        return 0 if placed is None else placed.leader_epoch
+
+    def _replica_lost(self, partition: Partition, reason: str) -> None:
+        if self._host.links is not None:
+            self._host.links.forget(partition)
+        if self._host.peers is not None:
+            self._host.peers.replica_lost(*partition.key, partition.log.assignment, reason)
+
+    # --- starting and stopping
+
+    async def open_logs(self, *, same_boot: bool) -> None:
+        """Opens the log of every partition that the image places here; everything read is then on disk."""
+        await self._follower.open_logs(same_boot=same_boot)
+
+    def suspects(self) -> tuple[Suspect, ...]:
+        """For the registration, between `open_logs` and `start`: see `ImageFollower.suspects`."""
+        return self._follower.suspects()
+
+    def lost_replicas(self) -> tuple[ReplicaName, ...]:
+        """For the registration, after `open_logs`: see `ImageFollower.lost_replicas`."""
+        return self._follower.lost_replicas()
+
+    def damaged_replicas(self) -> tuple[ReplicaName, ...]:
+        """With a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
+        if not self._store.files.damaged_folders:
+            return ()
+        damaged = (ReplicaName(*key) for key, one in self.partitions.items() if one.log.damaged)
+        return tuple(itertools.islice(damaged, DAMAGED_TOLD_MAX))
+
+    def start(self) -> None:
+        """Begins to lead what the image says, in the epochs that the image says (R10)."""
+        self._follower.start()
+        self._maintaining = asyncio.create_task(self._maintenance.run())
+        self._caring = [
+            asyncio.create_task(one.run()) for one in (self._scrubber, self._healer) if one is not None
+        ]
+        self.readiness.begin()
+
+    def session(self, good: bool) -> None:
+        """Whether the controller takes this broker for alive, by this broker's clock."""
+        self._host.unsure = not good
+        for partition in list(self.partitions.values()):
+            partition.weigh()
+
+    async def stop(self) -> None:
+        """Commits what is in flight, flushes, and leaves the mark of a clean stop."""
+        self._stopping = True
+        self.readiness.end("stopping")
+        for partition in self.partitions.values():
+            partition.stopped = True
+        with contextlib.suppress(TimeoutError, StorageFailure):
+            async with asyncio.timeout(STOP_COMMIT_SECONDS_MAX):
+                if not self.failed.done():
+                    await self._rounds.drained()
+                    await self._flushes.flush(p for p in self.partitions.values() if p.fsync)
+                    await self._others_committed()
+        for partition in self.partitions.values():
+            partition.give_up(
+                Stopping("the broker is stopping", retry_after_ms=500),
+                TimedOut("the broker stopped before it knew of the commit; the records may be in the log"),
+            )
+            partition.end_role()
+        self._host.stop()
+        await self._stop_caring()
+        if self._host.links is not None:
+            await self._host.links.stop("the broker stops")
+        await self._follower.stop()
+        await self._maintenance.stop()
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+            await asyncio.gather(self._maintaining, return_exceptions=True)
+        self._follower.give_up(Stopping("the broker is stopping", retry_after_ms=500))
+        if not self.failed.done():
+            await self._close_clean()
+        # Not on the event loop: a slow read must not keep the others from their answers.
+        await asyncio.to_thread(self._threads.shutdown, wait=not self.failed.done())
+
+    async def _stop_caring(self) -> None:
+        for task in self._caring:
+            task.cancel()
+        await asyncio.gather(*self._caring, return_exceptions=True)
+        if self._healer is not None:
+            await self._healer.stop()
+
+    async def _others_committed(self) -> None:
+        """Waits until followers have what is in flight; the caller has a time limit."""
+        while any(partition.waiting for partition in self.partitions.values()):  # noqa: ASYNC110  once, at a stop
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+
+    async def _close_clean(self) -> None:
+        entries = [(partition.log, partition.high_watermark) for partition in self.partitions.values()]
+        try:
+            await self._rounds.drained()
+            await self._loop.run_in_executor(self._threads.flush_lead, self._store.close_clean, entries)
+        except StorageFailure as error:
+            self.fail(error)
+        except OSError as error:
+            log.warning("the clean stop could not be marked; the next start recovers", error=str(error))
+
+    def fail(self, error: BaseException) -> None:
+        """Storage cannot be trusted any more: nothing is acknowledged from here on (DESIGN 4.3)."""
+        if self.failed.done():
+            return
+        self.metrics.failed.set(1)
+        self.readiness.end(f"storage failed: {error}")
+        answer = StorageFailed(f"the broker's storage failed: {error}")
+        for partition in self.partitions.values():
+            partition.give_up(answer, answer)
+        self._follower.give_up(answer)
+        self._flushes.end(error)
+        self.failed.set_result(error)
+        log.error("storage failed; the broker stops", error=str(error), exc_info=error)
+
+    def isolate(self, partition: Partition, error: Exception) -> None:
+        """A bug showed in one partition: it is served no more in this run, and the others go on.
+
+        Its log is not written again before a start has recovered it. Another member of its ISR leads, if
+        there is one.
+        """
+        partition.log.abandon()
+        log.error(
+            "a partition failed unexpectedly and is served no more on this broker; a restart of the broker "
+            "recovers its log and opens it again; please report it",
+            stream=partition.name, partition=partition.partition, exc_info=error,
+        )  # fmt: skip
+        if not partition.removed:
+            self._follower.halt(
+                partition,
+                f"an unexpected error ({type(error).__name__}); restart the broker to open it again",
+            )
+
+    # --- for doors
+
+    def listen(self, listener: PartitionListener) -> None:
+        """Tells `listener` of every partition that is led here, now and from now on."""
+        self._hosted.listen(listener)
+
+    def leading(self, stream_id: bytes, partition: int) -> Partition:
+        """The partition, if this broker leads it; raises the typed error that says why not."""
+        found = self.partitions.get((stream_id, partition))
+        if found is not None and found.leads and not found.stopped:
+            return found
+        raise self._refusal(found, stream_id, partition)
+
+    def replica(self, stream_id: bytes, partition: int) -> Partition:
+        """The partition, if this broker has a copy of it; raises the typed error that says why not."""
+        found = self.partitions.get((stream_id, partition))
+        if found is not None and not found.stopped:
+            return found
+        raise self._refusal(found, stream_id, partition)
+
+    def _refusal(self, found: Partition | None, stream_id: bytes, partition: int) -> TidelogError:
+        if found is not None and self.failed.done():
+            return StorageFailed("the broker's storage failed")
+        if self._stopping:
+            return Stopping("the broker is stopping", retry_after_ms=500)
+        if found is not None:
+            return found.not_leader()
+        return self._hosted.refusal(stream_id, partition, self.controller.image)
+
+    def append(self, partition: Partition, append: Append) -> None:
+        """Queues an append; its `done` is called once it is decided. Raises what `check_room` raises."""
+        if self._reserve is not None:
+            self._reserve.check_records()
+        self._rounds.check_room(append.bytes)
+        partition.submit(append)
+        self._maintenance.writing[partition] = None
+        self._rounds.request(partition, append.bytes)
+
+    def check_room(self, partition: Partition, size: int) -> None:
+        """Raises `ResourceExhausted`, `DiskFull` or `Stopping` if an append of that size would be refused."""
+        if self._reserve is not None:
+            self._reserve.check_records()
+        self._rounds.check_room(size)
+        partition.check_room(size)
+
+    def deadline(self, timeout_ms: int | None) -> float:
+        """When an append that comes now stops waiting, on the event loop's clock."""
+        return self._loop.time() + (self.limits.produce_timeout if timeout_ms is None else timeout_ms / 1000)
+
+    def in_catch_up_thread(self, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """Raises what `function` raises, and `Stopping` when the broker stops before it begins."""
+        return self._loop.run_in_executor(self._threads.catch_up, function, *args)
+
+    async def delete_records(self, partition: Partition, before: int) -> int:
+        """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
+
+        Raises `TimedOut` and `NotLeader`: it may be moved all the same. Raises `NotEnoughReplicas`,
+        and `DiskFull` and `StorageFailed` if it could not be saved here: it is not moved.
+        """
+        too_few = partition.too_few()
+        if too_few is not None:
+            raise too_few
+        try:
+            await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
+        except OSError as error:
+            raise refusal_of(error) from error
+        start, deadline = partition.log.start_offset, self.deadline(None)
+        while partition.start_acknowledged < start:
+            if self._loop.time() > deadline or partition.stopped:
+                raise TimedOut(
+                    f"records below offset {start} are deleted here, and not on every replica in sync yet"
+                )
+            await asyncio.sleep(START_LOOK_SECONDS)
+        return start
+
+    async def applied(self, version: int) -> None:
+        """Waits until the partitions here are what the image of `version` says."""
+        await self._follower.applied(version)
+
+    # --- what it shows
+
+    def _samples(self) -> Iterator[Sample]:
+        yield from broker_samples(
+            self._hosted, self._rounds, self._flushes, self._store, self.controller.image.version
+        )
+        yield from clock_samples(self.clock, self._maintenance.retention)
+        yield from load_samples(self.decoding, self.answers, self.checks)
+
+    def state(self) -> dict[str, Any]:
+        """What the broker believes, for /debug/state."""
+        image = self.controller.image
+        return {
+            "broker_id": self.broker_id,
+            "cluster_id": id_text(image.cluster_id),
+            "metadata_version": image.version,
+            "ready": self.readiness.reason() or "yes",
+            "clock": repr(self.clock),
+            "retention": repr(self._maintenance.retention),
+            "write_rounds": self._rounds.rounds,
+            "flush_rounds": self._flushes.rounds,
+            "syncfs_rounds": self._flushes.whole_rounds,
+            "partitions": [repr(partition) for partition in self.partitions.values()],
+            "lost": {f"{id_text(key[0])}/{key[1]}": reason for key, reason in self.lost.items()},
+            "strays": self._hosted.strays,
+        }

@@ -1,0 +1,86 @@
+"""Which producer ids were given out: no other one gets into a log (R8).
+
+Two clients with one id would take each other's records for repeats of their own, and nobody would see
+it. Ids ascend over the whole cluster, so the image says which ones cannot have been given: those from its
+next one on. The image here may lag behind one that was given a moment ago, on another broker; so before
+an id is refused for good, the image is brought up to everything that was committed when the batch came.
+
+Neighbours: `controller` gives ids out; `api.produce` asks here before it appends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from tidelog.errors import InvalidRequest, TidelogError, Unavailable, UnknownProducer
+from tidelog.records import NO_PRODUCER_ID
+from tidelog_broker.core.metadata.decide import PRODUCER_IDS_END
+from tidelog_broker.quorum.controller import Controller
+
+CONFIRM_SECONDS_MAX: Final = 1.0
+"""How long a batch waits for the newest image; then it is refused, and may come again."""
+
+CONFIRM_RETRY_MS: Final = 100
+
+
+class ProducerIds:
+    """See the module. Of one event loop."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._turn = asyncio.Lock()
+        self._begun = 0
+        self._confirmed = 0
+        """The newest confirmation that succeeded, by number."""
+
+    def __repr__(self) -> str:
+        return f"<ProducerIds next={self._controller.image.next_producer_id} confirmations={self._begun}>"
+
+    def is_known(self, producer_id: int) -> bool:
+        """Whether the image here says that the id was given out, or there is none.
+
+        Raises `InvalidRequest` for an id that is never given out.
+        """
+        if producer_id == NO_PRODUCER_ID:
+            return True
+        if not 0 < producer_id < PRODUCER_IDS_END:
+            raise InvalidRequest(
+                f"producer id {producer_id} is none that InitProducer gives: those lie between 1 and "
+                f"{PRODUCER_IDS_END - 1}; ask InitProducer for one",
+                producer_id=producer_id,
+            )
+        return producer_id < self._controller.image.next_producer_id
+
+    async def check(self, producer_id: int) -> None:
+        """Returns if the id was given out by now. Raises `UnknownProducer` if it certainly was not.
+
+        Raises `Unavailable` if that cannot be told now, and `InvalidRequest` as `is_known`.
+        """
+        if self.is_known(producer_id):
+            return
+        try:
+            async with asyncio.timeout(CONFIRM_SECONDS_MAX):
+                await self._confirm()
+        except (TidelogError, TimeoutError) as error:
+            raise Unavailable(
+                f"this broker cannot tell yet whether producer id {producer_id} was given out: "
+                f"{error or 'the controller does not answer'}",
+                retry_after_ms=CONFIRM_RETRY_MS,
+            ) from error
+        if not self.is_known(producer_id):
+            raise UnknownProducer(
+                f"producer id {producer_id} was never given out in this cluster; ask InitProducer for one",
+                producer_id=producer_id,
+            )
+
+    async def _confirm(self) -> None:
+        """Brings the image up to what is committed now; who comes while one does that shares the next."""
+        wanted = self._begun + 1
+        async with self._turn:
+            if self._confirmed >= wanted:
+                return
+            self._begun += 1
+            number = self._begun
+            await self._controller.newest()
+            self._confirmed = number

@@ -1,0 +1,123 @@
+"""Joins the part of a broker that replicates to the part that knows the other brokers.
+
+Implements `replication.peers.Peers` over the controller's connections: who is where, what stands against
+whom, and what the controller is to decide. Neighbours: `broker` has the replicas,
+`quorum_controller` the connections; `service` joins them here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+import structlog
+
+from tidelog.errors import TidelogError
+from tidelog_broker.core.metadata.commands import ReplicaName
+from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.replication.times import DEFAULT_TIMES
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
+from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.quorum.quorum_controller import QuorumController
+
+log = structlog.get_logger(__name__)
+
+PROPOSE_SECONDS_MAX: Final = DEFAULT_TIMES.proposal_repeat_ms / 1000
+"""How long an ISR change is tried: after that its leader repeats it anyway (R4)."""
+
+LOSS_SECONDS_MAX: Final = 5.0
+"""How long one try takes to tell the controller of lost replicas."""
+
+LOSS_PAUSE_SECONDS: Final = 0.5
+
+
+class QuorumPeers:
+    """See the module. Of one event loop."""
+
+    def __init__(self, controller: QuorumController) -> None:
+        self._controller = controller
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._lost: dict[tuple[bytes, int], int] = {}
+        """Set aside in this run, and the image does not know yet."""
+        self._telling: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<QuorumPeers asking={len(self._tasks)} lost={len(self._lost)}>"
+
+    def join(self, broker: Broker, rng: random.Random) -> None:
+        """Has a broker replicate with the others from its start on."""
+        links = broker.join(self, rng)
+        self._controller.links.lanes[Lane.REPLICA] = links.accept
+        self._controller.links.lanes[Lane.CATCH_UP] = links.accept
+        self._controller.neighbours.on_refused = links.refused
+
+    async def stop(self) -> None:
+        tasks = [*self._tasks, *([] if self._telling is None else [self._telling])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- of `replication.peers.Peers`
+
+    def identity(self) -> Identity:
+        return self._controller.neighbours.identity()
+
+    def address(self, broker_id: int) -> tuple[str, int] | None:
+        return self._controller.links.address(broker_id)
+
+    def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
+        self._controller.membership.accuse(broker_id, Lane.REPLICA, run, evidence)
+
+    def refuses(self, broker_id: int) -> bool:
+        return self._controller.neighbours.refuses(broker_id)
+
+    def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
+        self._do(self._propose(ChangeIsr(tuple(proposals))))
+
+    def feature_level(self) -> int:
+        return self._controller.image.feature_level
+
+    def replica_lost(self, stream_id: bytes, partition: int, assignment: int, reason: str) -> None:
+        log.debug("a replica is lost", stream=stream_id.hex(), partition=partition, reason=reason)
+        self._lost[stream_id, partition] = assignment
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_of_losses())
+
+    # --- asking the controller
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _propose(self, request: ChangeIsr) -> None:
+        try:
+            await self._controller.ask(request, PROPOSE_SECONDS_MAX)
+        except TidelogError as error:
+            # The image decides what became of it, and the leader asks again meanwhile (R4).
+            log.debug("the controller has not taken a change of ISRs", error=str(error))
+
+    async def _tell_of_losses(self) -> None:
+        """Until the image shows that nobody counts on them (2c)."""
+        while self._lost:
+            me, run = self._controller.me.broker_id, self._controller.incarnation
+            names = tuple(ReplicaName(*key, assignment) for key, assignment in sorted(self._lost.items()))
+            try:
+                await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
+            except TidelogError as error:
+                log.warning("the controller does not know of lost replicas yet", error=str(error))
+            for key, assignment in list(self._lost.items()):
+                placed = self._controller.image.partition(*key)
+                if (
+                    placed is None
+                    or me not in (*placed.isr, *placed.eligible)
+                    or placed.assignment_of(me) != assignment
+                ):
+                    del self._lost[key]
+            if self._lost:
+                await asyncio.sleep(LOSS_PAUSE_SECONDS)
+        self._telling = None

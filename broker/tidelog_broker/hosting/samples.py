@@ -1,0 +1,76 @@
+"""What a broker shows of itself at each scrape: gauges, read off its parts when asked (DESIGN section 14).
+
+Neighbours: `metrics` has what is counted as it happens, and gives both to Prometheus;
+`append_counter` adds up appends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog_broker.hosting.hosted_partitions import HostedPartitions
+from tidelog_broker.limits.answer_room import AnswerRoom
+from tidelog_broker.limits.checks import Checks
+from tidelog_broker.limits.decoding import Decoding
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.metrics import Sample
+from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.upkeep.age_retention import AgeRetention
+from tidelog_broker.writing.flush_rounds import FlushRounds
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.write_rounds import WriteRounds
+
+
+def broker_samples(
+    hosted: HostedPartitions,
+    rounds: WriteRounds,
+    flushes: FlushRounds,
+    store: LogStore,
+    metadata_version: int,
+) -> Iterator[Sample]:
+    yield "tidelog_partitions", "Partitions on this broker.", (), len(hosted.served)
+    yield "tidelog_lost_partitions", "Partitions without a usable log.", (), len(hosted.lost)
+    yield "tidelog_halted_partitions", "Of them, failed unexpectedly in this run.", (), len(hosted.halted)
+    yield "tidelog_stray_folders", "Folders that belong to no partition.", (), len(hosted.strays)
+    yield "tidelog_write_rounds", "Write rounds since the start.", (), rounds.rounds
+    yield "tidelog_inline_write_rounds", "Of them, on the event loop.", (), rounds.inline_rounds
+    yield "tidelog_flush_rounds", "Flush rounds since the start.", (), flushes.rounds
+    yield "tidelog_syncfs_rounds", "Of them, by one syncfs.", (), flushes.whole_rounds
+    yield "tidelog_flush_waiting", "Partitions that wait for a flush round.", (), flushes.waiting
+    yield "tidelog_tail_cache_bytes", "Recent batches in memory.", (), store.cache.bytes
+    yield "tidelog_open_files", "Log files kept open.", (), len(store.files)
+    yield "tidelog_metadata_version", "Version of the image.", (), metadata_version
+    for partition in list(hosted.served.values()):
+        yield from partition_samples(partition)
+
+
+def clock_samples(clock: ClusterClock, retention: AgeRetention) -> Iterator[Sample]:
+    ahead, held, behind = clock.ahead_us / 1e6, clock.held_us / 1e6, retention.behind_us / 1e6
+    yield "tidelog_clock_skew_seconds", "How far the cluster's clock is ahead of this one.", (), ahead
+    yield "tidelog_append_time_held_seconds", "How far this clock is ahead of what appends get.", (), held
+    yield "tidelog_retention_behind_seconds", "How far retention by age is behind the clock.", (), behind
+    dated_ahead = retention.dated_ahead
+    yield "tidelog_dated_ahead_partitions", "Led here, with segments dated ahead.", (), dated_ahead
+
+
+def load_samples(decoding: Decoding, answers: AnswerRoom, checks: Checks) -> Iterator[Sample]:
+    yield "tidelog_decoded_bytes", "Leased by readers of plain records.", (), decoding.bytes
+    yield "tidelog_decode_waiting", "Readers of plain records that wait for room.", (), decoding.waiting
+    yield "tidelog_answer_bytes", "Of batches in answers that readers have not taken.", (), answers.used
+    yield "tidelog_answer_waiting", "Readers of large batches that wait for room.", (), answers.waiting
+    yield "tidelog_validation_queued_bytes", "Bytes that wait to be checked.", (), checks.queued_bytes
+
+
+def partition_samples(partition: Partition) -> Iterator[Sample]:
+    labels = (("stream", partition.name), ("partition", str(partition.partition)))
+    one = partition.log
+    yield "tidelog_log_end_offset", "LEO.", labels, one.end_offset
+    yield "tidelog_high_watermark", "HW.", labels, partition.high_watermark
+    yield "tidelog_log_start_offset", "LSO.", labels, one.start_offset
+    yield "tidelog_durable_offset", "Everything below is on disk.", labels, one.durable_offset
+    yield "tidelog_log_bytes", "Bytes on disk.", labels, one.bytes
+    yield "tidelog_isr_size", "In-sync replicas.", labels, partition.isr_size
+    yield "tidelog_queued_bytes", "Bytes that wait to be written.", labels, partition.queued_bytes
+    yield "tidelog_uncommitted", "Appends that wait for their commit.", labels, partition.uncommitted
+    yield "tidelog_damaged_ranges", "Offset ranges that cannot be read.", labels, len(one.damaged)
+    yield "tidelog_suspect", "1 if recovery cut a valid batch.", labels, int(one.suspect)

@@ -1,0 +1,245 @@
+"""What brokers say to each other on a control connection: Raft, requests to the controller, answers.
+
+MessagePack maps with a tag, like commands: unknown fields are skipped. Neighbours:
+`links` carries the bytes, `controller_client` pairs requests with their answers,
+`quorum.active_controller` says what a request means.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, cast
+
+import msgspec
+
+from tidelog.errors import TidelogError, error_from_code
+from tidelog.model import Listener
+from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
+from tidelog_broker.core.metadata.handovers import Led
+from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
+from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.raft.messages import Message
+from tidelog_broker.errors import NotController
+from tidelog_broker.peers.errors import ProtocolBroken
+
+
+class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    pass
+
+
+# --- requests
+
+
+class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
+    """`core.metadata.registration.Registration`, whose fields have these names, and what the clock shows."""
+
+    cluster_id: bytes
+    broker_id: int
+    incarnation: bytes
+    directory_id: bytes
+    listeners: tuple[Listener, ...] = ()
+    rack: str = ""
+    starts: int = 0
+    feature_level_min: int = 1
+    feature_level_max: int = 1
+    suspects: tuple[Suspect, ...] = ()
+    lost: tuple[ReplicaName, ...] = ()
+    clock_us: int = 0
+    """As in `Heartbeat`."""
+
+    def registration(self) -> Registration:
+        return Registration(*(getattr(self, name) for name in Registration._fields))
+
+    @classmethod
+    def of(cls, registration: Registration, clock_us: int = 0) -> Register:
+        return cls(**registration._asdict(), clock_us=clock_us)
+
+
+class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
+    broker_id: int
+    incarnation: bytes
+    stopping: bool = False
+    """It wants its leaderships to go to others."""
+    deaf: bool = False
+    """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
+    damaged: tuple[ReplicaName, ...] = ()
+    """Its replicas with a damaged range (2c), or the first so many of them."""
+    feature_level: int = 1
+    """The newest that its software understands."""
+    clock_off: bool = False
+    """Its clock is further from the cluster's than it may be (F7)."""
+    clock_yields: bool = False
+    """It is so for some seconds: others should lead what it leads (R18)."""
+    clock_us: int = 0
+    """What its clock shows, µs since the epoch; 0: not said."""
+
+
+class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
+    """R14: what a broker has against another one."""
+
+    reporter: int
+    reporter_run: bytes
+    reported: int
+    reported_run: bytes
+    evidence: str
+    """A value of `core.metadata.reports.Evidence`."""
+
+
+class ChangeIsr(_Said, frozen=True, omit_defaults=True, tag="isr?"):
+    """R4; the image tells what became of it."""
+
+    proposals: tuple[IsrProposal, ...]
+
+
+class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
+    """A running broker had to set logs aside (2c)."""
+
+    broker_id: int
+    incarnation: bytes
+    partitions: tuple[ReplicaName, ...]
+
+
+class Settled(_Said, frozen=True, omit_defaults=True, tag="settled?"):
+    """N5: another broker may lead these now, and leaves nobody in doubt."""
+
+    broker_id: int
+    incarnation: bytes
+    settled: tuple[Led, ...]
+
+
+class AllocateBlock(_Said, frozen=True, omit_defaults=True, tag="block?"):
+    """Producer ids for a broker to give out."""
+
+    broker_id: int
+    count: int
+
+
+class Confirm(_Said, frozen=True, omit_defaults=True, tag="confirm?"):
+    """Which version has everything that is committed now (ReadIndex, M5)."""
+
+
+class Known(_Said, frozen=True, omit_defaults=True, tag="known?"):
+    """Whether the image shows a broker on a disk, as a broker asks whose metadata log is empty.
+
+    Answered with a version of 0 if not."""
+
+    broker_id: int
+    directory_id: bytes
+
+
+class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
+    """A client's request that came to a broker that is not the controller, verbatim."""
+
+    rpc: str
+    request: bytes
+
+
+Request: TypeAlias = (
+    Register
+    | Heartbeat
+    | Report
+    | ChangeIsr
+    | LoseReplicas
+    | Settled
+    | AllocateBlock
+    | Confirm
+    | Known
+    | Call
+)
+
+
+# --- answers
+
+
+class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
+    version: int = 0
+    """Of the image that shows it, or a later one."""
+    clock_us: int = 0
+    """The cluster's clock, µs since the epoch, in answers to registrations and heartbeats; 0: not said, or
+    the controller does not know it yet (R18)."""
+    wished: tuple[Led, ...] = ()
+    """Leaderships that the asker is to settle, in answers to heartbeats."""
+
+
+class Block(_Said, frozen=True, omit_defaults=True, tag="block"):
+    first: int
+    count: int
+
+
+class Called(_Said, frozen=True, omit_defaults=True, tag="called"):
+    response: bytes
+    version: int
+
+
+class Elsewhere(_Said, frozen=True, omit_defaults=True, tag="elsewhere"):
+    """The asked broker is not the controller; None, and no host: it does not know who is."""
+
+    controller: int | None = None
+    host: str = ""
+    port: int = 0
+
+
+class Failed(_Said, frozen=True, omit_defaults=True, tag="failed"):
+    """A `TidelogError`, which keeps its type."""
+
+    code: str
+    message: str
+    retry_after_ms: int | None = None
+    details: dict[str, str] = {}
+
+
+Answer: TypeAlias = Done | Block | Called | Elsewhere | Failed
+
+
+class Ask(_Said, frozen=True, omit_defaults=True, tag="ask"):
+    id: int
+    """Counted by the asker, for one connection."""
+    request: Request
+
+
+class Reply(_Said, frozen=True, omit_defaults=True, tag="reply"):
+    id: int
+    answer: Answer
+
+
+Word: TypeAlias = Message | Ask | Reply
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
+
+
+def encode(word: Word) -> bytes:
+    if isinstance(word, Ask) and isinstance(word.request, ChangeIsr):
+        # As brokers of earlier versions understand it, too: without an assignment that is 0.
+        word = Ask(word.id, ChangeIsr(tuple(_short(one) for one in word.request.proposals)))
+    return _encoder.encode(word)
+
+
+def _short(proposal: IsrProposal) -> IsrProposal:
+    proposer, *members = (
+        one if one.assignment else cast(Member, one[:2]) for one in (proposal.proposer, *proposal.isr)
+    )
+    return proposal._replace(proposer=proposer, isr=tuple(members))
+
+
+def decode(data: bytes | memoryview) -> Word:
+    """Raises `ProtocolBroken`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolBroken(f"a control message that this version does not understand ({error})") from error
+
+
+def failed(error: TidelogError) -> Answer:
+    """What the asker is told of an error."""
+    if isinstance(error, NotController):
+        host, port = error.address or ("", 0)
+        return Elsewhere(error.controller, host, port)
+    return Failed(error.code, error.message, error.retry_after_ms, error.details)
+
+
+def raised(answer: Elsewhere | Failed) -> TidelogError:
+    """The error that an answer is."""
+    if isinstance(answer, Elsewhere):
+        address = (answer.host, answer.port) if answer.host else None
+        return NotController(answer.controller, address)
+    return error_from_code(answer.code, answer.message, answer.details, answer.retry_after_ms)

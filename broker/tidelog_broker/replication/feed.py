@@ -1,0 +1,229 @@
+"""A leader's end of one connection: what its followers over there ask, and what they are sent.
+
+Followers whose positions can be answered with batches stand in line and take turns; one is read
+and sent at a time, and only while the connection takes more. So what waits to be sent is bounded by
+the connection's buffer and one answer, however slow the other end reads (docs/replication.md).
+Small answers are sent at once: a follower has one question outstanding.
+
+Neighbours: `links` has the connections, `replica` the leaders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+
+from tidelog.errors import Stopping, TidelogError
+from tidelog_broker.core.replication.effects import SendBatches
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.messages import (
+    FromLeader,
+    RangeHeld,
+    RangeWanted,
+    Refusal,
+    Refused,
+)
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.errors import ProtocolBroken
+from tidelog_broker.replication.replica import Key, Replica
+from tidelog_broker.replication.wire import Address, encode, from_follower
+from tidelog_broker.storage.segments.reading import Chunk
+
+if TYPE_CHECKING:
+    from tidelog_broker.replication.links import ReplicaLinks
+
+log = structlog.get_logger(__name__)
+
+ANSWER_BYTES_MAX: Final = 1 << 20
+"""Of batches in one answer, about; one batch always may."""
+
+
+class _Turn(NamedTuple):
+    replica: Replica
+    role: LeaderPartition
+    number: int
+    offset: int
+    end: int
+
+
+class Pace:
+    """How fast batches may go out over one connection: so many bytes a second, on average."""
+
+    def __init__(self, bytes_per_second: Callable[[], int], now: float) -> None:
+        """`bytes_per_second` may answer differently from time to time: `settle` before it does."""
+        self._rate = bytes_per_second
+        self._owed = 0.0
+        """Bytes that were sent and have not been worth their time yet."""
+        self._settled_at = now
+        """Event loop's clock."""
+
+    def settle(self, now: float) -> None:
+        self._owed = max(0.0, self._owed - (now - self._settled_at) * self._rate())
+        self._settled_at = now
+
+    def took(self, size: int, now: float) -> None:
+        self.settle(now)
+        self._owed += size
+
+    def pause(self, now: float) -> float:
+        """Seconds until more may go out."""
+        self.settle(now)
+        return self._owed / self._rate()
+
+
+class ReplicaFeed:
+    """See the module. A receiver of `peers.Connection`."""
+
+    def __init__(self, links: ReplicaLinks, threads: Executor, pace: Pace | None = None) -> None:
+        """`threads` read what is not in memory. `pace` None: as fast as it goes."""
+        self._loop = asyncio.get_running_loop()
+        self._links = links
+        self._threads = threads
+        self._pace = pace
+        self._line: dict[Key, _Turn] = {}
+        """Who waits for batches, the longest waiting first."""
+        self._reading = False
+        self._paused: asyncio.TimerHandle | None = None
+        self._numbers: dict[Key, int] = {}
+        """Of the newest question of each follower."""
+        self.connection: Connection | None = None
+        """None: not open yet, or not any more."""
+
+    def __repr__(self) -> str:
+        return f"<ReplicaFeed {self.connection!r} followers={len(self._numbers)} waiting={len(self._line)}>"
+
+    @property
+    def waiting(self) -> int:
+        """Followers in line."""
+        return len(self._line)
+
+    # --- the connection
+
+    def opened(self, connection: Connection) -> None:
+        self.connection = connection
+        self._links.feed_opened(self, connection)
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+        if self.connection is not connection:
+            return
+        try:
+            address, message = from_follower(header, payload)
+        except ProtocolBroken as error:
+            connection.abort(str(error))
+            return
+        key = (address.stream_id, address.partition)
+        if isinstance(message, RangeWanted | RangeHeld):
+            if self._numbers.get(key) == address.number:
+                self._links.range_came(self, key, connection.peer.broker_id, message)
+            return
+        self._numbers[key] = address.number
+        self._links.asked(self, key, connection.peer, message)
+
+    def writable(self, connection: Connection) -> None:
+        self.go_on()
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.connection = None
+        self._line.clear()
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+        self._links.feed_closed(self, connection)
+
+    # --- answers
+
+    def answer(self, key: Key, message: FromLeader) -> None:
+        if self.connection is not None and key in self._numbers:
+            level = self._links.feature_level()
+            self.connection.send(encode(Address(*key, self._numbers[key]), message, feature_level=level))
+
+    def send_range(self, key: Key, message: RangeWanted | RangeHeld) -> bool:
+        """Batches for a damaged range, or the question for them; whether it was sent."""
+        connection, number = self.connection, self._numbers.get(key)
+        if connection is None or number is None or not connection.writable:
+            return False
+        payload = (message.data,) if isinstance(message, RangeHeld) else ()
+        connection.send(encode(Address(*key, number), message), *payload)
+        return True
+
+    def send_batches(self, replica: Replica, wanted: SendBatches) -> None:
+        role = replica.role
+        assert isinstance(role, LeaderPartition)
+        number = self._numbers.get(replica.key)
+        if self.connection is None or number is None:
+            return
+        self._line[replica.key] = _Turn(replica, role, number, wanted.offset, wanted.end)
+        self.go_on()
+
+    def forget(self, key: Key) -> None:
+        self._line.pop(key, None)
+        self._numbers.pop(key, None)
+
+    def go_on(self) -> None:
+        """Sends as long as somebody waits and the connection takes more."""
+        while self._line and not self._reading and self.connection is not None and self.connection.writable:
+            if self._paused is not None or self._must_pause():
+                return
+            turn = self._line.pop(next(iter(self._line)))
+            if not self._stands(turn):
+                continue
+            chunk = turn.replica.log.read_cached(turn.offset, ANSWER_BYTES_MAX, turn.end)
+            if chunk is not None:
+                self._send(turn, chunk)
+            else:
+                self._read(turn)
+
+    def _must_pause(self) -> bool:
+        pause = 0.0 if self._pace is None else self._pace.pause(self._loop.time())
+        if not pause:
+            return False
+        self._paused = self._loop.call_later(pause, self._pause_over)
+        return True
+
+    def _pause_over(self) -> None:
+        self._paused = None
+        self.go_on()
+
+    def settle_pace(self) -> None:
+        """What follows is at another pace, a pause on its way included: `go_on` when it is said."""
+        if self._pace is not None:
+            self._pace.settle(self._loop.time())
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+
+    def _stands(self, turn: _Turn) -> bool:
+        """Whether it is still the same leader, and the same follower that asks."""
+        return turn.replica.role is turn.role and self._numbers.get(turn.replica.key) == turn.number
+
+    def _read(self, turn: _Turn) -> None:
+        self._reading = True
+        reading = self._loop.run_in_executor(
+            self._threads, turn.replica.log.read, turn.offset, ANSWER_BYTES_MAX, turn.end
+        )
+        reading.add_done_callback(lambda done: self._was_read(turn, done))
+
+    def _was_read(self, turn: _Turn, done: asyncio.Future[Chunk | None]) -> None:
+        self._reading = False
+        error = None if done.cancelled() else done.exception()
+        if not done.cancelled() and self.connection is not None and self._stands(turn):
+            chunk = None if error is not None else done.result()
+            if chunk is not None:
+                self._send(turn, chunk)
+            elif not isinstance(error, Stopping):
+                if not isinstance(error, TidelogError | OSError | None):
+                    log.error("a read for a follower failed", partition=repr(turn.replica), exc_info=error)
+                log.warning("a follower cannot be fed", partition=repr(turn.replica), error=str(error))
+                self.answer(turn.replica.key, Refused(Refusal.DAMAGED, turn.role.leader_epoch))
+        self.go_on()
+
+    def _send(self, turn: _Turn, chunk: Chunk) -> None:
+        assert self.connection is not None
+        message = turn.role.batches(turn.offset, b"", chunk.next_offset)
+        self.connection.send(encode(Address(*turn.replica.key, turn.number), message), *chunk.parts)
+        if self._pace is not None:
+            self._pace.took(chunk.bytes, self._loop.time())

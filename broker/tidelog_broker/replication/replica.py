@@ -1,0 +1,434 @@
+"""The role of a partition's replica on this broker: it leads, follows, or does neither.
+
+Tells the state machines of `core.replication` what happens, and has done what they want, in their
+order (`effects`). The image says which role it is; a role ends at once, and the next
+begins when nothing of the last one is on its way to the disk any more.
+
+Neighbours: `partition` is a replica with appends and readers; `host` is what a role
+needs of its broker, and `replica_host` is that; `links` carries what replicas say to each
+other. `simulator.replica` performs the same effects on a simulated disk and network. Of one event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
+from tidelog_broker.core.replication import effects as do
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.membership import Broker as PlacedBroker
+from tidelog_broker.core.replication.membership import Placement
+from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
+from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
+from tidelog_broker.replication.effects import perform_for_follower, perform_for_leader
+from tidelog_broker.replication.host import Done, ReplicaHost
+from tidelog_broker.storage.log.partition_log import PartitionLog
+
+log = structlog.get_logger(__name__)
+
+EPOCH_RETRY_MS: Final = 1_000
+"""After the disk did not take the entry with which an unclean epoch begins."""
+
+MARK_RETRY_MS: Final = 1_000
+"""After the disk did not take the mark of a log whose records count without a flush."""
+
+DOUBT_LAG_MS: Final = 1_000
+"""A member that was not caught up for so long, while the controller does not answer, may follow another."""
+
+LARGE: Final = 1 << 40
+"""The size of a write that is not done on the event loop, however few bytes it is."""
+
+Key = tuple[bytes, int]
+"""Stream id and partition."""
+
+Role = LeaderPartition | FollowerPartition
+
+NO_IMAGE = PartitionImage(replicas=(), isr=())
+
+
+class Replica:
+    """See the module."""
+
+    __slots__ = (
+        "_began",
+        "_counted_until",
+        "_feature_level",
+        "_fsync_wanted",
+        "_high_watermark",
+        "_marking",
+        "_operations",
+        "_placement",
+        "fsync",
+        "host",
+        "key",
+        "leader_epoch",
+        "log",
+        "name",
+        "placed",
+        "removed",
+        "role",
+        "role_number",
+        "warm",
+    )
+
+    def __init__(
+        self, name: str, key: Key, log: PartitionLog, host: ReplicaHost, *, fsync: bool, high_watermark: int
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.log = log
+        self.fsync = fsync or not log.page_cache
+        """Durable means on disk; else written (`page-cache`), once a mark on the disk tells of it (R17)."""
+        self._fsync_wanted = fsync
+        """As the stream is set."""
+        self._counted_until = log.end_offset
+        """Below it records may have counted without a flush, since `fsync` began."""
+        self._marking = False
+        """The mark is on its way to the disk, or from it."""
+        self.placed = NO_IMAGE
+        """What the image says of the partition."""
+        self.role: Role | None = None
+        self.role_number = 0
+        """Of the newest role; what was said to an earlier one is passed over."""
+        self.leader_epoch = 0
+        """Of the newest role."""
+        self.removed = False
+        """It was deleted, or left, or was set aside: its files go."""
+        self.warm = False
+        """It has written since the start, so the append guard is in memory."""
+        self.host = host
+        self._high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
+        """As of the last role; the role of now knows better."""
+        self._placement: Placement | None = None
+        self._began: tuple[int, int] | None = None
+        """Leader and epoch of the role that began last or is about to; None: of none."""
+        self._operations = 0
+        """On their way to the disk."""
+        self._feature_level = 0
+        """The image's."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed."""
+        return self._high_watermark if self.role is None else self.role.high_watermark
+
+    @property
+    def leads(self) -> bool:
+        return isinstance(self.role, LeaderPartition)
+
+    @property
+    def isr_size(self) -> int:
+        return len(self.placed.isr)
+
+    @property
+    def may_answer_latest(self) -> bool:
+        """R15."""
+        return isinstance(self.role, LeaderPartition) and self.role.may_answer_latest
+
+    @property
+    def start_acknowledged(self) -> int:
+        """The log start offset that every member of the ISR has on disk (R11)."""
+        return self.role.start_acknowledged if isinstance(self.role, LeaderPartition) else 0
+
+    @property
+    def in_doubt(self) -> bool:
+        """Another broker may lead, and nothing can be committed here: a member of the ISR is gone or mute."""
+        role = self.role
+        if not self.host.unsure or not isinstance(role, LeaderPartition):
+            return False
+        behind_since = self.host.now_ms() - DOUBT_LAG_MS
+        for member in self.placed.isr:
+            follower = role.followers.get(member)
+            if follower is None:
+                continue
+            behind = follower.durable < self.log.end_offset and follower.caught_up_at <= behind_since
+            if follower.lost_since is not None or behind:
+                return True
+        return False
+
+    # --- what a partition does about it
+
+    def weigh(self) -> None:
+        """Whether it is in doubt may have changed."""
+
+    def role_began(self) -> None:
+        """It leads or follows from now on."""
+
+    def role_ended(self, *, led: bool) -> None:
+        """It does no more."""
+
+    def committed(self, high_watermark: int) -> None:
+        """The high watermark moved, on a leader."""
+
+    # --- the image
+
+    def imaged(self, image: ClusterImage, stream: StreamImage) -> None:
+        """The image says something, perhaps something new, of this partition."""
+        if self.removed:
+            return
+        self._feature_level = image.feature_level
+        placed = self.placed = stream.partitions[self.key[1]]
+        mine = image.brokers.get(self.host.broker_id)
+        begins = placed.leader is not None and (mine is None or self.host.is_this_run(mine.incarnation))
+        wanted = (placed.leader, placed.leader_epoch) if begins and placed.leader is not None else None
+        leads = wanted is not None and placed.leader == self.host.broker_id
+        self._placement = _placement(image, stream, placed) if leads else None
+        if wanted == self._began:
+            if isinstance(self.role, LeaderPartition):
+                assert self._placement is not None
+                self._perform(self.role, self.role.placed(self._placement, self.host.now_ms()))
+            return
+        self.end_role()
+        self._began = wanted
+        self._begin_when_idle()
+
+    def set_durability(self, *, fsync: bool) -> None:
+        """The stream is set so from now on."""
+        self._fsync_wanted = fsync
+        self._follow_durability()
+
+    def _follow_durability(self) -> None:
+        """R17: `fsync` holds at once and has everything flushed; it ends once a mark on the disk says so."""
+        if self._marking or self.removed:
+            return
+        if self._fsync_wanted:
+            if not self.fsync:
+                self._counted_until = self.log.end_offset
+                self._take_durability(fsync=True)
+                self.host.flush(self)
+            if self.log.page_cache and self.log.durable_offset >= min(
+                self._counted_until, self.log.end_offset
+            ):
+                self._mark(self.log.clear_page_cache)
+        elif not self.log.page_cache:
+            self._mark(self.log.mark_page_cache)
+        elif self.fsync:
+            self._take_durability(fsync=False)
+
+    def _mark(self, work: Callable[[], None]) -> None:
+        self._marking = True
+
+        def done(error: Exception | None) -> None:
+            self._marking = False
+            if error is None:
+                self._follow_durability()
+                return
+            log.warning(
+                "a mark of a log's durability could not be changed; it is tried again",
+                partition=repr(self), error=str(error),
+            )  # fmt: skip
+            self.host.later(MARK_RETRY_MS, self._follow_durability)
+
+        self.write(work, done)
+
+    def _take_durability(self, *, fsync: bool) -> None:
+        self.fsync = fsync
+        if isinstance(self.role, LeaderPartition):
+            self._perform(self.role, self.role.configured(fsync, self.host.now_ms()))
+        elif self.role is not None:
+            self._perform(self.role, self.role.configured(fsync))
+
+    def end_role(self) -> None:
+        """It leads or follows no more; what is on its way to the disk still gets there."""
+        role, self.role, self._began = self.role, None, None
+        if role is None:
+            return
+        self._high_watermark = role.high_watermark
+        if isinstance(role, FollowerPartition):
+            self.host.unfollow(self, role.leader)
+        self.role_ended(led=isinstance(role, LeaderPartition))
+
+    def _begin_when_idle(self) -> None:
+        if self._operations or self.role is not None or self._began is None or self.removed:
+            return
+        leader, epoch = self._began
+        self.role_number = self.host.next_role_number()
+        self.leader_epoch = epoch
+        if leader != self.host.broker_id:
+            self._follow(leader, epoch)
+            return
+        if self._feature_level >= ASSIGNMENTS and self.host.awaits_time(self):
+            return
+        unclean = epoch_to_mark(self.log, self.placed.unclean_epoch)
+        if unclean is None:
+            self._lead(epoch)
+        else:
+            # The entry that says so is in the log's history before anything else of the epoch (R5).
+            self.write(lambda: self.log.begin_unclean_epoch(unclean), self._unclean_begun)
+
+    def time_known(self) -> None:
+        """The cluster's clock is known (R18)."""
+        self._begin_when_idle()
+
+    def _unclean_begun(self, error: Exception | None) -> None:
+        if error is None:
+            # The epoch begins as soon as this operation has ended.
+            self.host.flush(self)
+            return
+        log.warning(
+            "an unclean epoch could not begin; it tries again", partition=repr(self), error=str(error)
+        )
+        self._operations += 1
+        self.host.later(EPOCH_RETRY_MS, self._retry_begin)
+
+    def _retry_begin(self) -> None:
+        self._operations -= 1
+        self._begin_when_idle()
+
+    def _lead(self, epoch: int) -> None:
+        assert self._placement is not None
+        role = self.role = LeaderPartition(
+            self.host.broker_id,
+            epoch,
+            self.log,
+            fsync=self.fsync,
+            high_watermark=self._high_watermark,
+            placement=self._placement,
+            now_ms=self.host.now_ms(),
+        )
+        self.role_began()
+        self._perform(role, role.begin(self.host.now_ms()))
+        self.host.leads(self)
+
+    def _follow(self, leader: int, epoch: int) -> None:
+        self.role = FollowerPartition(
+            self.host.broker_id,
+            leader,
+            epoch,
+            self.log,
+            fsync=self.fsync,
+            high_watermark=self._high_watermark,
+            assignment=self.log.assignment,
+        )
+        self.role_began()
+        self.host.follow(self, leader)
+
+    # --- events on this broker
+
+    def appended(self) -> None:
+        """The log has more records, as a leader's."""
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            self._perform(role, role.appended(self.host.now_ms()))
+
+    def flushed(self) -> None:
+        """More of the log, or of its history, is durable."""
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            self._perform(role, role.flushed(self.host.now_ms()))
+        elif role is not None:
+            self._perform(role, role.flushed())
+        if self.log.page_cache and self._fsync_wanted:
+            self._follow_durability()
+
+    def start_moved(self) -> None:
+        """The log start offset moved, durably."""
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            self._perform(role, role.start_moved(self.host.now_ms()))
+        elif role is not None:
+            self._perform(role, role.start_saved())
+
+    def tick(self) -> bool:
+        """Time passed; False: that makes no difference any more."""
+        role = self.role
+        if not isinstance(role, LeaderPartition) or not role.needs_ticks:
+            return False
+        self._do(role, role.tick(self.host.now_ms()))
+        self.weigh()
+        return self.role is role and role.needs_ticks
+
+    # --- events from others
+
+    def asked(self, broker: int, incarnation: bytes, message: FromFollower) -> None:
+        """A follower says something."""
+        role = self.role
+        if isinstance(role, LeaderPartition):
+            now_ms = self.host.now_ms()
+            if self._feature_level < ASSIGNMENTS and not self.fsync:
+                # It says nothing of the kind, so it is that of the stream (R17).
+                message = message._replace(fsync=False)
+            if isinstance(message, Position):
+                self._perform(role, role.position(broker, incarnation, message, now_ms))
+            else:
+                self._perform(role, role.durable(broker, incarnation, message, now_ms))
+        elif isinstance(message, Position):
+            self.host.answer(self, broker, Refused(Refusal.NOT_LEADER, self.leader_epoch))
+
+    def follower_connected(self, broker: int, incarnation: bytes) -> None:
+        role = self.role
+        if isinstance(role, LeaderPartition) and broker in role.followers:
+            self._perform(role, role.connected(broker, incarnation, self.host.now_ms()))
+            self.weigh()
+
+    def follower_gone(self, broker: int, *, refused: bool) -> None:
+        role = self.role
+        if isinstance(role, LeaderPartition) and broker in role.followers:
+            self._perform(role, role.disconnected(broker, refused, self.host.now_ms()))
+            self.weigh()
+
+    def received(self, message: FromLeader) -> None:
+        """The leader says something."""
+        if isinstance(self.role, FollowerPartition):
+            self._perform(self.role, self.role.received(message))
+
+    def leader_connected(self) -> None:
+        if isinstance(self.role, FollowerPartition):
+            self._perform(self.role, self.role.begin())
+
+    def leader_gone(self) -> None:
+        if isinstance(self.role, FollowerPartition):
+            self.role.lost()
+
+    # --- effects
+
+    def _perform(self, role: Role, effects: Sequence[do.LeaderEffect | do.FollowerEffect]) -> None:
+        if effects:
+            self._do(role, effects)
+        if isinstance(role, LeaderPartition) and role.followers and self.role is role:
+            self.host.needs_ticks(self)
+
+    def _do(self, role: Role, effects: Sequence[do.LeaderEffect | do.FollowerEffect]) -> None:
+        for effect in effects:
+            if self.role is not role:
+                return
+            if isinstance(role, LeaderPartition):
+                perform_for_leader(self, effect)
+            else:
+                perform_for_follower(self, role, effect)
+
+    def event_of(self, role: FollowerPartition, event: Callable[[], list[do.FollowerEffect]]) -> None:
+        """An event of a role, if it is still the one."""
+        if self.role is role:
+            self._perform(role, event())
+
+    def write(self, work: Callable[[], object], done: Done, size: int | None = None) -> None:
+        """Something that may take a while in the lane of all writes; `size` None: it takes long."""
+        self._operations += 1
+
+        def ended(error: Exception | None) -> None:
+            self._operations -= 1
+            if not self.removed:
+                done(error)
+            self._begin_when_idle()
+
+        self.host.write(self, work, ended, LARGE if size is None or not self.warm else size)
+
+
+def _placement(image: ClusterImage, stream: StreamImage, placed: PartitionImage) -> Placement:
+    brokers = {}
+    for broker in placed.replicas:
+        known, assignment = image.brokers.get(broker), placed.assignment_of(broker)
+        brokers[broker] = (
+            PlacedBroker(b"", False, assignment)
+            if known is None
+            else PlacedBroker(known.incarnation, known.may_join, assignment)
+        )
+    return Placement(
+        placed.replicas, placed.isr, placed.partition_epoch, stream.config.min_insync_effective, brokers
+    )

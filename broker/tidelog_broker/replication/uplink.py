@@ -1,0 +1,122 @@
+"""A follower's end of one connection: to a leader's broker, with all partitions that are followed there.
+
+Kept open by `peers.Link`, which also says what a connection that cannot be opened proves (R14).
+Neighbours: `links` has the uplinks, `replica` the followers, `feed` is the other end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tidelog_broker.core.replication.messages import FromFollower, RangeHeld, RangeWanted
+from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.errors import ProtocolBroken
+from tidelog_broker.peers.hello import Lane
+from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.watch import Evidence
+from tidelog_broker.replication.peers import Peers
+from tidelog_broker.replication.replica import Key, Replica
+from tidelog_broker.replication.wire import Address, encode, from_leader
+
+
+class Uplink:
+    """See the module. The owner of a `peers.Link`."""
+
+    def __init__(
+        self,
+        leader: int,
+        lane: Lane,
+        peers: Peers,
+        rng: random.Random,
+        ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None],
+    ) -> None:
+        """`ranges` is told what the leader says of damaged ranges."""
+        self._ranges = ranges
+        self._leader = leader
+        self._lane = lane
+        self._peers = peers
+        self.replicas: dict[Key, Replica] = {}
+        """Those that follow over this connection."""
+        self.connection: Connection | None = None
+        """None: it is not open."""
+        self._run = b""
+        """The incarnation that was last connected."""
+        self._link = Link(leader, lane, peers.identity, self, rng)
+        self._link.start()
+
+    def __repr__(self) -> str:
+        return f"<Uplink {self._link!r} replicas={len(self.replicas)}>"
+
+    async def stop(self, reason: str) -> None:
+        # What nobody looks at any more must not stand against anybody.
+        self.evidence(None)
+        await self._link.stop(reason)
+
+    # --- the replicas
+
+    def add(self, replica: Replica) -> None:
+        self.replicas[replica.key] = replica
+        if self.connection is not None:
+            replica.leader_connected()
+        else:
+            self._link.hurry()
+
+    def remove(self, replica: Replica) -> None:
+        self.replicas.pop(replica.key, None)
+
+    def say(self, replica: Replica, message: FromFollower) -> None:
+        if self.connection is not None:
+            level = self._peers.feature_level()
+            self.connection.send(
+                encode(Address(*replica.key, replica.role_number), message, feature_level=level)
+            )
+
+    def send_range(self, replica: Replica, message: RangeWanted | RangeHeld) -> bool:
+        """Batches for a damaged range, or the question for them; whether it was sent."""
+        connection = self.connection
+        if connection is None or not connection.writable:
+            return False
+        payload = (message.data,) if isinstance(message, RangeHeld) else ()
+        connection.send(encode(Address(*replica.key, replica.role_number), message), *payload)
+        return True
+
+    # --- the connection
+
+    def address(self) -> tuple[str, int] | None:
+        return self._peers.address(self._leader)
+
+    def put_back(self, reason: str) -> None:
+        """The control connection hears of it, too."""
+
+    def evidence(self, evidence: Evidence | None) -> None:
+        # The lane for those that are far behind may be busy for its own reasons.
+        if self._lane is Lane.REPLICA:
+            self._peers.evidence(self._leader, self._run, evidence)
+
+    def opened(self, connection: Connection) -> None:
+        self.connection, self._run = connection, connection.peer.incarnation
+        for replica in list(self.replicas.values()):
+            replica.leader_connected()
+
+    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+        try:
+            address, message = from_leader(header, payload)
+        except ProtocolBroken as error:
+            connection.abort(str(error))
+            return
+        replica = self.replicas.get((address.stream_id, address.partition))
+        if replica is None or replica.role_number != address.number:
+            return
+        if isinstance(message, RangeWanted | RangeHeld):
+            self._ranges(replica, self._leader, message)
+        else:
+            replica.received(message)
+
+    def writable(self, connection: Connection) -> None:
+        """Positions are few and small: they are sent all the same."""
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.connection = None
+        for replica in list(self.replicas.values()):
+            replica.leader_gone()

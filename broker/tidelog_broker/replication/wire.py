@@ -1,0 +1,149 @@
+"""What replicas say to each other, as frames between brokers.
+
+The words are `core.replication.messages`; a frame's header says which partition they are about
+and of which role of the follower's replica, its payload is batches as they lie in the leader's
+file. Numbers of roles are the follower's: the leader sends back what it was asked with, so that
+an answer to an earlier role is known as such (docs/replication.md, *follow*). `links` has
+the connections.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from tidelog_broker.core.metadata.commands import FEATURE_LEVEL
+from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS
+from tidelog_broker.core.replication.messages import (
+    Batches,
+    Diverged,
+    Durable,
+    EpochMark,
+    FromFollower,
+    FromLeader,
+    Position,
+    Progress,
+    RangeHeld,
+    RangeWanted,
+    Refused,
+    StartOver,
+)
+from tidelog_broker.peers.errors import ProtocolBroken
+
+STREAM_ID_BYTES: Final = 16
+
+
+class Address(NamedTuple):
+    """Whose words they are, or for whom."""
+
+    stream_id: bytes
+    partition: int
+    number: int
+    """Of the follower's role."""
+
+
+class _BatchesHead(NamedTuple):
+    """`Batches` without its data, which is the payload."""
+
+    leader_epoch: int
+    high_watermark: int
+    start_offset: int
+    offset: int
+    unclean: tuple[EpochMark, ...]
+
+
+class _RangeHead(NamedTuple):
+    """`RangeHeld` without its data, which is the payload."""
+
+    leader_epoch: int
+    start: int
+
+
+_Body: TypeAlias = (
+    Position | Durable | _BatchesHead | Progress | Diverged | StartOver | Refused | RangeWanted | _RangeHead
+)
+
+_KINDS: Final = (
+    Position, Durable, _BatchesHead, Progress, Diverged, StartOver, Refused, RangeWanted, _RangeHead,
+)  # fmt: skip
+"""In the order of their numbers on the wire, which never change."""
+
+
+class _Header(msgspec.Struct, array_like=True):
+    kind: int
+    address: Address
+    body: msgspec.Raw
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header = msgspec.msgpack.Decoder(_Header)
+_bodies: tuple[msgspec.msgpack.Decoder[_Body], ...] = tuple(msgspec.msgpack.Decoder(kind) for kind in _KINDS)
+_numbers: dict[type, int] = {kind: number for number, kind in enumerate(_KINDS)}
+
+
+_FIELDS_ONCE: Final[dict[type, int]] = {Position: 5, Durable: 3, StartOver: 3}
+"""How many fields these had before the feature level `ASSIGNMENTS`. Who knows that many takes no more."""
+
+
+def encode(
+    address: Address,
+    message: FromFollower | FromLeader | RangeWanted | RangeHeld,
+    *,
+    feature_level: int = FEATURE_LEVEL,
+) -> bytes:
+    """The header; the data of `Batches` and `RangeHeld` is left to whoever sends it as the payload.
+
+    `feature_level` is the cluster's: below `ASSIGNMENTS` a broker of an earlier version may read it.
+    """
+    body: Any = message
+    if isinstance(message, RangeHeld):
+        body = _RangeHead(message.leader_epoch, message.start)
+    if isinstance(message, Batches):
+        body = _BatchesHead(
+            message.leader_epoch,
+            message.high_watermark,
+            message.start_offset,
+            message.offset,
+            message.unclean,
+        )
+    number = _numbers[type(body)]
+    if feature_level < ASSIGNMENTS and type(body) in _FIELDS_ONCE:
+        body = body[: _FIELDS_ONCE[type(body)]]
+    return _encoder.encode((number, address, body))
+
+
+def from_follower(
+    header: bytes, payload: memoryview
+) -> tuple[Address, FromFollower | RangeWanted | RangeHeld]:
+    """Raises `ProtocolBroken`."""
+    address, body = _decode(header)
+    if isinstance(body, _RangeHead):
+        return address, RangeHeld(*body, payload)
+    if not isinstance(body, Position | Durable | RangeWanted):
+        raise ProtocolBroken(f"a follower does not say {type(body).__name__}")
+    return address, body
+
+
+def from_leader(header: bytes, payload: memoryview) -> tuple[Address, FromLeader | RangeWanted | RangeHeld]:
+    """Raises `ProtocolBroken`."""
+    address, body = _decode(header)
+    if isinstance(body, Position | Durable):
+        raise ProtocolBroken(f"a leader does not say {type(body).__name__}")
+    if isinstance(body, _RangeHead):
+        return address, RangeHeld(*body, payload)
+    if isinstance(body, _BatchesHead):
+        epoch, high_watermark, start_offset, offset, unclean = body
+        return address, Batches(epoch, high_watermark, start_offset, offset, payload, unclean)
+    return address, body
+
+
+def _decode(header: bytes) -> tuple[Address, _Body]:
+    try:
+        head = _header.decode(header)
+        if not 0 <= head.kind < len(_bodies) or len(head.address.stream_id) != STREAM_ID_BYTES:
+            raise ProtocolBroken(f"no word of a replica: kind {head.kind}, {head.address}")
+        body = _bodies[head.kind].decode(head.body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolBroken(f"a frame between replicas cannot be read ({error})") from error
+    return head.address, body

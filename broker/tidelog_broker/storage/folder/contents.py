@@ -1,0 +1,82 @@
+"""What lies in a partition's folder, before anything of it is believed.
+
+Neighbours: `recovery` makes a log of it, `identity` says whose it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from tidelog_broker.storage.files.open_files import OpenFiles
+from tidelog_broker.storage.files.protocol import Files
+from tidelog_broker.storage.folder.damage_list import FILE_NAME as DAMAGE_FILE
+from tidelog_broker.storage.folder.damage_list import load_damage
+from tidelog_broker.storage.folder.identity import read_held
+from tidelog_broker.storage.folder.page_cache_mark import FILE_NAME as PAGE_CACHE_FILE
+from tidelog_broker.storage.folder.suspicion import FILE_NAME as SUSPECT_FILE
+from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.segments.index_files import INDEX_SUFFIXES
+from tidelog_broker.storage.segments.scan import DamagedRange
+from tidelog_broker.storage.segments.segment import Segment, segment_base
+
+
+class IdentityLost(Exception):
+    """The identity file is missing or damaged: whose folder it is is unknown."""
+
+
+class Stray(Exception):
+    """The folder belongs to another partition: it is kept and reported (2d)."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """A folder's files, as far as their names and sizes tell."""
+
+    segments: list[Segment]
+    """Oldest first; sizes from the file system, ends from the next base, so the last one's is open."""
+    suspect: bool
+    damaged: list[DamagedRange] = field(default_factory=list)
+    """What earlier runs found."""
+    page_cache: bool = False
+    """It may hold what counted without a flush (R17)."""
+
+
+def check_identity(files: OpenFiles, folder: str, key: Partition, assignment: int) -> None:
+    """Raises `IdentityLost` and `Stray`."""
+    found = read_held(files.files, folder)
+    if found is None:
+        raise IdentityLost("the identity file is missing or damaged")
+    if found.key != key:
+        raise Stray(f"the identity file says stream {found.key[0].hex()} partition {found.key[1]}")
+    if found.assignment != assignment:
+        raise Stray(
+            f"the identity file says assignment {found.assignment} of the replica, and the metadata "
+            f"{assignment}; were the metadata recovered by force?"
+        )
+
+
+def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offset: int) -> Contents:
+    """The folder's files; what an interrupted removal or replacement left behind goes."""
+    names = files.files.list(folder)
+    bases = sorted(base for base in map(segment_base, names) if base is not None)
+    first = max((base for base in bases if base <= log_start_offset), default=0)
+    kept = [base for base in bases if base >= first]
+    _remove_leftovers(files.files, folder, names, set(kept))
+    segments = [Segment(files, folder, base, key) for base in kept]
+    for number, segment in enumerate(segments):
+        segment.size = files.files.file_size(segment.path)
+        if number + 1 < len(segments):
+            segment.next_offset, segment.closed = kept[number + 1], True
+    damaged = load_damage(files.files, folder) if DAMAGE_FILE in names else []
+    return Contents(segments, SUSPECT_FILE in names, damaged, PAGE_CACHE_FILE in names)
+
+
+def _remove_leftovers(files: Files, folder: str, names: list[str], kept: set[int]) -> None:
+    """Segments wholly below the LSO, whose removal a crash cut short, indexes without a segment,
+    and files that were to replace others."""
+    for name in names:
+        base = segment_base(name, (".log", *INDEX_SUFFIXES))
+        if name.endswith(".tmp") or (base is not None and base not in kept):
+            with contextlib.suppress(OSError):
+                files.remove(f"{folder}/{name}")

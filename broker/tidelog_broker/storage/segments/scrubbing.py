@@ -1,0 +1,60 @@
+"""Reading what nobody asks for, a piece at a time, to find rot while other replicas are whole (DESIGN 4.8).
+
+Every byte of a batch is checked, header and body, as a reader would. Neighbours: `scan` tells sound
+batches from others, `log.reader` maps what a piece was found to hold, `upkeep.scrubber` has the pace.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog_broker.storage.segments.scan import Unsound, scan
+from tidelog_broker.storage.segments.segment import Segment
+
+
+class Place(NamedTuple):
+    """How far a segment was checked: every batch in front of it is sound."""
+
+    position: int
+    offset: int
+    """Of the batch that begins there."""
+
+
+class Piece(NamedTuple):
+    """What became of one piece."""
+
+    place: Place
+    """Behind it."""
+    bytes: int
+    """That were read."""
+    sound: bool
+    done: bool
+    """The segment's end was reached."""
+
+
+def beginning_of(segment: Segment) -> Place:
+    return Place(0, segment.base_offset)
+
+
+def check_piece(segment: Segment, place: Place, bytes_max: int) -> Piece:
+    """Checks the batches of a segment from a place on, about `bytes_max` bytes; stops at damage.
+
+    A closed segment is read from the disk itself, not from memory. Raises OSError.
+    """
+    size, end_offset = segment.extent()
+    position, offset = place
+    with segment.opened() as file:
+        if segment.closed:
+            file.drop_cache(position, min(bytes_max, size - position))
+        for found in scan(file, position, size, *segment.key, offset):
+            if isinstance(found, Unsound):
+                return Piece(Place(position, offset), position - place.position, sound=False, done=False)
+            position, offset = found.position + found.header.length, found.header.next_offset
+            if position - place.position >= bytes_max:
+                break
+        if segment.closed:
+            # Nobody else wanted it in memory.
+            file.drop_cache(place.position, position - place.position)
+    done = position >= size
+    sound = not done or offset >= end_offset
+    return Piece(Place(position, offset), position - place.position, sound, done)

@@ -1,0 +1,264 @@
+"""Heals damaged ranges of this broker's logs with what others have, and gives them what they lack (2c).
+
+A follower asks its leader, a damaged leader that nobody takes over from a member of the ISR, over the
+connection that there is between the two anyway. Few partitions are healed at a time and each asks one
+question at a time, so that healing costs the others little. What is not answered is asked again, of the
+next one.
+
+Neighbours: `core.replication.healing` has the rules, `storage.log.healing` puts batches in their place,
+`scrubber` and readers find what is damaged, `replication.links` carries questions and answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sized
+from concurrent.futures import Executor
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from tidelog.errors import TidelogError
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.healing import RANGE_BYTES_MAX, gives, who_has_it
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.replication.replica import Key, Replica
+from tidelog_broker.storage.segments.reading import Chunk
+from tidelog_broker.storage.segments.scan import DamagedRange
+from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.write_rounds import WriteRounds
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 0.5
+"""How often it looks which logs are damaged."""
+
+HEALING_MAX: Final = 2
+"""Partitions that are healed at a time."""
+
+ANSWERS_MAX: Final = 2
+"""Ranges that are read for others at a time; who asks in vain asks again."""
+
+ANSWER_SECONDS_MAX: Final = 5.0
+"""Without an answer for so long the question is lost."""
+
+HAND_OVER_SECONDS: Final = 3.0
+"""A damaged leader is given so long to be replaced by somebody who has everything; then it asks others."""
+
+RETRY_SECONDS: Final = 3.0
+"""After everybody was asked in vain."""
+
+
+class Wires(Protocol):
+    """How other replicas are reached."""
+
+    def send_range(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
+        """False: there is no connection, or it takes no more for now."""
+
+
+class _Question(NamedTuple):
+    partition: Partition
+    damage: DamagedRange
+    broker: int
+    candidates: int
+    """How many there are to ask."""
+    until: float
+    """Event loop's clock."""
+
+
+class Healer:
+    """See the module. Of one event loop."""
+
+    def __init__(
+        self,
+        partitions: Mapping[Key, Partition],
+        damaged_folders: Sized,
+        wires: Wires,
+        rounds: WriteRounds,
+        flushes: FlushRounds,
+        *,
+        reads: Executor,
+        heals: Executor,
+        fail: Fail,
+        healed: Callable[[], None],
+    ) -> None:
+        """`damaged_folders` is empty while no log here has damage. `reads` read what others ask for, `heals`
+        writes; `healed` is told of each range that is whole."""
+        self._loop = asyncio.get_running_loop()
+        self._partitions = partitions
+        self._damaged_folders = damaged_folders
+        self._wires = wires
+        self._rounds = rounds
+        self._flushes = flushes
+        self._reads = reads
+        self._heals = heals
+        self._fail = fail
+        self._healed = healed
+        self._questions: dict[Key, _Question] = {}
+        """Without an answer yet."""
+        self._mending: dict[Key, asyncio.Task[None]] = {}
+        self._not_before: dict[Key, float] = {}
+        """Of damaged partitions that could not be healed; event loop's clock."""
+        self._attempts: dict[Key, int] = {}
+        """In vain; who is asked goes by it."""
+        self._leading_since: dict[Key, float] = {}
+        """When damaged partitions were first seen to be led here; event loop's clock."""
+        self._answers = 0
+        """That are being read."""
+
+    def __repr__(self) -> str:
+        return f"<Healer asking={len(self._questions)} mending={len(self._mending)} vain={self._attempts}>"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                self._look()
+            except Exception:
+                log.exception("healing failed; it tries again")
+
+    async def stop(self) -> None:
+        """What a thread is writing still gets there, or leaves nothing."""
+        for task in self._mending.values():
+            task.cancel()
+        await asyncio.gather(*self._mending.values(), return_exceptions=True)
+
+    # --- what is damaged here
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        for question in list(self._questions.values()):
+            if now > question.until:
+                self._in_vain(question)
+        for key in [key for key in self._not_before if not self._is_damaged(key)]:
+            del self._not_before[key]
+            self._attempts.pop(key, None)
+        for key in [key for key in self._leading_since if not self._is_damaged(key)]:
+            del self._leading_since[key]
+        if not self._damaged_folders:
+            return
+        for key, partition in self._partitions.items():
+            if len(self._questions) + len(self._mending) >= HEALING_MAX:
+                return
+            if partition.log.damaged and key not in self._questions and key not in self._mending:
+                self._ask(key, partition, now)
+
+    def _is_damaged(self, key: Key) -> bool:
+        partition = self._partitions.get(key)
+        return partition is not None and bool(partition.log.damaged)
+
+    def _ask(self, key: Key, partition: Partition, now: float) -> None:
+        role = partition.role
+        if role is None or now < self._not_before.get(key, 0.0) or self._may_hand_over(key, role, now):
+            return
+        brokers = who_has_it(role)
+        # What retention has passed goes with its file.
+        damage = next((one for one in partition.log.damaged if one.end > partition.log.start_offset), None)
+        if not brokers or damage is None:
+            return
+        broker = brokers[self._attempts.get(key, 0) % len(brokers)]
+        question = _Question(partition, damage, broker, len(brokers), now + ANSWER_SECONDS_MAX)
+        self._questions[key] = question
+        if not self._wires.send_range(partition, broker, RangeWanted(role.leader_epoch, *damage)):
+            self._in_vain(question)
+
+    def _may_hand_over(self, key: Key, role: LeaderPartition | FollowerPartition, now: float) -> bool:
+        """It leads, and the controller may not have heard of the damage yet (R6)."""
+        if isinstance(role, FollowerPartition):
+            self._leading_since.pop(key, None)
+            return False
+        return now - self._leading_since.setdefault(key, now) < HAND_OVER_SECONDS
+
+    def _in_vain(self, question: _Question) -> None:
+        key = question.partition.key
+        self._questions.pop(key, None)
+        attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
+        asked_all = attempts % question.candidates == 0
+        self._not_before[key] = self._loop.time() + (RETRY_SECONDS if asked_all else 0.0)
+
+    # --- what others say
+
+    def received(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> None:
+        """A replica of the same partition on `broker` asks or answers."""
+        if isinstance(message, RangeWanted):
+            self._answer(replica, broker, message)
+            return
+        question = self._questions.get(replica.key)
+        role = replica.role
+        if question is None or question.partition is not replica or role is None:
+            return
+        asked = (question.broker, question.damage.start, role.leader_epoch)
+        if (broker, message.start, message.leader_epoch) != asked:
+            return
+        if not message.data:
+            self._in_vain(question)
+            return
+        del self._questions[replica.key]
+        self._mending[replica.key] = self._loop.create_task(self._mend(question, message))
+
+    def _answer(self, replica: Replica, broker: int, wanted: RangeWanted) -> None:
+        nothing = RangeHeld(wanted.leader_epoch, wanted.start, b"")
+        if not gives(replica.role, wanted) or self._answers >= ANSWERS_MAX:
+            self._wires.send_range(replica, broker, nothing)
+            return
+        self._answers += 1
+        reading = self._loop.run_in_executor(
+            self._reads, replica.log.read_stored, wanted.start, RANGE_BYTES_MAX, wanted.end
+        )
+
+        def read(done: asyncio.Future[Chunk | None]) -> None:
+            self._answers -= 1
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                log.warning("a range cannot be given", partition=repr(replica), error=str(error))
+            chunk = None if done.cancelled() or error is not None else done.result()
+            if chunk is None or not gives(replica.role, wanted):
+                self._wires.send_range(replica, broker, nothing)
+            else:
+                self._wires.send_range(replica, broker, nothing._replace(data=b"".join(chunk.parts)))
+
+        reading.add_done_callback(read)
+
+    # --- putting it in its place
+
+    async def _mend(self, question: _Question, held: RangeHeld) -> None:
+        partition, damage = question.partition, question.damage
+        try:
+            await self._close_segment(partition, damage)
+            end = await self._loop.run_in_executor(
+                self._heals, partition.log.heal, damage, held.data, held.leader_epoch
+            )
+        except StorageFailure as error:
+            self._fail(error)
+        except (OSError, TidelogError) as error:
+            if not partition.removed:
+                log.warning(
+                    "a damaged range could not be healed; it tries again",
+                    partition=repr(partition), start=damage.start, end=damage.end, broker=question.broker,
+                    error=str(error),
+                )  # fmt: skip
+            self._in_vain(question)
+        else:
+            if end is None:
+                self._in_vain(question)
+            elif end == damage.end:
+                self._healed()
+                log.info(
+                    "a damaged range is healed",
+                    partition=repr(partition), start=damage.start, end=damage.end, broker=question.broker,
+                )  # fmt: skip
+        finally:
+            del self._mending[partition.key]
+
+    async def _close_segment(self, partition: Partition, damage: DamagedRange) -> None:
+        """Only what is closed and on disk is put into another file."""
+        one = partition.log
+        if damage.end > one.active.base_offset and not partition.removed:
+            await self._rounds.exclusively(one.roll)
+            self._flushes.wrote(partition)
+        if one.durable_offset < damage.end and not partition.removed:
+            await self._flushes.flush([partition])

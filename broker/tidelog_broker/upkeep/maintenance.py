@@ -1,0 +1,319 @@
+"""What happens without being asked: checkpoints, background flushes, retention, rolls by age, deletion.
+
+One task for the whole broker, however many partitions there are (DESIGN section 7); it
+looks only at partitions that changed, but for the sweep, which is rare. File work runs
+in the housekeeping thread; what changes the active segment takes the write lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from tidelog.errors import TidelogError
+from tidelog_broker.core.metadata.image import ClusterImage
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.membership.cluster_clock import ClusterClock
+from tidelog_broker.storage.directory.store import LogStore, deleted_stream
+from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.upkeep.age_retention import AgeRetention, bounds_of
+from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.write_rounds import WriteRounds
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+START_RETRY_SECONDS = 1.0
+"""After log start offsets could not be saved."""
+
+TICK_SECONDS = 0.1
+"""How often deadlines and background flushes are looked at, while there is anything to do."""
+
+
+class _WantedStart(NamedTuple):
+    """What a role asked for. Another role may have another log: what holds there it says itself."""
+
+    offset: int
+    role_number: int
+
+
+class Maintenance:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        rounds: WriteRounds,
+        flushes: FlushRounds,
+        housekeeping: Executor,
+        clock: ClusterClock,
+        fail: Fail,
+        *,
+        checkpoint_interval: float,
+        page_cache_flush_interval: float,
+        page_cache_dirty_bytes_max: int,
+        sweep_interval: float,
+        deleted_delay: float,
+        newest: Callable[[], Awaitable[ClusterImage]],
+        reserve: Reserve | None = None,
+        retry: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Intervals and delays in seconds.
+
+        `newest` is the image with everything that is committed by now (M5). `reserve` lets checkpoints be
+        written on a full disk; `retry` is called now and then, for what failed for want of room.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._store = store
+        self._rounds = rounds
+        self._flushes = flushes
+        self._housekeeping = housekeeping
+        self._clock = clock
+        self.retention = AgeRetention(store, clock)
+        self._fail = fail
+        self._checkpoint_interval = checkpoint_interval
+        self._page_cache_flush_interval = page_cache_flush_interval
+        self._page_cache_dirty_bytes_max = page_cache_dirty_bytes_max
+        self._sweep_interval = sweep_interval
+        self._deleted_delay = deleted_delay
+        self._newest = newest
+        self._reserve = reserve
+        self._retry = retry
+        self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
+        self.partitions: dict[tuple[bytes, int], Partition] = {}
+        """Those of the broker; shared with it."""
+        self._starts: dict[Partition, _WantedStart] = {}
+        """Log start offsets that roles want moved."""
+        self._moving: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
+        self.writing: dict[Partition, None] = {}
+        """Partitions with appends that wait for their commit; they may pass their deadline."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        next_checkpoint = next_sweep = self._loop.time()
+        while True:
+            await asyncio.sleep(TICK_SECONDS if self.busy else self._checkpoint_interval)
+            now = self._loop.time()
+            await self._guarded("deadlines", self._tick)
+            if now >= next_checkpoint:
+                next_checkpoint = now + self._checkpoint_interval
+                if self._flushes.unsaved:
+                    await self._guarded("checkpoint", self.checkpoint)
+                await self._guarded("reserve", self._keep_reserve)
+            if now >= next_sweep:
+                next_sweep = now + self._sweep_interval
+                await self._guarded("sweep", self.sweep)
+
+    async def _tick(self) -> None:
+        self._expire()
+        self._flush_old()
+
+    async def _keep_reserve(self) -> None:
+        """Sets the reserve aside again once there is room, and has tried again what failed for want of it."""
+        if self._reserve is not None and not self._reserve.held:
+            await self._in_thread(self._reserve.restore)
+        self._retry()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.writing or self._flushes.unsaved)
+
+    async def _guarded(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """A full disk is waited out, a failed flush ends the broker, and a bug must not end maintenance."""
+        try:
+            await work()
+        except StorageFailure as error:
+            self._fail(error)
+        except (OSError, TidelogError) as error:
+            log.warning("maintenance could not do its work; it tries again", what=what, error=str(error))
+        except Exception:
+            log.exception("maintenance failed; it tries again", what=what)
+
+    def deleted(self, path: str | None) -> None:
+        """Has a deleted stream's folder removed after the delay."""
+        if path is not None:
+            self._deleted.append((self._loop.time() + self._deleted_delay, path))
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        for partition in list(self.writing):
+            partition.expire(now)
+            if not partition.waiting:
+                del self.writing[partition]
+
+    def _flush_old(self) -> None:
+        """Flushes page-cache streams that waited long enough or hold too much (DESIGN 4, 2b)."""
+        now = self._loop.time()
+        dirty = [p for p in self._flushes.unsaved if p.dirty_since is not None]
+        held = sum(p.log.unsynced_bytes for p in dirty)
+        for partition in dirty:
+            assert partition.dirty_since is not None
+            if (
+                held > self._page_cache_dirty_bytes_max
+                or now - partition.dirty_since > self._page_cache_flush_interval
+            ):
+                self._flushes.request(partition)
+
+    async def checkpoint(self) -> None:
+        """Saves recovery points, high watermarks and log start offsets that moved."""
+        unsaved = list(self._flushes.unsaved)
+        for partition in unsaved:
+            # What is still dirty comes up again when it is flushed.
+            if partition.dirty_since is None:
+                del self._flushes.unsaved[partition]
+        changed = [partition for partition in unsaved if not partition.removed]
+        try:
+            await self._save(changed)
+        except OSError:
+            self._flushes.unsaved.update(dict.fromkeys(p for p in changed if not p.removed))
+            raise
+
+    async def _save(self, partitions: Iterable[Partition]) -> None:
+        entries = [(partition.log, partition.high_watermark) for partition in partitions]
+        await self._saved(lambda: self._store.save_checkpoints(entries))
+
+    async def _saved(self, save: Callable[[], None]) -> None:
+        """Saves in the housekeeping thread, on the reserve if the disk is full. Raises OSError."""
+        reserve = self._reserve
+        await self._in_thread(save if reserve is None else lambda: reserve.run(save))
+
+    async def sweep(self) -> None:
+        """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
+        now_us = self._clock.append_us()
+        old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
+        for partition in old:
+            if not partition.removed:
+                await self._rounds.exclusively(partition.log.roll)
+                self._flushes.wrote(partition)
+        await self._forget(
+            # Only a leader moves the log start (R11).
+            [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
+        )
+        # What could not be unlinked before, on followers too.
+        await self._free([p for p in self.partitions.values() if p.log.keeps_files_below_start])
+        if self._removing is None or self._removing.done():
+            # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
+            self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
+
+    async def remove_deleted(self) -> None:
+        """M5: what was set aside goes for good once a majority has confirmed that its stream is gone."""
+        due = [entry for entry in self._deleted if entry[0] <= self._loop.time()]
+        if not due:
+            return
+        image = await self._newest()
+        for entry in due:
+            self._deleted.remove(entry)
+            stream_id = deleted_stream(entry[1])
+            if stream_id in image.streams:
+                # The metadata was recovered by force, and the deletion was lost: nobody here knows better.
+                log.error("files are set aside as deleted, and their stream is there", folder=entry[1])
+                continue
+            try:
+                await self._in_thread(self._store.remove_deleted, entry[1])
+            except OSError:
+                self._deleted.append(entry)
+                raise
+
+    @staticmethod
+    def _due_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
+        return [p for p in partitions if _or_warn(p, lambda p: p.log.is_due(now_us), False)]
+
+    async def _forget(self, partitions: list[Partition]) -> None:
+        roles = {partition: partition.role_number for partition in partitions}
+        starts = await self._in_thread(self.retention.look, partitions, self._clock.retention_us())
+        # Where the role has ended meanwhile, another leader decides.
+        moved = [
+            (p, start) for p, start in starts if p.role_number == roles[p] and start > p.log.start_offset
+        ]
+        if moved:
+            await self.advance_starts(moved)
+
+    def request_start(self, partition: Partition, offset: int) -> None:
+        """Has a log start offset moved, together with others; the partition's `start_moved` follows."""
+        self._starts[partition] = _WantedStart(offset, partition.role_number)
+        if self._moving is None:
+            self._moving = self._loop.create_task(self._move_starts(), name="log start offsets")
+
+    async def _move_starts(self) -> None:
+        """Until all of them are saved: a role waits for each, and asks for no other meanwhile."""
+        try:
+            while self._starts:
+                starts, self._starts = self._starts, {}
+                try:
+                    await self.advance_starts(
+                        [(p, want.offset) for p, want in starts.items() if want.role_number == p.role_number]
+                    )
+                except OSError as error:
+                    log.warning("log start offsets could not be saved; it tries again", error=str(error))
+                    self._starts = {**starts, **self._starts}
+                    await asyncio.sleep(START_RETRY_SECONDS)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._moving = None
+
+    async def stop(self) -> None:
+        """Moves no more log start offsets, removes no more files."""
+        for task in (self._moving, self._removing):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def advance_starts(self, starts: list[tuple[Partition, int]]) -> None:
+        """Moves log start offsets, on the disk first (R11), and then frees what lies below them.
+
+        Raises OSError if they could not be saved. None has moved then, here either, so that the
+        next look at retention asks for the same again. What cannot be unlinked goes with a later sweep.
+        """
+        starts = [(partition, start) for partition, start in starts if not partition.removed]
+        entries = [(partition.log, partition.high_watermark, start) for partition, start in starts]
+        await self._saved(lambda: self._store.advance_starts(entries))
+        for partition, _ in starts:
+            partition.start_moved()
+        await self._free([partition for partition, _ in starts])
+
+    async def _free(self, partitions: Iterable[Partition]) -> None:
+        """Unlinks what lies below log start offsets; a file that stays keeps no other partition's."""
+        for partition in partitions:
+            if partition.removed:
+                continue
+            try:
+                freed = await self._in_thread(partition.log.remove_below_start)
+            except OSError as error:
+                log.warning(
+                    "segments below the log start could not be removed; it tries again",
+                    stream=partition.name, partition=partition.partition, error=str(error),
+                )  # fmt: skip
+                continue
+            except StorageFailure as error:
+                self._fail(error)
+                return
+            if freed:
+                log.info(
+                    "retention freed segments",
+                    stream=partition.name, partition=partition.partition, bytes=freed,
+                    log_start_offset=partition.log.start_offset,
+                )  # fmt: skip
+
+    def _in_thread(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._housekeeping, function, *args)
+
+
+def _or_warn(partition: Partition, look: Callable[[Partition], T], otherwise: T) -> T:
+    """What a look at a log's files says; one that cannot be read must not keep the others from their turn."""
+    try:
+        return look(partition)
+    except (OSError, TidelogError) as error:
+        if not partition.removed:
+            log.warning(
+                "maintenance could not look at a log",
+                stream=partition.name, partition=partition.partition, error=str(error),
+            )  # fmt: skip
+        return otherwise

@@ -1,0 +1,417 @@
+"""One partition on this broker: what waits to be written, what waits to be committed, who reads.
+
+Its log and its role are `replica`'s. Neighbours: `write_rounds` decides when a partition writes and
+when its log is flushed; `batching` turns single records into batches; `storage.log.partition_log` holds
+the data. All methods run on the event loop, except `write_round`, which runs in the one thread
+that writes at that time.
+
+The order of things for an append: `submit` → queue → `write_round` → `written` → (flush,
+followers) → `committed` → answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from tidelog.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    ResourceExhausted,
+    Stopping,
+    TidelogError,
+    TimedOut,
+    Unavailable,
+)
+from tidelog.model import Durability, StreamConfig
+from tidelog.records import BatchLimits
+from tidelog_broker.core.replication.commit_queue import CommitQueue
+from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.replication.host import ReplicaHost
+from tidelog_broker.replication.replica import Replica
+from tidelog_broker.storage.log.partition_log import Appended, PartitionLog
+from tidelog_broker.writing.append_queue import AppendQueue
+from tidelog_broker.writing.append_requests import Acks, Append, BatchAppend, Outcome, SinglesAppended
+from tidelog_broker.writing.batching import coalesce
+
+log = structlog.get_logger(__name__)
+
+QUEUE_BYTES_MAX = 64 << 20
+"""Bytes that wait to be written, per partition; over it appends are refused (retriable)."""
+
+UNCOMMITTED_MAX = 100_000
+"""Appends that wait to be committed, per partition."""
+
+
+class _Waiting(NamedTuple):
+    """A written append that waits for its commit; its bytes are let go."""
+
+    done: Callable[[Any], None]
+    outcome: Appended | SinglesAppended
+
+
+class _Ended(NamedTuple):
+    """What those hear who still wait when nobody commits any more."""
+
+    unwritten: TidelogError
+    written: TidelogError
+
+
+class Follower(Protocol):
+    """Somebody who wants to know when there is more to read."""
+
+    def on_commit(self, partition: Partition) -> None: ...
+
+
+class Partition(Replica):
+    """See the module."""
+
+    __slots__ = (
+        "_doubt",
+        "_ended",
+        "_followers",
+        "_here",
+        "_in_round",
+        "_left",
+        "_queue",
+        "_refuse_new",
+        "_uncommitted",
+        "checkpointed",
+        "config",
+        "dirty_since",
+        "leaving",
+        "limits",
+        "on_role",
+        "partition",
+        "siblings",
+        "stopped",
+        "stream_id",
+        "written_count",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        stream_id: bytes,
+        partition: int,
+        config: StreamConfig,
+        log: PartitionLog,
+        host: ReplicaHost,
+        *,
+        high_watermark: int = 0,
+    ) -> None:
+        """`high_watermark`: as it was last saved."""
+        super().__init__(
+            name,
+            (stream_id, partition),
+            log,
+            host,
+            fsync=config.durability is Durability.FSYNC,
+            high_watermark=high_watermark,
+        )
+        self.stream_id = stream_id
+        self.partition = partition
+        self.siblings = 1
+        """Partitions of the stream, this one included."""
+        self.stopped = False
+        """Takes no appends any more."""
+        self.leaving = False
+        """Another broker is about to lead it: it takes no appends of clients, and readers stay."""
+        self.written_count = 0
+        """Appends that left the queue, written or refused."""
+        self.dirty_since: float | None = None
+        """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
+        self.checkpointed = (-1, -1)
+        """Recovery point and LSO as last saved."""
+        self.on_role: Callable[[Partition], None] | None = None
+        """Told when this broker begins or ceases to lead."""
+        self._queue = AppendQueue()
+        self._in_round = 0
+        """Appends that are being written."""
+        self._refuse_new: TidelogError | None = None
+        """What acks=all hears in the round that is being written (R7)."""
+        self._uncommitted: CommitQueue[_Waiting] = CommitQueue()
+        self._here: CommitQueue[_Waiting] | None = None
+        """Those with acks=leader, which wait for this disk alone; None: there was none yet."""
+        self._ended: _Ended | None = None
+        """It was given up for good."""
+        self._left: _Ended | None = None
+        """The leadership ended, and another role has not begun."""
+        self._doubt: _Ended | None = None
+        """It leads, and nobody can say whether it still does."""
+        self._followers: dict[Follower, None] = {}
+        self.configure(config)
+
+    def configure(self, config: StreamConfig) -> None:
+        self.config = config
+        self.limits = BatchLimits(batch_bytes_max=config.batch_bytes_max)
+        self.set_durability(fsync=config.durability is Durability.FSYNC)
+
+    def __repr__(self) -> str:
+        role = "leader" if self.leads else "follower" if self.role is not None else "idle"
+        return (
+            f"<Partition {self.name}/{self.partition} {role} epoch={self.leader_epoch} "
+            f"leo={self.log.end_offset} hw={self.high_watermark} lso={self.log.start_offset} "
+            f"isr={list(self.placed.isr)} queued={len(self._queue)} uncommitted={self.uncommitted}>"
+        )
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queue.bytes
+
+    @property
+    def uncommitted(self) -> int:
+        return len(self._uncommitted) + (0 if self._here is None else len(self._here))
+
+    @property
+    def waiting(self) -> int:
+        """Appends without an answer."""
+        return len(self._queue) + self._in_round + self.uncommitted
+
+    @property
+    def taken(self) -> int:
+        """`written_count` once everything is written that was submitted until now."""
+        return self.written_count + len(self._queue) + self._in_round
+
+    # --- appending
+
+    def not_leader(self) -> NotLeader:
+        facts: dict[str, Any] = {} if self.placed.leader is None else {"leader": self.placed.leader}
+        return NotLeader(
+            f"this broker does not lead {self.name}/{self.partition}", retry_after_ms=50, **facts
+        )
+
+    def check_room(self, size: int, *, recorded: bool = False) -> None:
+        """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken.
+
+        `recorded`: it comes from a NATS subject, not from a client.
+        """
+        if self.stopped:
+            raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
+        if not isinstance(self.role, LeaderPartition):
+            raise self.not_leader()
+        if self.leaving and not recorded:
+            raise NotLeader(
+                f"this broker hands {self.name}/{self.partition} over to another one", retry_after_ms=20
+            )
+        if self._doubt is not None:
+            raise self._doubt.unwritten
+        if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
+            raise ResourceExhausted(
+                f"{self._queue.bytes} bytes wait to be written to {self.name}/{self.partition}; "
+                f"{QUEUE_BYTES_MAX} may (queue_bytes_max)",
+                retry_after_ms=100,
+            )
+        if self.uncommitted + len(self._queue) >= UNCOMMITTED_MAX:
+            raise ResourceExhausted(
+                f"{UNCOMMITTED_MAX} appends wait to be committed (uncommitted_max)", retry_after_ms=100
+            )
+
+    def submit(self, append: Append) -> None:
+        """Queues an append for the next write round; raises what `check_room` raises."""
+        self.check_room(append.bytes, recorded=append.recorded)
+        self._queue.put(append)
+
+    def take_queue(self, bytes_max: int) -> list[Append]:
+        """What is to be written in this round: up to about `bytes_max` bytes, at least one append."""
+        appends = self._queue.take(bytes_max)
+        if appends:
+            self._operations += 1
+            self._in_round += len(appends)
+            self._refuse_new = self.too_few()
+        return appends
+
+    def too_few(self) -> NotEnoughReplicas | None:
+        """Why nothing is acknowledged now (R7); None: enough replicas are in sync."""
+        role = self.role
+        if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
+            return None
+        return NotEnoughReplicas(
+            f"{self.name}/{self.partition} has {self.isr_size} replicas in sync; "
+            f"{self.config.min_insync_effective} are its minimum (min_insync_replicas)",
+            retry_after_ms=100,
+        )
+
+    def write_round(self, appends: list[Append], now_us: int) -> list[Outcome]:
+        """Writes queued appends; raises `StorageFailure`. Single records become batches here."""
+        if not appends:
+            return []
+        self.warm = True
+        if self._refuse_new is None:
+            return self._write_appends(appends, now_us, None)
+        # Rare: only those that want all replicas are refused, and the order is kept.
+        outcomes: list[Outcome] = []
+        for all_replicas, some in groupby(appends, lambda append: append.acks is Acks.ALL):
+            outcomes += self._write_appends(list(some), now_us, self._refuse_new if all_replicas else None)
+        return outcomes
+
+    def _write_appends(
+        self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
+    ) -> list[Outcome]:
+        # Message ids are remembered by append time, which may be ahead of the clock (F7).
+        plan = coalesce(appends, self.log.guard, self.limits, self.log.time_at(now_us))
+        written = self.log.append(
+            plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
+        )
+        return plan.outcomes(written, self.leader_epoch)
+
+    def written(self, outcomes: Sequence[Outcome]) -> None:
+        """Answers what was refused; the rest waits for the high watermark."""
+        if not outcomes:
+            return
+        self._operations -= 1
+        self._in_round -= len(outcomes)
+        self.written_count += len(outcomes)
+        ended = self._ended or self._left
+        unheard = ended or self._doubt
+        for append, outcome in outcomes:
+            if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
+                _answer(append.done, outcome)
+            elif unheard is not None:
+                # Given up while it was being written: it is in the log, and nobody here knows of the commit.
+                _answer(append.done, unheard.written)
+            else:
+                end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
+                queue = self._uncommitted if append.acks is Acks.ALL else self._waits_here()
+                queue.add(end, _Waiting(append.done, outcome), append.deadline)
+        if ended is None:
+            self.appended()
+            # Repeats may be committed already.
+            self._answer_committed()
+        else:
+            self._begin_when_idle()
+
+    def _waits_here(self) -> CommitQueue[_Waiting]:
+        if self._here is None:
+            self._here = CommitQueue()
+        return self._here
+
+    # --- committing
+
+    def committed(self, high_watermark: int) -> None:
+        """Answers what the high watermark passes, wakes readers."""
+        self._answer_committed()
+        if self._followers:
+            self.wake_followers()
+
+    def flushed(self) -> None:
+        super().flushed()
+        if self._here:
+            self._answer_committed()
+
+    def _answer_committed(self) -> None:
+        if self._uncommitted:
+            for entry in self._uncommitted.advance(self.high_watermark):
+                _answer(entry.done, entry.outcome)
+        if self._here:
+            for entry in self._here.advance(self.log.durable_offset if self.fsync else self.log.end_offset):
+                _answer(entry.done, entry.outcome)
+
+    def expire(self, now: float) -> None:
+        """Answers appends whose deadline passed.
+
+        Those that were written may yet be committed; those still in the queue are taken
+        out of it, and what their sender sends behind them is refused.
+        """
+        late = self._uncommitted.expire(now)
+        if self._here is not None:
+            late += self._here.expire(now)
+        for entry in late:
+            _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
+        for append in self._queue.expire(now):
+            self.written_count += 1
+            if isinstance(append, BatchAppend) and append.item.sender is not None:
+                append.item.sender.failed = True
+            _answer(append.done, TimedOut("the append was not written in time"))
+
+    def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
+        """Answers everything that waits, by whether it is in the log already; takes nothing more."""
+        self.stopped = True
+        # The first reason stands: a broker that failed goes on to stop.
+        self._ended = self._ended or _Ended(unwritten, uncommitted)
+        self._answer_waiting(_Ended(unwritten, uncommitted))
+        self.wake_followers()
+
+    def _answer_waiting(self, ended: _Ended) -> None:
+        for append in self._queue.give_up():
+            self.written_count += 1
+            if isinstance(append, BatchAppend) and append.item.sender is not None:
+                append.item.sender.failed = True
+            _answer(append.done, ended.unwritten)
+        given_up = self._uncommitted.give_up()
+        if self._here is not None:
+            given_up += self._here.give_up()
+        for entry in given_up:
+            _answer(entry.done, ended.written)
+
+    # --- the role
+
+    def weigh(self) -> None:
+        """A leader that may be none any more lets those who wait look for the other one."""
+        if not self.in_doubt:
+            self._doubt = None
+        elif self._doubt is None:
+            name = f"{self.name}/{self.partition}"
+            self._doubt = _Ended(
+                Unavailable(
+                    f"this broker leads {name} and reaches neither its controller nor its followers; "
+                    "another broker may lead it by now",
+                    retry_after_ms=100,
+                ),
+                TimedOut(
+                    f"this broker leads {name} and reaches neither its controller nor its followers; "
+                    "the records may be lost, or committed later",
+                    retry_after_ms=100,
+                ),
+            )
+            self._answer_waiting(self._doubt)
+
+    def role_began(self) -> None:
+        self._left = self._doubt = None
+        if self.leads and self.on_role is not None:
+            self.on_role(self)
+
+    def role_ended(self, *, led: bool) -> None:
+        if not led:
+            return
+        self.leaving = False
+        self._left = _Ended(
+            self.not_leader(),
+            TimedOut(
+                f"this broker ceased to lead {self.name}/{self.partition} before it knew of the commit; "
+                "the records may be in the log",
+                retry_after_ms=50,
+            ),
+        )
+        self._answer_waiting(self._left)
+        if self.on_role is not None:
+            self.on_role(self)
+        self.wake_followers()
+
+    # --- reading
+
+    def wake_followers(self) -> None:
+        """Has everybody who reads look again."""
+        for follower in list(self._followers):
+            follower.on_commit(self)
+
+    def follow(self, follower: Follower) -> None:
+        self._followers[follower] = None
+
+    def unfollow(self, follower: Follower) -> None:
+        self._followers.pop(follower, None)
+
+
+def _answer(done: Callable[[Any], None], outcome: Appended | SinglesAppended | TidelogError) -> None:
+    """Tells one who waits. A bug of theirs must not cost the others their answers."""
+    try:
+        done(outcome)
+    except Exception:
+        log.exception("an answer could not be given")

@@ -1,0 +1,137 @@
+"""Questions that any of several brokers may answer: one that is dead or frozen delays none for long.
+
+The brokers and their connections are `channels`'; which questions there are is for
+`metadata` and `admin` to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import grpc
+
+from tidelog._connecting.retry import RetryPolicy
+from tidelog._connecting.status import error_from_rpc
+from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unavailable
+from tidelog_proto import metadata_pb2
+
+if TYPE_CHECKING:
+    from tidelog._connecting.channels import Broker
+
+T = TypeVar("T")
+
+HEDGE_S: Final = 0.15
+"""A broker that has said nothing for so long gets company: the next one is asked, too."""
+
+
+async def on(broker: Broker, call: Callable[[Broker], Awaitable[T]]) -> T:
+    """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
+    try:
+        return await call(broker)
+    except grpc.RpcError as error:
+        raise error_from_rpc(error, broker.address) from None
+
+
+async def are_you_there(broker: Broker, timeout_s: float) -> metadata_pb2.ResolveResponse:
+    """The smallest question that there is."""
+    return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
+
+
+async def reach(broker: Broker, timeout_s: float) -> None:
+    """Returns when the broker has answered; raises a retriable error if it does not in time."""
+    await on(broker, partial(are_you_there, timeout_s=timeout_s))
+
+
+async def first_answer(brokers: Sequence[Broker], call: Callable[[Broker], Awaitable[T]]) -> tuple[str, T]:
+    """The first answer of several brokers, and whose it is; `call` must have no effects.
+
+    They are asked in their order, the next one when the last has failed or has said
+    nothing for `HEDGE_S`. Raises what is not retriable at once, else `Unavailable` that
+    names every address, or what a broker itself said.
+    """
+    left = deque(brokers)
+    asking: dict[asyncio.Task[T], str] = {}
+    failures: list[tuple[str, TidelogError]] = []
+    try:
+        while left or asking:
+            if left:
+                broker = left.popleft()
+                asking[asyncio.create_task(on(broker, call), name=f"ask {broker.address}")] = broker.address
+            done, _ = await asyncio.wait(
+                asking, timeout=HEDGE_S if left else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in [one for one in asking if one in done]:
+                address = asking.pop(task)
+                failure = task.exception()
+                if failure is None:
+                    return address, task.result()
+                if not isinstance(failure, TidelogError) or not failure.retriable:
+                    raise failure
+                failures.append((address, failure))
+    finally:
+        await cancelled(asking)
+    for _, failure in failures:
+        if not isinstance(failure, Unavailable | ConnectionLost | TimedOut):
+            raise failure
+    tried = "; ".join(f"{address} ({failure})" for address, failure in failures)
+    hints = [failure.retry_after_ms for _, failure in failures if failure.retry_after_ms is not None]
+    raise Unavailable(f"no broker could be reached: {tried}", retry_after_ms=min(hints) if hints else None)
+
+
+async def first_contact(
+    brokers: Sequence[Broker], timeout_s: float, policy: RetryPolicy, rng: random.Random
+) -> str:
+    """The address of the first of these brokers that answers; all are asked side by side.
+
+    Raises `Unavailable` after `timeout_s`, with each address and why it was not it.
+    """
+    reasons: dict[str, str] = {}
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    asking = {
+        asyncio.create_task(_until_answered(broker, deadline, reasons, policy, rng)): None
+        for broker in brokers
+    }
+    try:
+        while asking:
+            done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            for task in [one for one in asking if one in done]:
+                del asking[task]
+                address = task.result()
+                if address is not None:
+                    return address
+    finally:
+        await cancelled(asking)
+    tried = "; ".join(f"{broker.address}: {reasons.get(broker.address, 'no answer')}" for broker in brokers)
+    addresses = ",".join(broker.address for broker in brokers)
+    raise Unavailable(f"no broker answered within {timeout_s:g} s: {tried}", addresses=addresses)
+
+
+async def _until_answered(
+    broker: Broker, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
+) -> str | None:
+    """The broker's address once it answers, None when the time is over."""
+    loop = asyncio.get_running_loop()
+    tries = 0
+    while (left := deadline - loop.time()) > 0:
+        try:
+            await reach(broker, left)
+        except TidelogError as error:
+            reasons[broker.address] = error.message
+            tries += 1
+            delay = policy.delay_s(tries, rng, error.retry_after_ms)
+            await asyncio.sleep(max(0.0, min(delay, deadline - loop.time())))
+        else:
+            return broker.address
+    return None
+
+
+async def cancelled(tasks: dict[asyncio.Task[T], str] | dict[asyncio.Task[T], None]) -> None:
+    """Ends what nobody waits for any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

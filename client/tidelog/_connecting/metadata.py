@@ -1,0 +1,246 @@
+"""Names to stream ids, partitions and leaders: asked once per stream, again when it proves wrong.
+
+A broker may be behind the others, or cut off from them. So the newest version of the
+metadata counts, and what a broker that refused says of the leader is believed until the
+next answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from tidelog import wire
+from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.hedging import cancelled, first_answer, on
+from tidelog._connecting.retry import RetryPolicy, retrying
+from tidelog.errors import (
+    InternalError,
+    InvalidRequest,
+    NotLeader,
+    PartitionNotFound,
+    StreamNotFound,
+    TidelogError,
+)
+from tidelog.model import StreamDescription, id_text
+from tidelog_proto import metadata_pb2
+
+T = TypeVar("T")
+
+NAMES_MAX: Final = 1_000
+"""Streams of one request."""
+
+ANSWER_S_MAX: Final = 2.0
+"""Brokers answer from memory; one that takes longer is given up."""
+
+CONFIRM_S_MAX: Final = 1.0
+"""How long the others are waited for when an answer is out of date."""
+
+DOUBT_S_MAX: Final = 0.25
+"""… when it may be: most often there is no newer one yet, and it is asked for again soon."""
+
+
+class Metadata:
+    """A client's view of the cluster; bounded by the streams that it uses."""
+
+    def __init__(
+        self, channels: Channels, *, timeout_s: float, policy: RetryPolicy, rng: random.Random
+    ) -> None:
+        self._channels = channels
+        self._timeout_s = timeout_s
+        self._policy = policy
+        self._rng = rng
+        self._version = 0
+        """Of the newest answer."""
+        self._streams: dict[str, StreamDescription] = {}
+        self._addresses: dict[int, str] = {}
+        self._told: dict[tuple[bytes, int], int] = {}
+        """Leaders by (stream id, partition), as a broker that refused named them."""
+        self._wanted: dict[str, asyncio.Future[StreamDescription]] = {}
+        """Who is asked about, and what waits for the answer."""
+        self._asking: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Metadata version={self._version} streams={len(self._streams)} brokers={len(self._addresses)}>"
+        )
+
+    async def stream(self, name: str) -> StreamDescription:
+        """What is known of the stream; asks the cluster the first time.
+
+        Raises `StreamNotFound`, or `Unavailable` when no broker answers.
+        """
+        return self._streams.get(name) or await self.refresh(name)
+
+    async def refresh(self, name: str) -> StreamDescription:
+        """Asks the cluster again; who asks for the same stream at the same time shares the answer."""
+        future = self._wanted.get(name)
+        if future is None:
+            future = self._wanted[name] = asyncio.get_running_loop().create_future()
+            # Whoever asked may have been cancelled; the error is then nobody's.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if self._asking is None:
+                self._asking = asyncio.create_task(self._ask_all(), name="resolve streams")
+        return await asyncio.shield(future)
+
+    async def same_stream(self, name: str, stream_id: bytes) -> StreamDescription:
+        """`refresh`, but never another stream that was created under the same name."""
+        found = await self.refresh(name)
+        if found.stream_id != stream_id:
+            raise StreamNotFound(
+                f"stream {name} with id {id_text(stream_id)} was deleted; another one has its name now",
+                stream=name,
+            )
+        return found
+
+    # --- leaders
+
+    def leader_address(self, stream: StreamDescription, partition: int) -> str:
+        """Where the partition's leader listens.
+
+        Raises `PartitionNotFound`, and `NotLeader` (retriable) while it has none.
+        """
+        self.check_partition(stream, partition)
+        leader = self._leader(stream, partition)
+        if leader is None:
+            raise NotLeader(f"{stream.name}/{partition} has no leader now")
+        address = self._addresses.get(leader)
+        if address is None:
+            raise NotLeader(
+                f"{stream.name}/{partition} is led by broker {leader}, which has no known address"
+            )
+        return address
+
+    def redirected(self, stream: StreamDescription, partition: int, error: TidelogError) -> bool:
+        """Whether `error` names another leader that can be asked at once, without `refresh`."""
+        if not isinstance(error, NotLeader) or not 0 <= partition < len(stream.partitions):
+            return False
+        text = error.details.get("leader", "")
+        if not text.isdecimal() or int(text) not in self._addresses:
+            return False
+        if int(text) == self._leader(stream, partition):
+            return False
+        self._told[stream.stream_id, partition] = int(text)
+        return True
+
+    def _leader(self, stream: StreamDescription, partition: int) -> int | None:
+        told = self._told.get((stream.stream_id, partition))
+        return stream.partitions[partition].leader if told is None else told
+
+    async def at_leader(
+        self, stream: StreamDescription, partition: int, call: Callable[[Broker], Awaitable[T]]
+    ) -> T:
+        """The answer of the partition's leader to one call."""
+        return await on(self._channels.broker(self.leader_address(stream, partition)), call)
+
+    def forget(self, name: str) -> None:
+        """The stream has changed; ask again when it is needed."""
+        self._streams.pop(name, None)
+
+    @staticmethod
+    def check_partition(stream: StreamDescription, partition: int) -> None:
+        if not 0 <= partition < len(stream.partitions):
+            raise PartitionNotFound(
+                f"stream {stream.name} has partitions 0–{len(stream.partitions) - 1}, not {partition}"
+            )
+
+    async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    # --- asking
+
+    async def _ask_all(self) -> None:
+        """Asks until nothing is wanted; what comes to be wanted during a request shares the next one."""
+        failure: TidelogError = InvalidRequest("the client is closed")
+        try:
+            while self._wanted:
+                names = list(self._wanted)[:NAMES_MAX]
+                try:
+                    answer = await retrying(
+                        lambda names=names: self._newest(names),  # type: ignore[misc]
+                        timeout_s=self._timeout_s,
+                        repeat_indefinite=True,
+                        policy=self._policy,
+                        rng=self._rng,
+                        leader=True,
+                    )
+                    self._take(names, answer)
+                except TidelogError as error:
+                    for name in names:
+                        self._wanted.pop(name).set_exception(error)
+        except Exception as error:
+            failure = InternalError(f"the cluster's answer could not be dealt with: {error!r}")
+            raise
+        finally:
+            self._asking = None
+            for future in self._wanted.values():
+                future.set_exception(failure)
+            self._wanted.clear()
+
+    async def _newest(self, names: list[str]) -> metadata_pb2.ResolveResponse:
+        """What the first broker says; if that is old news, or not all is known there, what any says."""
+        brokers = [self._channels.broker(address) for address in self._channels.addresses]
+
+        async def ask(broker: Broker, timeout_s: float = ANSWER_S_MAX) -> metadata_pb2.ResolveResponse:
+            timeout_s = min(timeout_s, self._channels.request_timeout_s)
+            return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
+
+        address, answer = await first_answer(brokers, ask)
+        # What is asked for again has proved wrong. The same again may be all that a broker knows which
+        # is cut off from the others, and not from this client.
+        doubtful = answer.version == self._version and any(name in self._streams for name in names)
+        if answer.version < self._version or answer.missing or doubtful:
+            others = [broker for broker in brokers if broker.address != address]
+            seconds = DOUBT_S_MAX if doubtful and not answer.missing else CONFIRM_S_MAX
+            found = await self._newer(others, partial(ask, timeout_s=seconds))
+            if found is not None and found[1].version > answer.version:
+                address, answer = found
+        self._channels.prefer(address)
+        return answer
+
+    async def _newer(
+        self,
+        brokers: list[Broker],
+        ask: Callable[[Broker], Awaitable[metadata_pb2.ResolveResponse]],
+    ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
+        """The first answer that is newer than what is known and lacks nothing; else the newest of all."""
+        newest: tuple[str, metadata_pb2.ResolveResponse] | None = None
+        asking = {asyncio.create_task(on(broker, ask)): broker.address for broker in brokers}
+        try:
+            while asking:
+                done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+                for task in [one for one in asking if one in done]:
+                    address = asking.pop(task)
+                    failure = task.exception()
+                    if failure is not None and not isinstance(failure, TidelogError):
+                        raise failure
+                    if failure is None and (newest is None or task.result().version > newest[1].version):
+                        newest = (address, task.result())
+                if newest is not None and newest[1].version > self._version and not newest[1].missing:
+                    break
+        finally:
+            await cancelled(asking)
+        return newest
+
+    def _take(self, names: list[str], answer: metadata_pb2.ResolveResponse) -> None:
+        brokers = [wire.broker_from_proto(broker) for broker in answer.brokers]
+        self._addresses = self._channels.listeners.reachable(brokers)
+        self._version = answer.version
+        self._channels.learn(list(self._addresses.values()))
+        found = {message.name: message for message in answer.streams}
+        for name in names:
+            future = self._wanted.pop(name)
+            if name not in found:
+                self._streams.pop(name, None)
+                future.set_exception(StreamNotFound(f"there is no stream {name}", stream=name))
+                continue
+            stream = wire.stream_from_proto(found[name])
+            for partition in range(len(stream.partitions)):
+                self._told.pop((stream.stream_id, partition), None)
+            self._streams[name] = stream
+            future.set_result(stream)

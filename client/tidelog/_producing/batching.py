@@ -1,0 +1,345 @@
+"""Records to batches: the open batch that records are appended to, and the sealed one on its way.
+
+`OpenBatch` is plain lists, because a producer that takes a million records a second can
+afford a handful of list appends for each; Arrow arrays are built once per batch. Bytes
+are counted as an upper bound of what the encoded batch will have, so that a full batch
+never exceeds the stream's `batch_bytes_max`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypedDict, TypeVar, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog._producing.buffer_budget import Budget
+from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
+from tidelog.model import Headers, Receipt
+from tidelog.records import NO_PRODUCER_ID, Columns, Compression, encode_batch, schema_of
+from tidelog.records.checksum import crc32c
+from tidelog.records.limits import HEADERS_PER_RECORD_MAX
+from tidelog.records.plain import encode_plain, is_plain
+from tidelog.records.schema import HEADERS, TIMESTAMP
+
+T = TypeVar("T")
+
+GivenHeaders = Mapping[str, "bytes | None"] | Iterable[tuple[str, "bytes | None"]]
+"""How a caller may give headers."""
+
+BATCH_OVERHEAD_BYTES: Final = 2048
+"""Header, Arrow metadata and the padding of every buffer, at most."""
+
+RECORD_BYTES: Final = 13
+"""What a record costs besides its value: a 4-byte offset, an 8-byte timestamp, a validity bit."""
+
+COLUMN_BYTES: Final = 5
+"""A key, list of headers or subject besides its content: an offset and a validity bit."""
+
+HEADER_BYTES_EACH: Final = 9
+"""A header besides its name and value: two offsets and a validity bit."""
+
+GRANT_BYTES: Final = 64 << 10
+"""Open batches take buffer memory in steps of this."""
+
+ARROW_DIVIDES_FROM: Final = 200
+"""Timestamps; for fewer of them the call into Arrow costs more than Python's own division."""
+
+_SEQUENCE = struct.Struct("<QIH")
+_SEQUENCE_AT = 48
+_CRC_AT = 32
+_CRC = struct.Struct("<I")
+
+
+class OpenBatch:
+    """Records of one partition that wait for company.
+
+    `room` is what is left of the buffer memory granted so far: a producer's fast path
+    compares with it and falls back to `reserve` when it is used up.
+    """
+
+    __slots__ = (
+        "add_timestamp",
+        "add_value",
+        "futures",
+        "granted",
+        "headers",
+        "keys",
+        "room",
+        "subjects",
+        "timestamps_ns",
+        "values",
+    )
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+        self.timestamps_ns: list[int] = []
+        self.add_value = self.values.append
+        self.add_timestamp = self.timestamps_ns.append
+        # The optional columns may be shorter than `values`: the rest is null.
+        self.keys: list[bytes | None] = []
+        self.headers: list[Headers] = []
+        self.subjects: list[str | None] = []
+        self.futures: list[tuple[int, asyncio.Future[Receipt]]] = []
+        """Who waits for which record, by its index."""
+        self.granted = 0
+        self.room = 0
+        """Below `granted` by the bytes used; negative where nobody granted anything."""
+
+    def __repr__(self) -> str:
+        return f"<OpenBatch records={len(self.values)} bytes={self.used}/{self.granted}>"
+
+    @property
+    def used(self) -> int:
+        """Upper bound of the encoded size, without the overhead of the batch. Bytes."""
+        return self.granted - self.room
+
+    def reserve(self, size: int, budget: Budget, size_max: int) -> bool:
+        """Makes room for `size` bytes, by a generous grant or at least a sufficient one."""
+        need = size - self.room
+        if need <= 0:
+            return True
+        for grant in (min(max(need, GRANT_BYTES), max(need, size_max - self.used)), need):
+            if budget.take(grant):
+                self.granted += grant
+                self.room += grant
+                return True
+        return False
+
+    def append(
+        self,
+        value: bytes | None,
+        timestamp_ns: int,
+        key: bytes | None,
+        headers: Headers,
+        subject: str | None,
+        size: int,
+    ) -> int:
+        """Adds a record that room was reserved for; answers its index."""
+        index = len(self.values)
+        self.room -= size
+        self.values.append(value)
+        self.timestamps_ns.append(timestamp_ns)
+        if key is not None:
+            _pad(self.keys, index, None)
+            self.keys.append(key)
+        if headers:
+            _pad(self.headers, index, ())
+            self.headers.append(headers)
+        if subject is not None:
+            _pad(self.subjects, index, None)
+            self.subjects.append(subject)
+        return index
+
+    def columns(self) -> pa.RecordBatch:
+        """The records as Arrow columns."""
+        count = len(self.values)
+        present = Columns.NONE
+        arrays = []
+        if self.keys:
+            present |= Columns.KEY
+            _pad(self.keys, count, None)
+            arrays.append(pa.array(self.keys, pa.binary()))
+        arrays.append(pa.array(self.values, pa.binary()))
+        if self.headers:
+            present |= Columns.HEADERS
+            _pad(self.headers, count, ())
+            arrays.append(_headers_array(self.headers))
+        if self.subjects:
+            present |= Columns.SUBJECT
+            _pad(self.subjects, count, None)
+            arrays.append(pa.array(self.subjects, pa.utf8()))
+        arrays.append(_timestamps(self.timestamps_ns))
+        return pa.record_batch(arrays, schema=schema_of(present))
+
+
+def _timestamps(timestamps_ns: list[int]) -> pa.Array:
+    if len(timestamps_ns) < ARROW_DIVIDES_FROM:
+        return pa.array([timestamp_ns // 1000 for timestamp_ns in timestamps_ns], TIMESTAMP)
+    return pc.divide(pa.array(timestamps_ns, pa.int64()), 1000).view(TIMESTAMP)
+
+
+def _pad(column: list[T], length: int, filler: T) -> None:
+    missing = length - len(column)
+    if missing:
+        column.extend([filler] * missing)
+
+
+def _headers_array(rows: Sequence[Headers]) -> pa.Array:
+    flat = [header for row in rows for header in row]
+    offsets = [0]
+    for row in rows:
+        offsets.append(offsets[-1] + len(row))
+    names = pa.array([name for name, _ in flat], pa.utf8())
+    values = pa.array([value for _, value in flat], pa.binary())
+    structs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=HEADERS)
+
+
+def record_size(
+    value: bytes | None, key: bytes | None, headers: Headers, subject: str | None, position: int
+) -> int:
+    """Upper bound of what a record at `position` adds to its batch. Bytes.
+
+    A column's first entry also pays for the nulls of all records before it.
+    """
+    size = RECORD_BYTES + (len(value) if value is not None else 0)
+    if key is not None:
+        size += len(key) + COLUMN_BYTES * (position + 1)
+    if headers:
+        size += COLUMN_BYTES * (position + 1)
+        for name, content in headers:
+            size += len(name) * 4 + HEADER_BYTES_EACH + (len(content) if content is not None else 0)
+    if subject is not None:
+        size += len(subject) * 4 + COLUMN_BYTES * (position + 1)
+    return size
+
+
+def as_bytes(value: object, what: str) -> bytes | None:
+    """`value` as bytes, None stays None; raises `InvalidRequest` for what is neither."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise InvalidRequest(f"a {what} is bytes or None, not {type(value).__name__}; encode it first")
+
+
+def as_headers(given: GivenHeaders | None) -> Headers:
+    """Headers as the model has them; raises `InvalidRequest` for other types and too many."""
+    if not given:
+        return ()
+    pairs = given.items() if isinstance(given, Mapping) else given
+    headers = tuple(
+        (_as_text(name, "header's name"), as_bytes(value, "header's value")) for name, value in pairs
+    )
+    if len(headers) > HEADERS_PER_RECORD_MAX:
+        raise InvalidRequest(f"{len(headers)} headers; a record has at most {HEADERS_PER_RECORD_MAX}")
+    return headers
+
+
+def as_subject(subject: object) -> str | None:
+    return None if subject is None else _as_text(subject, "subject")
+
+
+def _as_text(text: object, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"a {what} is a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the {what} {text!r} is no valid Unicode text") from None
+    return text
+
+
+class Batch:
+    """A sealed batch on its way to one partition, until it is acknowledged or has failed."""
+
+    __slots__ = (
+        "base_sequence",
+        "count",
+        "data",
+        "deadline",
+        "doubt",
+        "expected_offset",
+        "failure",
+        "future",
+        "futures",
+        "held_bytes",
+        "last_error",
+        "number",
+        "partition",
+    )
+
+    def __init__(self, data: bytes, count: int, *, number: int, partition: int, deadline: float) -> None:
+        self.data = data
+        """The encoded batch."""
+        self.count = count
+        self.number = number
+        """Grows with each batch of the producer."""
+        self.partition = partition
+        self.deadline = deadline
+        """When the loop's clock passes this, the batch has failed."""
+        self.base_sequence = 0
+        self.expected_offset: int | None = None
+        self.held_bytes = len(data)
+        """Taken from the producer's budget."""
+        self.future: asyncio.Future[Receipt] | None = None
+        """Who waits for the whole batch."""
+        self.futures: list[tuple[int, asyncio.Future[Receipt]]] = []
+        """Who waits for single records, by their index."""
+        self.doubt: TidelogError | None = None
+        """The indefinite error of an earlier attempt, which may have landed."""
+        self.last_error: TidelogError | None = None
+        self.failure: TidelogError | None = None
+        """What was reported; the batch is only remembered for its sequences then."""
+
+    def __repr__(self) -> str:
+        size = f"records={self.count} bytes={len(self.data)}"
+        return f"<Batch {self.number} partition={self.partition} {size}{' doubtful' if self.doubt else ''}>"
+
+    @property
+    def unwatched(self) -> int:
+        """Records that nobody waits for."""
+        return 0 if self.future is not None else self.count - len(self.futures)
+
+    def brand(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Writes producer id, epoch and sequence into the header, and the body CRC over them."""
+        self.base_sequence = base_sequence
+        if _SEQUENCE.unpack_from(self.data, _SEQUENCE_AT) == (producer_id, base_sequence, producer_epoch):
+            return
+        data = bytearray(self.data)
+        _SEQUENCE.pack_into(data, _SEQUENCE_AT, producer_id, base_sequence, producer_epoch)
+        _CRC.pack_into(data, _CRC_AT, crc32c(memoryview(data)[_CRC_AT + _CRC.size :]))
+        self.data = bytes(data)
+
+
+def encode(
+    records: OpenBatch | pa.RecordBatch,
+    compression: Compression,
+    size_max: int,
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+) -> bytes:
+    """One encoded batch; raises `BatchTooLarge` over the stream's `size_max`."""
+    identity: _Identity = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "base_sequence": base_sequence,
+    }
+    if isinstance(records, OpenBatch):
+        count = len(records.values)
+        plain = not records.headers and is_plain(records.values, records.keys, records.subjects)
+        if compression is Compression.NONE and plain:
+            data = _encode_plain(records, identity)
+        else:
+            data = encode_batch(records.columns(), compression=compression, **identity)
+    else:
+        count = records.num_rows
+        data = encode_batch(records, compression=compression, **identity)
+    if len(data) > size_max:
+        raise BatchTooLarge(
+            f"{count} records make a batch of {len(data)} bytes; the stream takes at most "
+            f"{size_max} (batch_bytes_max)"
+        )
+    return data
+
+
+class _Identity(TypedDict):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def _encode_plain(batch: OpenBatch, identity: _Identity) -> bytes:
+    return encode_plain(
+        cast(list[bytes], batch.values),
+        [timestamp_ns // 1000 for timestamp_ns in batch.timestamps_ns],
+        keys=cast(list[bytes], batch.keys) or None,
+        subjects=[cast(str, subject).encode() for subject in batch.subjects] or None,
+        **identity,
+    )

@@ -1,0 +1,73 @@
+"""One Produce call per broker, shared by all partitions of a producer that it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tidelog._connecting.channels import CONNECT_S, Broker, Channels
+from tidelog._producing.stream import ProduceStream
+from tidelog.errors import ConnectionLost, TidelogError
+
+
+class ProduceCalls:
+    """The calls by address, opened when first needed."""
+
+    __slots__ = ("_calls", "_channels", "_make", "_timeout_s")
+
+    def __init__(
+        self, channels: Channels, make: Callable[[Broker], ProduceStream], *, timeout_s: float
+    ) -> None:
+        self._channels = channels
+        self._make = make
+        """Of a broker, a call that is not open yet."""
+        self._timeout_s = timeout_s
+        self._calls: dict[str, asyncio.Task[ProduceStream]] = {}
+        """Being opened, or open."""
+
+    async def to(self, address: str, tries: int) -> ProduceStream:
+        """The open call to a broker; it is waited for longer with each of `tries` failed ones.
+
+        Raises `Unavailable` or `ConnectionLost`.
+        """
+        opening = self._calls.get(address)
+        if opening is None:
+            timeout_s = min(CONNECT_S * (tries + 1), self._timeout_s)
+            opening = asyncio.create_task(self._open(address, timeout_s), name=f"open {address}")
+            self._calls[address] = opening
+        try:
+            stream = await asyncio.shield(opening)
+        except TidelogError:
+            if self._calls.get(address) is opening:
+                del self._calls[address]
+            raise
+        if stream.closed:
+            raise ConnectionLost(f"the connection to {address} broke again")
+        return stream
+
+    async def _open(self, address: str, timeout_s: float) -> ProduceStream:
+        stream = self._make(self._channels.broker(address))
+        await stream.open(timeout_s)
+        return stream
+
+    def forget(self, stream: ProduceStream) -> None:
+        """The call has ended."""
+        opening = self._calls.get(stream.address)
+        if (
+            opening is not None
+            and opening.done()
+            and not opening.cancelled()
+            and not opening.exception()
+            and opening.result() is stream
+        ):
+            del self._calls[stream.address]
+
+    async def close(self) -> None:
+        """Ends every call."""
+        openings, self._calls = list(self._calls.values()), {}
+        for opening in openings:
+            if not opening.done():
+                opening.cancel()
+        for stream in await asyncio.gather(*openings, return_exceptions=True):
+            if isinstance(stream, ProduceStream):
+                await stream.close()

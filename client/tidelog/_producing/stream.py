@@ -1,0 +1,188 @@
+"""One Produce call to one broker: requests out in order, answers matched by request id.
+
+It knows nothing of partitions' state: whoever sends through it is told of every answer,
+and, when the call ends, which requests had been written by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from tidelog._connecting.channels import Broker, ProduceCall
+from tidelog._connecting.framing import produce_request
+from tidelog._connecting.status import error_from_rpc
+from tidelog._producing.batching import Batch
+from tidelog._producing.send_window import Lane
+from tidelog.errors import ConnectionLost, InternalError, TidelogError, Unavailable
+from tidelog_proto import log_pb2
+
+ANSWER_GRACE: Final = 1.5
+"""A broker answers within a request's own timeout; after this many times that the call is given up."""
+
+LATE_S: Final = 1.0
+"""Answers that take longer raise the question whether the broker still leads; asked so often."""
+
+
+class Pending:
+    """A request without an answer yet."""
+
+    __slots__ = ("batch", "facts", "lane", "sent_at", "written")
+
+    def __init__(self, lane: Lane, batch: Batch, facts: log_pb2.ProduceRequest, sent_at: float) -> None:
+        self.lane = lane
+        self.batch = batch
+        self.facts = facts
+        self.sent_at = sent_at
+        self.written = False
+        """It may have reached the broker."""
+
+
+class ProduceStream:
+    """`open`, then `send`; `closed` turns true once, after `on_broken` was called."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        timeout_s: float,
+        on_answer: Callable[[ProduceStream, Pending, log_pb2.ProduceResponse], None],
+        on_late: Callable[[ProduceStream], None],
+        on_broken: Callable[[ProduceStream, list[Pending], TidelogError], None],
+    ) -> None:
+        self._broker = broker
+        self._timeout_s = timeout_s
+        self._on_answer = on_answer
+        self._on_late = on_late
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._outbox: deque[Pending] = deque()
+        self._more = asyncio.Event()
+        self._unanswered: dict[int, Pending] = {}
+        self._next_request_id = 1
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self.closed = False
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<ProduceStream {self._broker.address} unanswered={len(self._unanswered)}{state}>"
+
+    @property
+    def address(self) -> str:
+        return self._broker.address
+
+    async def open(self, timeout_s: float) -> None:
+        """Begins the call; raises `Unavailable` if no connection stands within `timeout_s`."""
+        call = self._broker.produce()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await call.wait_for_connection()
+        except grpc.RpcError as error:
+            failure = error_from_rpc(error, self._broker.address)
+            # Nothing was sent yet, however it reads.
+            raise failure if failure.definite else Unavailable(failure.message) from None
+        except TimeoutError:
+            call.cancel()
+            raise Unavailable(f"no connection to {self._broker.address} within {timeout_s:g} s") from None
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        self._tasks = [
+            self._loop.create_task(self._write(call), name=f"produce to {self._broker.address}"),
+            self._loop.create_task(self._read(call), name=f"receipts from {self._broker.address}"),
+        ]
+
+    def send(self, lane: Lane, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
+        """Queues a request; bounded by the lanes' windows and the producer's buffer."""
+        assert not self.closed
+        facts.request_id = self._next_request_id
+        self._next_request_id += 1
+        pending = Pending(lane, batch, facts, self._loop.time())
+        self._unanswered[facts.request_id] = pending
+        self._outbox.append(pending)
+        self._more.set()
+        if self._watch is None:
+            self._watch = self._loop.call_later(LATE_S, self._check_silence)
+
+    async def close(self) -> None:
+        """Ends the call at once; `on_broken` hears of what was unanswered."""
+        self._fail(
+            ConnectionLost(f"the connection to {self._broker.address} was closed before an answer came")
+        )
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _write(self, call: ProduceCall) -> None:
+        try:
+            while True:
+                while self._outbox:
+                    pending = self._outbox.popleft()
+                    pending.written = True
+                    await call.write(produce_request(pending.facts, pending.batch.data))
+                self._more.clear()
+                await self._more.wait()
+        except grpc.RpcError as error:
+            self._fail(error_from_rpc(error, self._broker.address))
+        except asyncio.InvalidStateError:
+            # The call has ended; `_read` knows why and tells it.
+            return
+
+    async def _read(self, call: ProduceCall) -> None:
+        try:
+            while True:
+                answer = await call.read()
+                if not isinstance(answer, log_pb2.ProduceResponse):
+                    # gRPC's mark of the end.
+                    break
+                pending = self._unanswered.pop(answer.request_id, None)
+                if pending is not None:
+                    self._on_answer(self, pending, answer)
+            code = await call.code()
+            reason = f"{self._broker.address} ended the call ({code.name})"
+            self._fail(ConnectionLost(reason))
+        except grpc.RpcError as error:
+            self._fail(error_from_rpc(error, self._broker.address))
+        except Exception as error:
+            self._fail(
+                InternalError(f"an answer of {self._broker.address} could not be dealt with: {error!r}")
+            )
+            raise
+        finally:
+            call.cancel()
+
+    def _check_silence(self) -> None:
+        self._watch = None
+        if not self._unanswered:
+            return
+        oldest = next(iter(self._unanswered.values()))
+        now = self._loop.time()
+        if now >= oldest.sent_at + self._timeout_s * ANSWER_GRACE:
+            self.give_up(f"left a request unanswered for {self._timeout_s:g} s")
+            return
+        if now >= oldest.sent_at + LATE_S:
+            self._on_late(self)
+        self._watch = self._loop.call_later(LATE_S, self._check_silence)
+
+    def give_up(self, reason: str) -> None:
+        """The broker is no longer waited for; `on_broken` hears of what was unanswered."""
+        self._fail(ConnectionLost(f"{self._broker.address} {reason}"))
+
+    def _fail(self, error: TidelogError) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        unanswered, self._unanswered = list(self._unanswered.values()), {}
+        self._outbox.clear()
+        this = asyncio.current_task() if self._loop.is_running() else None
+        for task in self._tasks:
+            if task is not this:
+                task.cancel()
+        self._on_broken(self, unanswered, error)

@@ -1,0 +1,258 @@
+"""Fetch calls: the half of a reader that talks to brokers.
+
+One call to each leader, a few answers ahead of the consumer. When a connection breaks or a
+broker falls silent it is begun again where it stood, at the new leader if there is one.
+`Progress` (`fetching`) checks and cuts what arrives; `Places` knows where to go on when a
+position is lost; `Reader` hands the batches out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from tidelog._connecting.channels import CONNECT_S, Broker, Channels, FetchCall
+from tidelog._connecting.framing import FetchAnswer
+from tidelog._connecting.hedging import reach
+from tidelog._connecting.retry import may_repeat, of_a_leader
+from tidelog._connecting.status import error_from_rpc
+from tidelog._options import SILENCE_S_MAX, ReaderOptions
+from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.groups import Group, split_by_leader
+from tidelog._reading.start_and_end import Places
+from tidelog.errors import (
+    ConnectionLost,
+    InternalError,
+    LogTruncated,
+    OffsetOutOfRange,
+    TidelogError,
+)
+from tidelog_proto import log_pb2
+
+PARTITIONS_PER_CALL_MAX: Final = 500
+
+REGROUP_S: Final = 0.005
+"""Partitions that fall out of their calls together go on in one: a leader that leaves gives up many."""
+
+
+class FetchCalls:
+    """The running calls of one reader, and what they brought."""
+
+    def __init__(
+        self, places: Places, channels: Channels, options: ReaderOptions, rng: random.Random
+    ) -> None:
+        self.arrived: asyncio.Queue[list[FetchedBatch] | TidelogError | None] = asyncio.Queue(
+            options.answers_ahead_max
+        )
+        """Batches; or what ended a call for good; or None, after the last batch of all."""
+        self.running: dict[asyncio.Task[None], None] = {}
+        self._reader: object = None
+        """Whose calls they are, while they run: a client knows its readers weakly, and must find
+        one to close that was dropped without being closed."""
+        self._stream = places.stream
+        self._places = places
+        self._channels = channels
+        self._options = options
+        self._rng = rng
+        self._unended = 0
+        """Partitions that have not been read to their end."""
+        self._homeless: list[tuple[Progress, bool]] = []
+        """Partitions that fell out of their call, and whether the leader was named."""
+        self._regrouping: asyncio.TimerHandle | None = None
+
+    def begin(self, reader: object, unended: list[Progress]) -> None:
+        """Starts to read these partitions, at least one, for `reader`."""
+        self._reader = reader
+        self._unended = len(unended)
+        for at in range(0, len(unended), PARTITIONS_PER_CALL_MAX):
+            self._spawn(self._group(unended[at : at + PARTITIONS_PER_CALL_MAX]))
+
+    async def close(self) -> None:
+        """Ends the calls."""
+        if self._regrouping is not None:
+            self._regrouping.cancel()
+            self._regrouping = None
+            self._homeless.clear()
+        tasks = [task for task in self.running if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _group(self, partitions: list[Progress]) -> Group:
+        return Group(partitions, self._options.silence_timeout_s)
+
+    def _spawn(self, group: Group, lost: TidelogError | None = None) -> None:
+        """Reads the group in a task of its own; `lost`: its only partition's position first needs mending."""
+        numbers = ",".join(str(progress.partition) for progress in group.partitions[:8])
+        task = asyncio.create_task(self._run(group, lost), name=f"fetch {self._stream}/{numbers}")
+        self.running[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.running.pop(task, None)
+        if not self.running and not self._homeless:
+            self._reader = None
+
+    async def _run(self, group: Group, lost: TidelogError | None) -> None:
+        """Reads a group of partitions until they end; whatever ends it is told to the consumer."""
+        try:
+            if lost is not None:
+                await self._mend(group.partitions[0], lost)
+            await self._read_group(group)
+        except asyncio.CancelledError:
+            raise
+        except TidelogError as error:
+            await self.arrived.put(error)
+        except Exception as error:
+            await self.arrived.put(InternalError(f"reading {self._stream} failed: {error!r}"))
+
+    async def _read_group(self, group: Group) -> None:
+        loop = asyncio.get_running_loop()
+        while group.partitions:
+            if group.failures and not group.redirected:
+                await asyncio.sleep(self._options.retry.pause_s(group.error, group.failures, self._rng))
+            try:
+                if group.failures and not group.redirected:
+                    await self._places.refresh()
+                group.redirected = False
+                self._keep_one_leader(group)
+                await self._one_call(self._channels.broker(group.address), group)
+            except TidelogError as failure:
+                group.error = failure
+                if not may_repeat(failure, repeat_indefinite=True):
+                    raise
+            if not group.failures:
+                group.failing_since = loop.time()
+            group.failures += 1
+            group.partitions = [progress for progress in group.partitions if not progress.ended]
+            if group.partitions and loop.time() - group.failing_since > self._options.retry_timeout_s:
+                raise group.error or ConnectionLost(f"no call for {self._stream} lasts")
+
+    def _keep_one_leader(self, group: Group) -> None:
+        """Keeps the partitions that share the first leader found; the others get calls of their own.
+
+        Raises `NotLeader` if none of them has a leader.
+        """
+        by_leader, leaderless, missing = split_by_leader(group.partitions, self._places)
+        if not by_leader:
+            assert missing is not None
+            raise missing
+        (address, group.partitions), *others = by_leader.items()
+        if address != group.address:
+            group.address, group.silence_s = address, self._options.silence_timeout_s
+        for _, theirs in others:
+            self._spawn(self._group(theirs))
+        if leaderless:
+            waiting = self._group(leaderless)
+            waiting.failures, waiting.error = 1, missing
+            waiting.failing_since = asyncio.get_running_loop().time()
+            self._spawn(waiting)
+
+    def _set_free(self, progress: Progress, redirected: bool) -> None:
+        """A partition that goes on without the call that it was in."""
+        self._homeless.append((progress, redirected))
+        if self._regrouping is None:
+            self._regrouping = asyncio.get_running_loop().call_later(REGROUP_S, self._regroup)
+
+    def _regroup(self) -> None:
+        self._regrouping = None
+        homeless, self._homeless = self._homeless, []
+        for redirected in (True, False):
+            partitions = [progress for progress, named in homeless if named is redirected]
+            for at in range(0, len(partitions), PARTITIONS_PER_CALL_MAX):
+                group = self._group(partitions[at : at + PARTITIONS_PER_CALL_MAX])
+                group.failures, group.redirected = 1, redirected
+                group.failing_since = asyncio.get_running_loop().time()
+                self._spawn(group)
+
+    async def _one_call(self, broker: Broker, group: Group) -> None:
+        """One Fetch call; returns when all of `group` have ended, raises what ended it early.
+
+        A partition that goes wrong alone is taken out of `group`.
+        """
+        if not broker.connected:
+            # Not for long: the leader may be gone, and another one be found.
+            await reach(broker, min(CONNECT_S * (group.failures + 1), SILENCE_S_MAX))
+        # Always following: where a reader stops is known before it begins (`Places.between`).
+        request = log_pb2.FetchRequest(
+            partitions=[progress.request() for progress in group.partitions],
+            follow=True,
+            response_bytes_max=self._options.response_bytes_max,
+            heartbeat_ms=self._options.heartbeat_ms,
+        )
+        asked = list(group.partitions)
+        reading = set(range(len(asked)))
+        call = broker.fetch(request)
+        try:
+            while reading:
+                answer = await self._answer(call, broker, group)
+                index = answer.facts.index
+                if index not in reading:
+                    continue
+                progress = asked[index]
+                batches: list[FetchedBatch] = []
+                failure: TidelogError | None = None
+                try:
+                    batches.extend(progress.accept(answer))
+                except TidelogError as error:
+                    failure = error
+                if batches:
+                    await self.arrived.put(batches)
+                if failure is None:
+                    group.failures = 0
+                if failure is not None or progress.ended:
+                    reading.discard(index)
+                if failure is not None:
+                    self._part(progress, failure, group, last=not reading)
+                elif progress.ended:
+                    await self._one_ended()
+        except grpc.RpcError as error:
+            raise error_from_rpc(error, broker.address) from None
+        finally:
+            call.cancel()
+
+    async def _answer(self, call: FetchCall, broker: Broker, group: Group) -> FetchAnswer:
+        try:
+            async with asyncio.timeout(group.silence_s):
+                answer = await call.read()
+        except TimeoutError:
+            silence_s = group.silence_s
+            group.silence_s = max(silence_s, min(2 * silence_s, SILENCE_S_MAX))
+            raise ConnectionLost(f"{broker.address} said nothing for {silence_s:g} s") from None
+        if not isinstance(answer, FetchAnswer):
+            raise ConnectionLost(f"{broker.address} ended the call")
+        return answer
+
+    async def _one_ended(self) -> None:
+        self._unended -= 1
+        if not self._unended:
+            await self.arrived.put(None)
+
+    def _part(self, progress: Progress, failure: TidelogError, group: Group, *, last: bool) -> None:
+        """Takes a partition that went wrong out of the call; it goes on by itself.
+
+        Raises what ends the reading, and, of the last partition of a call, what to try again after.
+        """
+        if isinstance(failure, OffsetOutOfRange | LogTruncated):
+            group.partitions.remove(progress)
+            self._spawn(self._group([progress]), lost=failure)
+            return
+        failure = of_a_leader(failure, f"{self._stream}/{progress.partition}")
+        if not may_repeat(failure, repeat_indefinite=True):
+            raise failure
+        named = self._places.redirected(progress.partition, failure) and not group.failures
+        if last:
+            group.redirected = named
+            raise failure
+        group.partitions.remove(progress)
+        self._set_free(progress, named)
+
+    async def _mend(self, progress: Progress, lost: TidelogError) -> None:
+        """Puts a lost position right by the policy; raises `lost` if that is the policy."""
+        assert isinstance(lost, OffsetOutOfRange | LogTruncated)
+        lost.details.setdefault("offset", str(progress.next_offset))
+        progress.jump(await self._places.instead(progress.partition, lost))

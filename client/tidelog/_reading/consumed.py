@@ -1,0 +1,64 @@
+"""What a consumer has taken of what a reader fetched: the part that positions tell (R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog._reading.fetching import FetchedBatch
+from tidelog.model import Position, Record
+
+
+class Consumed:
+    """Batches are taken whole or record by record, and the two may alternate."""
+
+    __slots__ = ("_batch", "_positions", "_row", "_rows")
+
+    def __init__(self) -> None:
+        self._positions: dict[int, Position] = {}
+        self._rows: Iterator[Record] = iter(())
+        self._batch: FetchedBatch | None = None
+        """The batch that is being taken record by record."""
+        self._row: Record | None = None
+        """The last record taken of it; None: none yet."""
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Where to read on, by partition."""
+        found = dict(self._positions)
+        if self._row is not None:
+            found[self._row.partition] = Position(self._row.offset + 1, self._row.leader_epoch)
+        return found
+
+    def begin(self, partition: int, position: Position) -> None:
+        self._positions[partition] = position
+
+    def take(self, batch: FetchedBatch) -> FetchedBatch:
+        """The consumer gets a whole batch."""
+        self._positions[batch.partition] = batch.position
+        return batch
+
+    def open(self, batch: FetchedBatch) -> None:
+        """The consumer gets a batch record by record, through `next_row`."""
+        self._batch, self._row, self._rows = batch, None, batch.records()
+
+    def next_row(self) -> Record | None:
+        """The next record of the open batch; None after the last."""
+        for row in self._rows:
+            self._row = row
+            return row
+        if self._batch is not None:
+            self.take(self._batch)
+            self._batch = self._row = None
+        return None
+
+    def rest(self) -> FetchedBatch | None:
+        """What is left of the open batch, to be taken whole; it is closed then."""
+        batch, row = self._batch, self._row
+        self._rows, self._batch, self._row = iter(()), None, None
+        if batch is None:
+            return None
+        if row is None:
+            return self.take(batch)
+        self.take(batch)
+        rest = batch.after(row.offset)
+        return rest if rest.columns.num_rows else None

@@ -1,0 +1,258 @@
+"""What a reader makes of Fetch answers: checked, cut to what was asked for, in order. No I/O.
+
+`Progress` follows one partition. It refuses what must never reach a reader: a batch
+whose checksums fail, a gap in the offsets that compaction does not explain, an epoch
+that goes back (F2, R12, R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, repeat
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidelog._connecting.framing import FetchAnswer
+from tidelog._connecting.status import error_from_message
+from tidelog.errors import DataCorrupt
+from tidelog.model import Headers, Position, Record
+from tidelog.records import BatchHeader, decode_batch, split_batches, verify_batch
+from tidelog_proto import log_pb2
+
+
+class FetchedBatch:
+    """Records of one partition as they came: Arrow columns and where they stand in the log."""
+
+    __slots__ = (
+        "_deltas",
+        "append_time_us",
+        "base_offset",
+        "columns",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        partition: int,
+        header: BatchHeader,
+        columns: pa.RecordBatch,
+        base_offset: int,
+        next_offset: int,
+        deltas: pa.Array | None,
+    ) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.columns = columns
+        """key, value, headers, subject, timestamp: those that the batch has, value and
+        timestamp always. Views of the received bytes unless the batch was compressed."""
+        self.base_offset = base_offset
+        """Of the first row."""
+        self.next_offset = next_offset
+        """Where to read on."""
+        self.leader_epoch = header.leader_epoch
+        self.append_time_us = header.append_time_us
+        self._deltas = deltas
+
+    def __repr__(self) -> str:
+        place = f"{self.stream}/{self.partition} offset={self.base_offset} epoch={self.leader_epoch}"
+        return f"<FetchedBatch {place} records={self.columns.num_rows}>"
+
+    @property
+    def position(self) -> Position:
+        """Where a reader stands who has read this batch."""
+        return Position(self.next_offset, self.leader_epoch)
+
+    @property
+    def offsets(self) -> pa.Array:
+        """The offset of each row, int64; only a compacted batch has gaps."""
+        if self._deltas is not None:
+            return pc.add(self._deltas.cast(pa.int64()), self.base_offset - self._deltas[0].as_py())
+        return pa.arange(self.base_offset, self.base_offset + self.columns.num_rows)
+
+    def after(self, offset: int) -> FetchedBatch:
+        """The rows behind the one at `offset`."""
+        rest = FetchedBatch.__new__(FetchedBatch)
+        for name in ("stream", "partition", "next_offset", "leader_epoch", "append_time_us"):
+            setattr(rest, name, getattr(self, name))
+        at = offset + 1 - self.base_offset
+        rest._deltas = None
+        if self._deltas is not None:
+            offsets = self.offsets
+            at = int(pc.sum(pc.less_equal(offsets, offset)).as_py() or 0)
+            rest._deltas = self._deltas.slice(at)
+            rest.base_offset = offsets[at].as_py()
+        else:
+            rest.base_offset = offset + 1
+        rest.columns = self.columns.slice(at)
+        return rest
+
+    def with_offsets(self) -> pa.RecordBatch:
+        """The columns and ``offset`` behind them."""
+        return self.columns.append_column("offset", self.offsets)
+
+    def records(self) -> Iterator[Record]:
+        """The rows as values."""
+        columns, count = self.columns, self.columns.num_rows
+        names = columns.schema.names
+        base = self.base_offset
+        offsets = range(base, base + count) if self._deltas is None else self.offsets.to_pylist()
+        nothing = repeat(None)
+        rows = zip(
+            offsets,
+            columns.column("key").to_pylist() if "key" in names else nothing,
+            columns.column("value").to_pylist(),
+            _headers(columns.column("headers")) if "headers" in names else repeat(()),
+            columns.column("subject").to_pylist() if "subject" in names else nothing,
+            columns.column("timestamp").view(pa.int64()).to_pylist(),
+            repeat(self.leader_epoch),
+            repeat(self.append_time_us),
+            repeat(self.stream),
+            repeat(self.partition),
+            strict=False,
+        )
+        return map(Record._make, rows)
+
+
+def _headers(column: pa.ListArray) -> list[Headers]:
+    flat = column.flatten()
+    pairs = list(zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True))
+    offsets = column.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    return [tuple(pairs[start - first : end - first]) for start, end in pairwise(offsets)]
+
+
+class Progress:
+    """How far one partition was read."""
+
+    __slots__ = (
+        "_inside",
+        "end",
+        "epoch",
+        "high_watermark",
+        "log_end_offset",
+        "log_start_offset",
+        "next_offset",
+        "partition",
+        "stream",
+        "stream_id",
+    )
+
+    def __init__(
+        self, stream: str, stream_id: bytes, partition: int, start: Position, end: int | None
+    ) -> None:
+        self.stream = stream
+        self.stream_id = stream_id
+        self.partition = partition
+        self.next_offset = start.offset
+        self.epoch = start.leader_epoch
+        """Of the last record read; None: none was."""
+        self.end = end
+        """The first offset not to read; None: none."""
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.log_end_offset = 0
+        self._inside = True
+        """The next batch may begin before `next_offset`: the call has just begun."""
+
+    def __repr__(self) -> str:
+        end = "" if self.end is None else f" end={self.end}"
+        return f"<Progress {self.stream}/{self.partition} next={self.next_offset}{end}>"
+
+    @property
+    def ended(self) -> bool:
+        return self.end is not None and self.next_offset >= self.end
+
+    @property
+    def position(self) -> Position:
+        return Position(self.next_offset, self.epoch)
+
+    def jump(self, position: Position) -> None:
+        """Reads on from somewhere else, after the log was truncated."""
+        self.next_offset, self.epoch = position
+        self._inside = True
+
+    def request(self) -> log_pb2.FetchPartition:
+        """What to ask for, to read on where this stands."""
+        self._inside = True
+        return log_pb2.FetchPartition(
+            stream_id=self.stream_id,
+            partition=self.partition,
+            position=log_pb2.Position(offset=self.next_offset, leader_epoch=self.epoch),
+            end_offset=self.end,
+        )
+
+    def accept(self, answer: FetchAnswer) -> Iterator[FetchedBatch]:
+        """The batches of one answer; each counts as read once it is taken.
+
+        Raises the error that the answer holds, or `DataCorrupt` for what cannot be true.
+        """
+        facts = answer.facts
+        self.log_start_offset = facts.log_start_offset
+        self.high_watermark = facts.high_watermark
+        self.log_end_offset = facts.log_end_offset
+        if facts.HasField("error"):
+            raise error_from_message(facts.error)
+        for header, data in split_batches(answer.batches) if len(answer.batches) else ():
+            verify_batch(data, header, self.stream_id, self.partition)
+            self._check_place(header)
+            batch = self._cut(header, data)
+            if batch is not None:
+                yield batch
+            if self.ended:
+                return
+        if facts.HasField("end") and self.end is not None:
+            # Compaction took the records before the end.
+            self.next_offset = max(self.next_offset, min(self.end, facts.next.offset))
+
+    def _check_place(self, header: BatchHeader) -> None:
+        base, expected = header.base_offset, self.next_offset
+        if self._inside:
+            fits = base <= expected < header.next_offset or (header.compacted and base > expected)
+        else:
+            fits = base == expected or (header.compacted and base > expected)
+        if not fits:
+            raise DataCorrupt(
+                f"{self.stream}/{self.partition}: offset {expected} comes next, the batch that came holds "
+                f"{base}–{header.last_offset}",
+                offset=expected,
+            )
+        if self.epoch is not None and header.leader_epoch < self.epoch:
+            raise DataCorrupt(
+                f"{self.stream}/{self.partition}: the batch at offset {base} has leader epoch "
+                f"{header.leader_epoch}, behind one of epoch {self.epoch}",
+                offset=base,
+            )
+        self._inside = False
+
+    def _cut(self, header: BatchHeader, data: pa.Buffer) -> FetchedBatch | None:
+        """The rows from `next_offset` to `end`; None if compaction left none."""
+        columns = decode_batch(data, header)
+        base, start, after = header.base_offset, self.next_offset, header.next_offset
+        if self.end is not None and self.end < after:
+            after = self.end
+        self.next_offset, self.epoch = after, header.leader_epoch
+        deltas = None
+        if header.compacted:
+            deltas = columns.column("offset_delta")
+            columns = columns.drop_columns(["offset_delta"])
+            first = _count_below(deltas, start - base)
+            last = _count_below(deltas, after - base)
+            columns, deltas = columns.slice(first, last - first), deltas.slice(first, last - first)
+            if columns.num_rows == 0:
+                return None
+            base += deltas[0].as_py()
+        elif start > base or after < header.next_offset:
+            base = max(base, start)
+            columns = columns.slice(base - header.base_offset, after - base)
+        return FetchedBatch(self.stream, self.partition, header, columns, base, after, deltas)
+
+
+def _count_below(deltas: pa.Array, bound: int) -> int:
+    if bound <= 0:
+        return 0
+    return int(pc.sum(pc.less(deltas.cast(pa.int64()), bound)).as_py() or 0)

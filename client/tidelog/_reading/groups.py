@@ -1,0 +1,49 @@
+"""Partitions of a reader that share a call: how their reading goes, and who leads which of them.
+
+`FetchCalls` (`calls`) makes the calls and decides when a group parts.
+"""
+
+from __future__ import annotations
+
+from tidelog._reading.fetching import Progress
+from tidelog._reading.start_and_end import Places
+from tidelog.errors import NotLeader, TidelogError
+
+
+class Group:
+    """Partitions that are read by one call, and how that goes."""
+
+    __slots__ = ("address", "error", "failing_since", "failures", "partitions", "redirected", "silence_s")
+
+    def __init__(self, partitions: list[Progress], silence_s: float) -> None:
+        self.partitions = partitions
+        self.failures = 0
+        """Since something was heard of the log; the next attempt waits, and asks who leads."""
+        self.error: TidelogError | None = None
+        """The last of them."""
+        self.redirected = False
+        """The broker that refused has named the leader: ask there, at once."""
+        self.failing_since = 0.0
+        """When the first of these failures was met; on the event loop's clock."""
+        self.address = ""
+        """Whom the last call asked."""
+        self.silence_s = silence_s
+        """How long this broker may say nothing."""
+
+
+def split_by_leader(
+    partitions: list[Progress], places: Places
+) -> tuple[dict[str, list[Progress]], list[Progress], NotLeader | None]:
+    """The partitions by their leaders' addresses, those without a leader, and how that reads."""
+    by_leader: dict[str, list[Progress]] = {}
+    leaderless: list[Progress] = []
+    missing: NotLeader | None = None
+    for progress in partitions:
+        try:
+            address = places.leader_address(progress.partition)
+        except NotLeader as error:
+            leaderless.append(progress)
+            missing = error
+        else:
+            by_leader.setdefault(address, []).append(progress)
+    return by_leader, leaderless, missing

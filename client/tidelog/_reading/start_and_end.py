@@ -1,0 +1,186 @@
+"""Where a reader begins, where it ends, and where it goes on when its position is lost (R13).
+
+An offset or a position is known without a broker; the ends of a log and moments are asked
+of the partition's leader. `FetchCalls` reads on from there.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Final, Literal
+
+from tidelog import wire
+from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.metadata import Metadata
+from tidelog._connecting.retry import of_a_leader, retrying
+from tidelog._connecting.status import error_from_message
+from tidelog._options import ReaderOptions
+from tidelog._timestamps import as_us
+from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, TidelogError
+from tidelog.model import OFFSET_MAX, Position, StreamDescription
+from tidelog_proto import log_pb2
+
+Start = Literal["earliest", "latest"] | int | Position | datetime
+"""Where to begin: the log's start, its high watermark, an offset, a position, or the
+first record with that timestamp or a later one."""
+
+End = Literal["latest"] | int
+"""The first offset not to read; latest: the high watermark when the reader began."""
+
+ANSWER_S_MAX: Final = 5.0
+"""A leader that takes longer to say where its log stands may not be the leader any more."""
+
+
+class Places:
+    """Finds places in the partitions of one stream, and keeps what is known of the stream."""
+
+    def __init__(
+        self,
+        stream: str,
+        channels: Channels,
+        metadata: Metadata,
+        options: ReaderOptions,
+        rng: random.Random,
+    ) -> None:
+        self.stream = stream
+        self.description: StreamDescription
+        """From `resolve` on; `refresh` renews it."""
+        self._channels = channels
+        self._metadata = metadata
+        self._options = options
+        self._rng = rng
+
+    async def resolve(self, stream_id: bytes | None) -> StreamDescription:
+        """Finds the stream, by its name or, where that is given, as the one with this id."""
+        if stream_id is None:
+            self.description = await self._metadata.refresh(self.stream)
+        else:
+            self.description = await self._metadata.same_stream(self.stream, stream_id)
+        return self.description
+
+    def redirected(self, partition: int, error: TidelogError) -> bool:
+        """Whether `error` names another leader that can be asked at once."""
+        return self._metadata.redirected(self.description, partition, error)
+
+    async def refresh(self) -> None:
+        """Asks again who leads what, for never another stream than the one found first."""
+        self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
+
+    def leader_address(self, partition: int) -> str:
+        return self._metadata.leader_address(self.description, partition)
+
+    async def between(self, partition: int, start: Start, end: End | None) -> tuple[Position, int | None]:
+        """Where to begin and to end in one partition; the broker is asked only if it must be."""
+        follow = self._options.follow
+        to_latest = end == "latest" or (end is None and not follow)
+        position = _known_position(start)
+        if position is not None and not to_latest and (follow or end is None):
+            return position, _checked_end(end)
+        found = await self._offsets(partition, start)
+        if to_latest:
+            last: int | None = found.high_watermark
+        else:
+            last = _checked_end(end)
+            if last is not None and not follow:
+                last = min(last, found.high_watermark)
+        return wire.position_from_proto(found.position), last
+
+    async def instead(self, partition: int, error: OffsetOutOfRange | LogTruncated) -> Position:
+        """Where to go on when a position is lost; raises `error` if that is the policy."""
+        found = await self._offsets(partition, self._elsewhere(error))
+        return wire.position_from_proto(found.position)
+
+    async def _offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
+        """Where a partition stands and what `start` means there, with the policy for lost positions."""
+        try:
+            return await self._ask_offsets(partition, start)
+        except (OffsetOutOfRange, LogTruncated) as error:
+            return await self._ask_offsets(partition, self._elsewhere(error))
+
+    async def _ask_offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
+        wanted = log_pb2.FetchPartition(stream_id=self.description.stream_id, partition=partition)
+        _set_start(wanted, start)
+        fresh = True
+
+        async def ask(broker: Broker) -> log_pb2.OffsetsResponse:
+            request = log_pb2.OffsetsRequest(partitions=[wanted])
+            timeout_s = min(self._channels.request_timeout_s, ANSWER_S_MAX)
+            return await broker.log.Offsets(request, timeout=timeout_s)
+
+        async def attempt() -> log_pb2.PartitionOffsets:
+            nonlocal fresh
+            if not fresh:
+                await self.refresh()
+            fresh = False
+            answer = (await self._metadata.at_leader(self.description, partition, ask)).partitions[0]
+            if not answer.HasField("error"):
+                return answer
+            error = of_a_leader(error_from_message(answer.error), f"{self.stream}/{partition}")
+            fresh = self.redirected(partition, error)
+            raise error
+
+        return await retrying(
+            attempt,
+            timeout_s=self._options.retry_timeout_s,
+            repeat_indefinite=True,
+            policy=self._options.retry,
+            rng=self._rng,
+            leader=True,
+        )
+
+    def _elsewhere(self, error: OffsetOutOfRange | LogTruncated) -> Start:
+        match self._options.on_truncated:
+            case "error":
+                raise error
+            case "latest":
+                return "latest"
+            case "earliest":
+                return "earliest"
+        divergence = error.details.get("divergence_offset")
+        if divergence is not None:
+            epoch = error.details.get("divergence_epoch")
+            return Position(int(divergence), None if epoch is None else int(epoch))
+        # Below the log's start there is only its start; beyond its end, its end.
+        start, end = error.details.get("log_start_offset"), error.details.get("log_end_offset")
+        asked = error.details.get("offset")
+        if start is None or end is None or asked is None:
+            return "earliest"
+        return int(start) if int(asked) < int(start) else int(end)
+
+
+def _known_position(start: Start) -> Position | None:
+    """The position that needs no broker to be known."""
+    if isinstance(start, Position):
+        offset = start.offset
+    elif isinstance(start, int) and not isinstance(start, bool):
+        offset = start
+    else:
+        return None
+    if not 0 <= offset <= OFFSET_MAX:
+        raise InvalidRequest(f"start is {offset}; an offset lies in 0–{OFFSET_MAX}")
+    return start if isinstance(start, Position) else Position(offset)
+
+
+def _checked_end(end: object) -> int | None:
+    if end is None:
+        return None
+    if isinstance(end, int) and not isinstance(end, bool) and 0 <= end <= OFFSET_MAX:
+        return end
+    raise InvalidRequest(f"end is {end!r}; it must be an offset (0–{OFFSET_MAX}) or 'latest'")
+
+
+def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
+    position = _known_position(start)
+    if position is not None:
+        wanted.position.CopyFrom(wire.position_to_proto(position))
+    elif start == "earliest":
+        wanted.earliest = True
+    elif start == "latest":
+        wanted.latest = True
+    elif isinstance(start, datetime):
+        wanted.timestamp_us = as_us(start)
+    else:
+        raise InvalidRequest(
+            f"start is {start!r}; it must be 'earliest', 'latest', an offset, a Position or a datetime"
+        )

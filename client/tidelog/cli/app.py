@@ -1,0 +1,124 @@
+"""The tree of commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from tidelog import errors
+from tidelog.cli.cluster import command as cluster
+from tidelog.cli.demo import command as demo
+from tidelog.cli.errors import CommandError, Exit, exit_code, sentence
+from tidelog.cli.local import dev
+from tidelog.cli.output import example
+from tidelog.cli.records import consume, dump, produce
+from tidelog.cli.stream import command as stream
+from tidelog.cli.verify import command as verify
+
+app = typer.Typer(
+    name="tidelog",
+    help="A durable log for NATS, with Arrow from producer to Spark.",
+    epilog=example("tidelog dev"),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            sys.stdout.write(f"tidelog {importlib.metadata.version('tidelog')}\n")
+        except importlib.metadata.PackageNotFoundError:
+            sys.stdout.write("tidelog, not installed as a package\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help="Print the version and leave."
+    ),
+    debug: bool = typer.Option(
+        False, "--debug", envvar="TIDELOG_DEBUG", help="Show the traceback of an error below its sentence."
+    ),
+) -> None:
+    context.obj["debug"] = debug
+
+
+app.add_typer(stream.app, name="stream")
+app.add_typer(cluster.app, name="cluster")
+app.command("dev", epilog=example(dev.EXAMPLE))(dev.dev)
+app.command("demo", epilog=example(demo.EXAMPLE))(demo.demo)
+app.command("produce", epilog=example(produce.EXAMPLE))(produce.produce)
+app.command("consume", epilog=example(consume.EXAMPLE))(consume.consume)
+app.command("dump", epilog=example(dump.EXAMPLE))(dump.dump)
+app.command("verify", epilog=example(verify.EXAMPLE))(verify.verify)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line; returns its exit code. Never raises, never prints a traceback unasked."""
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        # Python flushes standard output once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+
+
+def _run(arguments: Sequence[str]) -> int:
+    common = {"debug": False}
+    command: Any = typer.main.get_command(app)
+    try:
+        result = command.main(list(arguments), prog_name="tidelog", standalone_mode=False, obj=common)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else Exit.OK
+    except BrokenPipeError:
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        return Exit.INTERRUPTED
+    except SystemExit as end:
+        # So typer ends a completion, and a write into a pipe that nobody reads any more.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        return end.code if isinstance(end.code, int) else Exit.FAILED
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(f"{error}\n")
+            return Exit.USAGE
+        message, code = _explained(error)
+        sys.stdout.flush()
+        sys.stderr.write(f"tidelog: {sentence(message)}\n")
+        if common["debug"]:
+            traceback.print_exception(error, file=sys.stderr)
+        return code
+
+
+def _explained(error: Any) -> tuple[str, int]:
+    """The sentence for an error, and the exit code."""
+    if isinstance(error, CommandError):
+        return str(error), error.code
+    if isinstance(error, errors.TidelogError):
+        return _with_advice(error), exit_code(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", Exit.ENVIRONMENT
+    if hasattr(error, "format_message"):
+        # A wrong command line; typer's class for it is not public in every version.
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "tidelog"
+        return f"{error.format_message().rstrip('.')}; see {path} --help", Exit.USAGE
+    return f"a bug in tidelog ({type(error).__name__}: {error}); --debug shows where", Exit.FAILED
+
+
+def _with_advice(error: errors.TidelogError) -> str:
+    if isinstance(error, errors.IndefiniteError):
+        return f"{error.message} (it may or may not have taken effect)"
+    return error.message

@@ -1,0 +1,233 @@
+"""``tidelog cluster`` with streams: elect leaders, move replicas, watch them move."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+import tidelog
+from tidelog.cli.cluster.output import moves_table, partition_json
+from tidelog.cli.connection import SERVER, connected
+from tidelog.cli.errors import Exit, fail
+from tidelog.cli.output import OUTPUT, Output, console, example, print_json
+from tidelog.cli.values import duration_ms, size_bytes
+from tidelog.cli.watching import TIMEOUT, WAIT, watched
+from tidelog.cluster_admin import LOST_STATES, UNREACHABLE
+from tidelog.model import PartitionStanding
+
+EXAMPLES = {
+    "elect": "tidelog cluster elect orders",
+    "reassign": "tidelog cluster reassign orders --replicas 0=1,2,3 --wait",
+    "reassignments": "tidelog cluster reassignments",
+    "throttle": "tidelog cluster throttle 20MiB",
+}
+
+PARTITION_MAX = (1 << 31) - 1
+
+STREAMS: Any = typer.Argument(None, help="Only these streams; without them, all.")
+YES: Any = typer.Option(False, "--yes", "-y", help="Do not ask.")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds these commands."""
+    for command in (elect, reassign, reassignments, throttle):
+        app.command(epilog=example(EXAMPLES[command.__name__]))(command)
+
+
+def elect(
+    streams: list[str] | None = STREAMS,
+    unclean: str = typer.Option(
+        "", "--unclean", help="STREAM/PARTITION: elect --broker, though it may lack committed records."
+    ),
+    broker: int | None = typer.Option(
+        None, "--broker", min=0, max=PARTITION_MAX, help="With --unclean: who is to lead."
+    ),
+    yes: bool = YES,
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Give leadership back to the preferred leaders, the first of each partition's replicas.
+
+    With --unclean it has a broker lead that may lack committed records, which are lost then: for when
+    nobody who has them will come back. It is refused while somebody who has them is there.
+    """
+    if not unclean:
+        if broker is not None:
+            fail("--broker goes with --unclean", Exit.USAGE)
+        found = connected(server, lambda client: client.elect_preferred(streams or ()))
+        _show(found, output, "nothing to do: preferred leaders lead where they can")
+        return
+    if streams or broker is None:
+        fail("--unclean STREAM/PARTITION goes with --broker, and with no streams", Exit.USAGE)
+    name, number = _partition(unclean, "--unclean")
+
+    async def force(client: tidelog.Client) -> list[PartitionStanding]:
+        loss = await _loss(client, name, number, broker)
+        if not yes:
+            _ask(f"Let broker {broker} lead {name}/{number}? {loss}")
+        else:
+            sys.stderr.write(f"{loss}\n")
+        return await client.elect_unclean(name, number, broker)
+
+    _show(connected(server, force), output, "nothing has changed")
+
+
+async def _loss(client: tidelog.Client, name: str, number: int, broker: int) -> str:
+    """What an unclean election gives up, as far as it is known."""
+    replicas = [one for one in await client.describe_replicas(name) if one.partition == number]
+    mine = next((one for one in replicas if one.broker_id == broker), None)
+    if mine is not None and mine.state in LOST_STATES:
+        kept = f"Broker {broker} has no log of {name}/{number} that it can use: its replica is {mine.state}"
+        end = 0
+    elif mine is None or mine.state == UNREACHABLE:
+        kept = f"What broker {broker} holds is not known"
+        end = 0
+    else:
+        end = mine.log_end_offset
+        kept = f"Broker {broker} holds the records below offset {end}"
+    known = max((one.high_watermark for one in replicas), default=0)
+    beyond = f", and at least {known - end} more were committed" if known > end else ""
+    away = [one.broker_id for one in replicas if one.state == UNREACHABLE and one.broker_id != broker]
+    others = f"; brokers {', '.join(map(str, away))} may hold more, and do not answer" if away else ""
+    return f"{kept}{beyond}{others}. Everything else that was committed is lost for good."
+
+
+def reassign(
+    streams: list[str] | None = STREAMS,
+    replicas: list[str] | None = typer.Option(
+        None,
+        "--replicas",
+        help="PARTITION=BROKER,BROKER,… of the one stream named, the preferred leader first; repeatable.",
+    ),
+    brokers: str = typer.Option(
+        "", "--brokers", help="Spread over these only (1,2,3); without it, over all that are not cordoned."
+    ),
+    moves_max: int | None = typer.Option(
+        None, "--moves-max", min=1, max=PARTITION_MAX, help="Move at most so many replicas."
+    ),
+    validate_only: bool = typer.Option(
+        False, "--validate-only", help="Show what would move, change nothing."
+    ),
+    wait: bool = WAIT,
+    timeout: str = TIMEOUT,
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Move replicas: to the brokers that are named, or so that every broker carries a like number.
+
+    New copies catch up and join before the old ones go, so nothing is ever kept on fewer brokers than
+    are named. It returns at once; --wait returns when everything has arrived.
+    """
+    duration_ms(timeout, "--timeout")
+    targets = _targets(streams or [], replicas or [])
+    if targets and (brokers or moves_max is not None):
+        fail("--replicas says where to; --brokers and --moves-max are for when it is computed", Exit.USAGE)
+    over = _broker_ids(brokers, "--brokers") if brokers else []
+
+    async def begin(client: tidelog.Client) -> list[PartitionStanding]:
+        if targets:
+            begun = await client.reassign(targets, validate_only=validate_only)
+        else:
+            begun = await client.spread(
+                streams or (), brokers=over, moves_max=moves_max, validate_only=validate_only
+            )
+        if wait and begun and not validate_only:
+            begun_keys = {(one.stream_id, one.partition.partition): None for one in begun}
+
+            async def left() -> int:
+                moving = await client.list_reassignments()
+                return sum((one.stream_id, one.partition.partition) in begun_keys for one in moving)
+
+            await watched(left, "partitions still move", timeout)
+        return begun
+
+    _show(connected(server, begin), output, "nothing to move")
+
+
+def reassignments(
+    streams: list[str] | None = STREAMS,
+    cancel: bool = typer.Option(False, "--cancel", help="Call them off: back to the replicas from before."),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Show the partitions whose replicas are moving, or call that off."""
+
+    async def ask(client: tidelog.Client) -> list[PartitionStanding]:
+        if cancel:
+            return await client.cancel_reassignment((name, None) for name in streams or ())
+        return await client.list_reassignments(streams or ())
+
+    _show(connected(server, ask), output, "nothing moves")
+
+
+def throttle(
+    rate: str = typer.Argument(
+        help="Bytes a second from one broker to another, like 20MiB; 0: as each broker is set."
+    ),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Say how fast replicas that are far behind are fed, such as those that move.
+
+    Followers that keep up are never slowed. It counts at once, for what is on its way, too, until it is
+    said otherwise.
+    """
+    bytes_per_second = size_bytes(rate, "RATE")
+    connected(server, lambda client: client.throttle(bytes_per_second))
+    if output is Output.JSON:
+        print_json({"throttle_bytes_per_second": bytes_per_second or None})
+        return
+    said = f"{rate} a second from one broker to another" if bytes_per_second else "as each broker is set"
+    sys.stdout.write(f"replicas that are far behind are fed: {said}\n")
+
+
+def _show(partitions: Sequence[PartitionStanding], output: Output, nothing: str) -> None:
+    if output is Output.JSON:
+        print_json([partition_json(one) for one in partitions])
+    elif partitions:
+        console().print(moves_table(partitions))
+    else:
+        sys.stdout.write(f"{nothing}\n")
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        fail(f"{question} Confirm with --yes", Exit.USAGE)
+    if not typer.confirm(question, err=True):
+        fail("nothing has changed")
+
+
+def _partition(text: str, option: str) -> tuple[str, int]:
+    name, slash, number = text.rpartition("/")
+    if not slash or not name or not _is_number(number):
+        fail(f"{option}: {text!r} is no partition; write it like orders/0", Exit.USAGE)
+    return name, int(number)
+
+
+def _targets(streams: Sequence[str], replicas: Sequence[str]) -> dict[tuple[str, int], list[int]]:
+    if replicas and len(streams) != 1:
+        fail("--replicas goes with one stream", Exit.USAGE)
+    targets: dict[tuple[str, int], list[int]] = {}
+    for text in replicas:
+        number, equals, brokers = text.partition("=")
+        if not equals or not _is_number(number):
+            fail(f"--replicas: {text!r} is not PARTITION=BROKER,…; write it like 0=1,2,3", Exit.USAGE)
+        key = (streams[0], int(number))
+        if key in targets:
+            fail(f"--replicas: partition {number} is given twice", Exit.USAGE)
+        targets[key] = _broker_ids(brokers, "--replicas")
+    return targets
+
+
+def _broker_ids(text: str, option: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(map(_is_number, parts)):
+        fail(f"{option}: {text!r} is no list of brokers; write it like 1,2,3", Exit.USAGE)
+    return [int(part) for part in parts]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= PARTITION_MAX

@@ -1,0 +1,93 @@
+"""The part of the demo in which a broker is killed: what a producer notices, and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tidelog
+from tidelog.cli.errors import fail
+
+BEFORE_SECONDS = 1.0
+"""How long records are written before the kill, so that there is something to lose."""
+
+AFTER_SECONDS = 1.0
+"""And after writing goes on."""
+
+BETWEEN_SECONDS = 0.002
+"""Between a receipt and the next record."""
+
+FAILOVER_SECONDS_MAX = 30.0
+IN_SYNC_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True)
+class Failover:
+    """What a producer saw while the leader was killed."""
+
+    killed: int
+    """The broker that led."""
+    leader: int
+    """Who leads now."""
+    acknowledged: int
+    """Records."""
+    lost: int
+    """Of those, the ones that are not where their receipts say."""
+    stored: int
+    """Records in the stream; more than acknowledged would be duplicates."""
+    pause_seconds: float
+    """The longest time between two receipts."""
+
+
+async def kill_leader_under_load(
+    servers: Sequence[str], stream: str, kill: Callable[[int], None]
+) -> Failover:
+    """Writes record after record, each when the last one is committed, while the leader is killed."""
+    async with tidelog.connect(servers) as client:
+        await client.create_stream(stream)
+        places: dict[int, bytes] = {}
+        async with client.producer(stream) as producer:
+            pause, killed = 0.0, None
+            begun = last = time.perf_counter()
+            until = begun + BEFORE_SECONDS
+            while True:
+                value = b"order %d" % len(places)
+                places[(await producer.send(value)).offset] = value
+                now = time.perf_counter()
+                if killed is not None and now - last > pause:
+                    # Writing goes on for a while after the longest pause, which is the one that counts.
+                    pause, until = now - last, now + AFTER_SECONDS
+                last = now
+                if now > until:
+                    if killed is not None:
+                        break
+                    killed = await _leader(client, stream)
+                    kill(killed)
+                    until = now + FAILOVER_SECONDS_MAX
+                await asyncio.sleep(BETWEEN_SECONDS)
+        stored = {record.offset: record.value async for record in client.reader(stream, follow=False)}
+        leader = await _leader(client, stream)
+    lost = sum(stored.get(offset) != value for offset, value in places.items())
+    return Failover(killed, leader, len(places), lost, len(stored), pause)
+
+
+async def _leader(client: tidelog.Client, stream: str) -> int:
+    leader = (await client.describe_stream(stream)).partitions[0].leader
+    if leader is None:
+        fail(f"{stream} has no leader")
+    return leader
+
+
+async def wait_in_sync(servers: Sequence[str], stream: str) -> None:
+    """Until every replica of a stream is in sync again."""
+    deadline = asyncio.get_running_loop().time() + IN_SYNC_SECONDS_MAX
+    async with tidelog.connect(servers) as client:
+        while True:
+            placed = (await client.describe_stream(stream)).partitions[0]
+            if set(placed.isr) == set(placed.replicas):
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                fail(f"after {IN_SYNC_SECONDS_MAX:g} s only brokers {list(placed.isr)} are in sync")
+            await asyncio.sleep(0.05)

@@ -1,0 +1,162 @@
+"""The middle of the demo: metrics go in as plain NATS messages and are tailed as records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+import tidelog
+from tidelog.cli.errors import fail
+from tidelog.cli.local.processes import Signals
+from tidelog.model import Record
+
+if TYPE_CHECKING:
+    from tidelog.cli.demo.host_metrics import Message
+
+T = TypeVar("T")
+
+SAMPLE_SECONDS = 0.25
+SHOWN_MAX = 8
+PLAIN_LINE_SECONDS = 1.0
+"""Without a terminal a record is shown this often."""
+
+CATCH_UP_SECONDS_MAX = 15.0
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What went in and what came back."""
+
+    published: int = 0
+    records: int = 0
+    bytes: int = 0
+    """On disk."""
+    shown: deque[Text] = field(default_factory=lambda: deque(maxlen=SHOWN_MAX))
+
+
+def run_async(signals: Signals, work: Callable[[], Awaitable[T]]) -> T:
+    """Runs a coroutine that a stop signal cancels; raises KeyboardInterrupt then.
+
+    No moment of the event loop's life sees the signal as an exception: one that came
+    while the loop is made or taken down would leave it unclosed.
+    """
+    stopped = False
+    running: asyncio.Task[T] | None = None
+
+    def cancel() -> None:
+        nonlocal stopped
+        stopped = True
+        if running is not None and not running.done():
+            running.get_loop().call_soon_threadsafe(running.cancel)
+
+    async def main() -> T:
+        nonlocal running
+        running = asyncio.current_task()
+        if stopped:
+            raise asyncio.CancelledError
+        return await work()
+
+    with signals.cancelling(cancel):
+        try:
+            result = asyncio.run(main())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+    if stopped:
+        raise KeyboardInterrupt
+    return result
+
+
+async def publish_and_tail(
+    server: str, nats_url: str, stream: str, subject: str, seconds: float, screen: Console
+) -> Recorded:
+    """Creates the stream, publishes for some seconds and reads along; returns when all has come back."""
+    recorded = Recorded()
+    async with tidelog.connect(server) as client:
+        await client.create_stream(stream, subject=subject)
+        tail = asyncio.create_task(_tail(client, stream, recorded, screen))
+        try:
+            await _publish(nats_url, seconds, recorded)
+            await _all_recorded(tail, recorded)
+        finally:
+            tail.cancel()
+            await asyncio.gather(tail, return_exceptions=True)
+        replicas = await client.describe_replicas(stream)
+        # Of each partition once.
+        recorded.bytes = sum(replica.bytes for replica in replicas if replica.leader)
+    return recorded
+
+
+async def _publish(nats_url: str, seconds: float, recorded: Recorded) -> None:
+    # What these need is no part of the plain package, with which all other commands work.
+    import nats
+    from tidelog.cli.demo.host_metrics import Sampler, host_token
+
+    host, loop = host_token(), asyncio.get_running_loop()
+    sampler = await asyncio.to_thread(Sampler)
+    publisher = await nats.connect(nats_url, name="tidelog demo: metrics of this machine")
+    try:
+        begun = loop.time()
+        ticks = 0
+        while loop.time() - begun < seconds:
+            ticks += 1
+            await asyncio.sleep(max(0.0, begun + ticks * SAMPLE_SECONDS - loop.time()))
+            for message in await asyncio.to_thread(sampler.sample):
+                await publisher.publish(f"host.{host}.{message.kind}", _encoded(message))
+                recorded.published += 1
+            await publisher.flush()
+    finally:
+        await publisher.close()
+
+
+def _encoded(message: Message) -> bytes:
+    return json.dumps(message.body, separators=(",", ":")).encode()
+
+
+async def _all_recorded(tail: asyncio.Task[None], recorded: Recorded) -> None:
+    deadline = asyncio.get_running_loop().time() + CATCH_UP_SECONDS_MAX
+    while recorded.records < recorded.published:
+        if tail.done():
+            tail.result()
+        if asyncio.get_running_loop().time() > deadline:
+            fail(
+                f"of {recorded.published} messages {recorded.records} came back "
+                f"within {CATCH_UP_SECONDS_MAX:g} s"
+            )
+        await asyncio.sleep(0.01)
+
+
+async def _tail(client: tidelog.Client, stream: str, recorded: Recorded, screen: Console) -> None:
+    """Shows the newest records: on a terminal in place, elsewhere a line now and then."""
+    if not screen.is_terminal:
+        last = 0.0
+        async for record in client.reader(stream):
+            recorded.records += 1
+            now = asyncio.get_running_loop().time()
+            if now - last >= PLAIN_LINE_SECONDS:
+                last = now
+                screen.print(_line(record))
+        return
+    with Live(console=screen, refresh_per_second=10, transient=False) as live:
+        async for record in client.reader(stream):
+            recorded.records += 1
+            recorded.shown.append(_line(record))
+            live.update(Group(*recorded.shown, Text(f"   {recorded.records} records", style="bold")))
+
+
+def _line(record: Record) -> Text:
+    value = (record.value or b"").decode(errors="replace")
+    return Text.assemble(
+        f"   {record.partition}@{record.offset:<6}",
+        (f"{record.subject}  ", "cyan"),
+        value,
+        no_wrap=True,
+        overflow="ellipsis",
+    )

@@ -1,0 +1,220 @@
+"""``tidelog consume``: a stream's records as text, JSON, Arrow or Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+import tidelog
+from tidelog.cli.connection import SERVER, connected
+from tidelog.cli.errors import Exit, fail
+from tidelog.cli.progress import Counter
+from tidelog.cli.records.record_output import (
+    ArrowOutput,
+    JsonOutput,
+    ParquetOutput,
+    RecordOutput,
+    TextOutput,
+)
+from tidelog.cli.values import Point, point
+from tidelog.errors import PartitionNotFound
+
+EXAMPLE = "tidelog consume orders --from 15m --follow --format json"
+
+
+class Format(StrEnum):
+    """How records are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line asks for."""
+
+    stream: str
+    start: Point
+    until: Point | None
+    partitions: tuple[int, ...] | None
+    follow: bool
+    records_max: int | None
+
+
+def consume(
+    stream: str = typer.Argument(help="The stream's name."),
+    follow: bool = typer.Option(
+        False, "--follow", "-f", help="Wait for new records at the end; Ctrl-C ends it, with code 0."
+    ),
+    from_: str = typer.Option(
+        "earliest",
+        "--from",
+        help="Where to begin: earliest, latest, an offset, a time (2026-01-31T12:00:00Z) "
+        "or how long ago (15m).",
+    ),
+    until: str | None = typer.Option(
+        None, "--until", help="Where to end, without it: an offset, a time, or latest (the end as it is now)."
+    ),
+    max_: int | None = typer.Option(None, "--max", "-n", min=1, help="At most so many records."),
+    partition: list[int] | None = typer.Option(
+        None, "--partition", "-p", min=0, help="Only this partition; repeatable."
+    ),
+    format_: Format = typer.Option(
+        Format.TEXT,
+        "--format",
+        help="text: values, a line each; json: an object a line; arrow: an IPC stream; parquet: a file.",
+    ),
+    details: bool = typer.Option(
+        False, "--details", help="With text: partition, offset, time, subject and key before each value."
+    ),
+    output_file: Path | None = typer.Option(
+        None, "--output-file", help="Write there instead of to standard output."
+    ),
+    server: str = SERVER,
+) -> None:
+    """Read records; without --follow, up to the end as it is now."""
+    wanted = _Wanted(
+        stream,
+        point(from_, "--from"),
+        None if until is None else point(until, "--until"),
+        tuple(partition) if partition else None,
+        follow,
+        max_,
+    )
+    if wanted.until is not None and wanted.until.name == "earliest":
+        fail("--until earliest leaves nothing to read; write an offset, a time or latest", Exit.USAGE)
+    if details and format_ is not Format.TEXT:
+        fail("--details goes with --format text; the others have everything anyway", Exit.USAGE)
+    if format_ is Format.PARQUET and output_file is None:
+        fail("a Parquet file cannot be written to a pipe; give --output-file", Exit.USAGE)
+    if format_ is Format.ARROW and output_file is None and sys.stdout.isatty():
+        fail("Arrow is binary; give --output-file, or send it to another program", Exit.USAGE)
+    work = _Work(wanted, format_, details, output_file)
+    try:
+        connected(server, work.run)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    if output_file is not None:
+        sys.stdout.write(f"{work.records} records in {output_file}\n")
+
+
+class _Work:
+    """One call of the command."""
+
+    def __init__(self, wanted: _Wanted, format_: Format, details: bool, file: Path | None) -> None:
+        self._wanted = wanted
+        self._format = format_
+        self._details = details
+        self._file = file
+        self.records = 0
+        self._bytes = 0
+
+    async def run(self, client: tidelog.Client) -> None:
+        wanted = self._wanted
+        partitions = await _partitions(client, wanted)
+        start = wanted.start.name or wanted.start.offset
+        reader = client.reader(
+            wanted.stream,
+            start=wanted.start.time if wanted.start.time is not None else start,  # type: ignore[arg-type]
+            end=self._end(),
+            partitions=partitions,
+            follow=wanted.follow,
+        )
+        counting = self._file is not None or not sys.stdout.isatty()
+        stop_us = _microseconds(wanted.until)
+        ended: set[int] = set()
+        async with reader:
+            first = await reader.arrived()
+            with self._output() as output, Counter("records read", enabled=counting) as counter:
+                batches = first
+                while batches:
+                    for batch in batches:
+                        count = _rows_before(batch, stop_us)
+                        if count < batch.columns.num_rows:
+                            ended.add(batch.partition)
+                        elif batch.partition in ended:
+                            continue
+                        if self._write(output, batch, count):
+                            return
+                    counter.set(self.records, self._bytes)
+                    output.flush()
+                    if len(ended) == len(partitions):
+                        return
+                    batches = await reader.arrived()
+
+    def _write(self, output: RecordOutput, batch: tidelog.FetchedBatch, count: int) -> bool:
+        """Whether it was the last of `--max`."""
+        if self._wanted.records_max is not None:
+            count = min(count, self._wanted.records_max - self.records)
+        if count:
+            self._bytes += output.write(batch, count)
+            self.records += count
+        return self.records == self._wanted.records_max
+
+    def _end(self) -> int | Literal["latest"] | None:
+        until = self._wanted.until
+        if until is None or until.time is not None:
+            return None
+        return until.offset if until.name is None else "latest"
+
+    @contextlib.contextmanager
+    def _output(self) -> Iterator[RecordOutput]:
+        with contextlib.ExitStack() as stack:
+            sink: BinaryIO = sys.stdout.buffer
+            if self._file is not None:
+                sink = stack.enter_context(self._file.open("wb"))
+            match self._format:
+                case Format.TEXT:
+                    output: RecordOutput = TextOutput(sink, details=self._details)
+                case Format.JSON:
+                    output = JsonOutput(sink)
+                case Format.ARROW:
+                    output = ArrowOutput(sink)
+                case Format.PARQUET:
+                    output = ParquetOutput(sink)
+            yield stack.enter_context(output)
+
+
+async def _partitions(client: tidelog.Client, wanted: _Wanted) -> Sequence[int]:
+    """The partitions to read, checked before anything is written."""
+    count = len((await client.describe_stream(wanted.stream)).partitions)
+    numbers = wanted.partitions or tuple(range(count))
+    for number in numbers:
+        if number >= count:
+            raise PartitionNotFound(f"stream {wanted.stream} has partitions 0–{count - 1}, not {number}")
+    until_offset = wanted.until is not None and wanted.until.offset is not None
+    if len(numbers) > 1 and (wanted.start.offset is not None or until_offset):
+        fail(
+            f"an offset belongs to one partition, and {wanted.stream} has {count}; "
+            "add --partition, or give a time",
+            Exit.USAGE,
+        )
+    return numbers
+
+
+def _microseconds(until: Point | None) -> int | None:
+    if until is None or until.time is None:
+        return None
+    return round(until.time.timestamp() * 1_000_000)
+
+
+def _rows_before(batch: tidelog.FetchedBatch, stop_us: int | None) -> int:
+    """Rows in front of the first one with that timestamp or a later one."""
+    rows = int(batch.columns.num_rows)
+    if stop_us is None:
+        return rows
+    late = pc.greater_equal(batch.columns.column("timestamp").view(pa.int64()), stop_us)
+    at = pc.index(late, True).as_py()
+    return rows if at < 0 else int(at)

@@ -1,0 +1,1 @@
+"""`tidelog stream`: create, list, describe, edit and delete streams; `output` has what they print."""

@@ -1,0 +1,170 @@
+"""``tidelog verify``: a broker's data directory, a running cluster's replicas, or what a test load saw.
+
+A directory is checked offline, by the broker's own code; a cluster's replicas are read and compared
+(`replicas`); a history is judged by `tidelog.history`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tidelog.cli.connection import SERVER, connected
+from tidelog.cli.errors import Exit, fail
+from tidelog.cli.local.local_cluster import check_broker_installed
+from tidelog.cli.local.processes import python_module
+from tidelog.cli.output import OUTPUT, Output, console, facts, print_json
+from tidelog.cli.progress import Counter
+from tidelog.cli.values import show_bytes
+from tidelog.cli.verify.history import judge, show_judgement
+from tidelog.cli.verify.replicas import show_cluster, verify_cluster
+
+EXAMPLE = "tidelog verify ~/.local/share/tidelog/dev/broker"
+
+CHECKER = "tidelog_broker.offline.verify"
+"""The broker's module that does the work, in a process of its own."""
+
+_CODES = {3: Exit.ENVIRONMENT, 4: Exit.NOT_FOUND}
+"""By what that process ends with."""
+
+
+def verify(
+    data_dir: str | None = typer.Argument(
+        None, help="A broker's data directory; with tidelog dev, the folder `broker` in its data."
+    ),
+    cluster: bool = typer.Option(
+        False,
+        "--cluster",
+        help="Read every replica of every partition of a running cluster and compare them.",
+    ),
+    stream: str = typer.Option(
+        "", "--stream", help="With --cluster: only streams whose whole name matches this regular expression."
+    ),
+    history: Path | None = typer.Option(
+        None, "--history", help="Judge a file that a test load has left (`python -m chaos`)."
+    ),
+    server: str = SERVER,
+    output: Output = OUTPUT,
+) -> None:
+    """Check a data directory that no broker uses, the replicas of a cluster, or a history.
+
+    Of a directory: every batch's checksums, offsets without gaps, epochs, identities, checkpoints and
+    the metadata log, and that indexes name batches; notes are what the next start mends by itself. Of a
+    cluster: that all replicas hold the same records up to the high watermark. Of a history: that what was
+    acknowledged is there, once and in order. Nothing is changed. Ends with code 1 if there are problems.
+    """
+    if sum((data_dir is not None, cluster, history is not None)) != 1:
+        fail("give a data directory, --cluster or --history FILE, one of them", Exit.USAGE)
+    if stream and not cluster:
+        fail("--stream goes with --cluster", Exit.USAGE)
+    if cluster:
+        clean = _verify_cluster(server, stream, output)
+    elif history is not None:
+        clean = _verify_history(history, output)
+    else:
+        assert data_dir is not None
+        clean = _verify_directory(data_dir, output)
+    if not clean:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _verify_cluster(server: str, stream: str, output: Output) -> bool:
+    report = connected(server, lambda client: verify_cluster(client, stream))
+    if output is Output.JSON:
+        print_json(report.as_json())
+    else:
+        show_cluster(report)
+    return not report.problems
+
+
+def _verify_history(path: Path, output: Output) -> bool:
+    report = judge(path)
+    if output is Output.JSON:
+        print_json(report.as_json())
+    else:
+        show_judgement(report)
+    return report.ok
+
+
+def _verify_directory(data_dir: str, output: Output) -> bool:
+    check_broker_installed()
+    if not data_dir:
+        # As a Path it would be the current folder.
+        fail("the path of the data directory is empty", Exit.USAGE)
+    folder = Path(data_dir)
+    if not folder.is_dir():
+        fail(f"there is no folder {folder}", Exit.NOT_FOUND)
+    report = _run(folder)
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        _show(report)
+    return bool(report["clean"])
+
+
+def _run(data_dir: Path) -> dict[str, Any]:
+    process = subprocess.Popen(
+        python_module(CHECKER, str(data_dir), "--progress"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = []
+    try:
+        with Counter("bytes read") as counter:
+            for line in process.stderr:
+                word, *numbers = line.split()
+                if word == "progress" and len(numbers) == 2:
+                    counter.set_total(int(numbers[1]))
+                    counter.set(int(numbers[0]), int(numbers[0]))
+                else:
+                    said.append(line)
+        text = process.stdout.read()
+        process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    if process.returncode not in (0, 1) or not text:
+        fail(_reason(said), _CODES.get(process.returncode, Exit.FAILED))
+    report: dict[str, Any] = json.loads(text)
+    return report
+
+
+def _reason(said: list[str]) -> str:
+    return said[-1].strip() if said else "the check ended without a word"
+
+
+def _show(report: dict[str, Any]) -> None:
+    screen = console()
+    screen.print(
+        facts(
+            [
+                ("data directory", report["data_directory"]),
+                ("cluster", report["cluster_id"]),
+                ("broker", report["broker_id"]),
+                ("last stop", "clean" if report["stopped_cleanly"] else "not clean, or never started"),
+                ("metadata", f"{report['metadata_entries']} entries"),
+                (
+                    "logs",
+                    f"{report['partitions']} partitions, {report['segments']} segments, "
+                    f"{show_bytes(report['bytes'])}",
+                ),
+                ("content", f"{report['batches']} batches, {report['records']} records"),
+            ]
+        )
+    )
+    for kind, findings in (("problem", report["problems"]), ("note", report["notes"])):
+        for finding in findings:
+            screen.print(f"{kind}: {finding['path']}: {finding['what']}", markup=False)
+    count = len(report["problems"])
+    sys.stdout.write("\nclean\n" if not count else f"\n{count} problem{'s' if count > 1 else ''}\n")
