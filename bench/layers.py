@@ -38,7 +38,8 @@ from tidelog.records import (
 )
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.os_files import OsFiles
-from tidelog_broker.storage.log.partition_log import AppendItem, LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import AppendItem, LogConfig
 
 SIZE = 100
 LIMITS = BatchLimits()

@@ -204,7 +204,7 @@ class Node:
     @property
     def controls(self) -> bool:
         """It leads the metadata quorum, and knows that it does."""
-        return self.assembly is not None and self.assembly.controller.duties is not None
+        return self.assembly is not None and self.assembly.controller.active is not None
 
     # --- its disk
 

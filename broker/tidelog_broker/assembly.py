@@ -32,9 +32,9 @@ from tidelog_broker.hosting.handover import HandingOver
 from tidelog_broker.hosting.quorum_peers import QuorumPeers
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.formation import beginning, until_formatted
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.recorder import Recorder
-from tidelog_broker.nats.settings import Settings as NatsSettings
+from tidelog_broker.nats.settings import NatsSettings
 from tidelog_broker.offline.formatting import format_joiner, format_solo, make_empty_log
 from tidelog_broker.platform import Platform
 from tidelog_broker.quorum.opening import open_quorum_controller
@@ -131,7 +131,7 @@ class Assembly:
         self._metadata_thread = metadata_thread
         self._formation: asyncio.Task[None] | None = None
         """Waits until the marker says that the cluster was formed."""
-        self._connection: Connection | None = None
+        self._connection: NatsConnection | None = None
         self._recorder: Recorder | None = None
         self._stopping = False
         self._rng = platform.rng
@@ -223,7 +223,7 @@ class Assembly:
             return []
         _, host, port, shown_host, shown_port = parse_listen(self._settings.peer_listener)
         bound = await self.controller.listen(host, port)
-        address = self.controller.neighbours.address = (shown_host, shown_port or bound)
+        address = self.controller.transport.address = (shown_host, shown_port or bound)
         return [Listener(PEER_LISTENER, *address)]
 
     async def _register(self, listeners: Sequence[Listener]) -> None:
@@ -258,7 +258,7 @@ class Assembly:
         urls = tuple(url.strip() for url in self._settings.nats.split(",") if url.strip())
         if not urls:
             return
-        self._connection = Connection(
+        self._connection = NatsConnection(
             NatsSettings(servers=urls, name=self._settings.nats_name),
             self._rng,
             on_connected=lambda server: log.info("connected to NATS", server=server),
@@ -353,7 +353,7 @@ def _open_volume(settings: Settings, platform: Platform, directory: DataDirector
     return platform.files.open_volume(directory.path) if judgement.safe else None
 
 
-async def _flush_answers(connection: Connection) -> None:
+async def _flush_answers(connection: NatsConnection) -> None:
     try:
         await connection.flush(GRACE_SECONDS)
     except Exception as error:

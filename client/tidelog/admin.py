@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.channels import BrokerChannel, Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import retrying
 from tidelog._options import ClientOptions
@@ -94,7 +94,7 @@ class Admin:
             validate_only=validate_only,
         )
 
-        async def create(broker: Broker) -> admin_pb2.CreateStreamResponse:
+        async def create(broker: BrokerChannel) -> admin_pb2.CreateStreamResponse:
             return await broker.admin.CreateStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(create, repeat_indefinite=True)
@@ -142,7 +142,7 @@ class Admin:
             stream_id=stream_id,
         )
 
-        async def alter(broker: Broker) -> admin_pb2.AlterStreamResponse:
+        async def alter(broker: BrokerChannel) -> admin_pb2.AlterStreamResponse:
             return await broker.admin.AlterStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(alter, repeat_indefinite=expected_version is None)
@@ -157,7 +157,7 @@ class Admin:
             name=name, expected_version=expected_version, stream_id=stream_id
         )
 
-        async def delete(broker: Broker) -> admin_pb2.DeleteStreamResponse:
+        async def delete(broker: BrokerChannel) -> admin_pb2.DeleteStreamResponse:
             return await broker.admin.DeleteStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(delete, repeat_indefinite=False)
@@ -168,7 +168,7 @@ class Admin:
         """Configuration, version, partitions and their leaders. Raises `StreamNotFound`."""
         request = admin_pb2.DescribeStreamRequest(name=name)
 
-        async def describe(broker: Broker) -> admin_pb2.DescribeStreamResponse:
+        async def describe(broker: BrokerChannel) -> admin_pb2.DescribeStreamResponse:
             return await broker.admin.DescribeStream(request, timeout=self._options.request_timeout_s)
 
         return wire.stream_from_proto((await self._call(describe, repeat_indefinite=True)).stream)
@@ -183,7 +183,7 @@ class Admin:
             )
 
             async def page(
-                broker: Broker, request: admin_pb2.ListStreamsRequest = request
+                broker: BrokerChannel, request: admin_pb2.ListStreamsRequest = request
             ) -> admin_pb2.ListStreamsResponse:
                 return await broker.admin.ListStreams(request, timeout=self._options.request_timeout_s)
 
@@ -213,7 +213,7 @@ class Admin:
             stream_id=stream.stream_id, partition=partition, before_offset=before_offset
         )
 
-        async def delete(broker: Broker) -> log_pb2.DeleteRecordsResponse:
+        async def delete(broker: BrokerChannel) -> log_pb2.DeleteRecordsResponse:
             return await broker.log.DeleteRecords(request, timeout=self._options.request_timeout_s)
 
         answer = await self._at_leader(stream, partition, delete, repeat_indefinite=before_offset is not None)
@@ -222,7 +222,7 @@ class Admin:
     async def _partition_offsets(self, stream: StreamDescription, partition: int) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=stream.stream_id, partition=partition, earliest=True)
 
-        async def ask(broker: Broker) -> log_pb2.PartitionOffsets:
+        async def ask(broker: BrokerChannel) -> log_pb2.PartitionOffsets:
             request = log_pb2.OffsetsRequest(partitions=[wanted])
             answer = await broker.log.Offsets(request, timeout=self._options.request_timeout_s)
             found = answer.partitions[0]
@@ -236,7 +236,7 @@ class Admin:
         self,
         stream: StreamDescription,
         partition: int,
-        call: Callable[[Broker], Awaitable[T]],
+        call: Callable[[BrokerChannel], Awaitable[T]],
         *,
         repeat_indefinite: bool,
     ) -> T:
@@ -258,7 +258,7 @@ class Admin:
             leader=True,
         )
 
-    async def _call(self, call: Callable[[Broker], Awaitable[T]], *, repeat_indefinite: bool) -> T:
+    async def _call(self, call: Callable[[BrokerChannel], Awaitable[T]], *, repeat_indefinite: bool) -> T:
         return await retrying(
             lambda: self._channels.anywhere(call),
             timeout_s=self._options.retry_timeout_s,

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidelog import cluster_wire
-from tidelog._connecting.channels import Broker
+from tidelog._connecting.channels import BrokerChannel
 from tidelog._connecting.hedging import on
 from tidelog.admin import Admin
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
@@ -53,7 +53,7 @@ class ClusterAdmin(Admin):
         """The brokers, the controller, the voters, and what is in trouble, as any broker knows them."""
         request = admin_pb2.DescribeClusterRequest()
 
-        async def describe(broker: Broker) -> admin_pb2.DescribeClusterResponse:
+        async def describe(broker: BrokerChannel) -> admin_pb2.DescribeClusterResponse:
             return await broker.admin.DescribeCluster(request, timeout=self._options.request_timeout_s)
 
         return cluster_wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
@@ -87,7 +87,7 @@ class ClusterAdmin(Admin):
         """The partitions whose replicas are moving now: of these streams, or of all."""
         request = admin_pb2.ListReassignmentsRequest(names=names)
 
-        async def ask(broker: Broker) -> admin_pb2.ListReassignmentsResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.ListReassignmentsResponse:
             return await broker.admin.ListReassignments(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
@@ -103,7 +103,7 @@ class ClusterAdmin(Admin):
         """
         request = admin_pb2.CordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
-        async def ask(broker: Broker) -> admin_pb2.CordonResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.CordonResponse:
             return await broker.admin.Cordon(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=expected_version is None)
@@ -112,7 +112,7 @@ class ClusterAdmin(Admin):
         """Ends `cordon`, and what a `drain` began with; `expected_version` as there."""
         request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
-        async def ask(broker: Broker) -> admin_pb2.UncordonResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.UncordonResponse:
             return await broker.admin.Uncordon(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=expected_version is None)
@@ -125,7 +125,7 @@ class ClusterAdmin(Admin):
         """
         request = admin_pb2.DrainRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: Broker) -> admin_pb2.DrainResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.DrainResponse:
             return await broker.admin.Drain(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
@@ -140,7 +140,7 @@ class ClusterAdmin(Admin):
             broker_id=_checked(broker_id), timeout_ms=round(timeout_s * 1000)
         )
 
-        async def ask(broker: Broker) -> admin_pb2.PrepareStopResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.PrepareStopResponse:
             timeout = timeout_s + self._options.request_timeout_s
             return await broker.admin.PrepareStop(request, timeout=timeout)
 
@@ -159,7 +159,7 @@ class ClusterAdmin(Admin):
             broker_id=_checked(broker_id), only_if_empty=only_if_empty, expected_version=expected_version
         )
 
-        async def ask(broker: Broker) -> admin_pb2.UnregisterBrokerResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.UnregisterBrokerResponse:
             return await broker.admin.UnregisterBroker(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=False)
@@ -168,7 +168,7 @@ class ClusterAdmin(Admin):
         """`broker_id` is to vote on the metadata, once it has caught up, in place of another one."""
         request = admin_pb2.AddVoterRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: Broker) -> admin_pb2.AddVoterResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.AddVoterResponse:
             return await broker.admin.AddVoter(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
@@ -177,7 +177,7 @@ class ClusterAdmin(Admin):
         """`broker_id` is not to vote on the metadata, once another one does in its place."""
         request = admin_pb2.RemoveVoterRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: Broker) -> admin_pb2.RemoveVoterResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.RemoveVoterResponse:
             return await broker.admin.RemoveVoter(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
@@ -270,7 +270,7 @@ class ClusterAdmin(Admin):
             ]
         )
 
-        async def ask(broker: Broker) -> admin_pb2.CancelReassignmentResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.CancelReassignmentResponse:
             return await broker.admin.CancelReassignment(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
@@ -287,7 +287,7 @@ class ClusterAdmin(Admin):
             )
         request = admin_pb2.ThrottleRequest(bytes_per_second=bytes_per_second)
 
-        async def ask(broker: Broker) -> admin_pb2.ThrottleResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.ThrottleResponse:
             return await broker.admin.Throttle(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
@@ -297,13 +297,13 @@ class ClusterAdmin(Admin):
     async def _elect(
         self, request: admin_pb2.ElectLeadersRequest, *, repeat_indefinite: bool
     ) -> admin_pb2.ElectLeadersResponse:
-        async def ask(broker: Broker) -> admin_pb2.ElectLeadersResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.ElectLeadersResponse:
             return await broker.admin.ElectLeaders(request, timeout=self._options.request_timeout_s)
 
         return await self._call(ask, repeat_indefinite=repeat_indefinite)
 
     async def _reassign(self, request: admin_pb2.ReassignRequest) -> list[PartitionStanding]:
-        async def ask(broker: Broker) -> admin_pb2.ReassignResponse:
+        async def ask(broker: BrokerChannel) -> admin_pb2.ReassignResponse:
             return await broker.admin.Reassign(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
@@ -315,7 +315,7 @@ class ClusterAdmin(Admin):
             return None
         request = admin_pb2.DescribeReplicasRequest(name=name)
 
-        async def describe(target: Broker) -> admin_pb2.DescribeReplicasResponse:
+        async def describe(target: BrokerChannel) -> admin_pb2.DescribeReplicasResponse:
             timeout = min(REPLICAS_TIMEOUT_S, self._options.request_timeout_s)
             return await target.admin.DescribeReplicas(request, timeout=timeout)
 

@@ -20,7 +20,7 @@ from tidelog._connecting.metadata import Metadata
 from tidelog._options import ReaderOptions
 from tidelog._reading.calls import FetchCalls
 from tidelog._reading.consumed import Consumed
-from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.fetching import FetchedBatch, FetchState
 from tidelog._reading.start_and_end import End, Places, Start
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import Position, Record
@@ -66,7 +66,7 @@ class Reader:
         self._stream_id = stream_id
         self._places = Places(stream, channels, metadata, options, rng)
         self._calls = FetchCalls(self._places, channels, options, rng)
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, FetchState] = {}
         self._consumed = Consumed()
         self._set_aside: _Ending | None = None
         """Came behind batches that were taken together; it is the next thing to tell."""
@@ -193,7 +193,7 @@ class Reader:
         # What failed before this can be tried again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
-            self._progress[number] = Progress(self.stream, stream.stream_id, number, start, end)
+            self._progress[number] = FetchState(self.stream, stream.stream_id, number, start, end)
             self._consumed.begin(number, start)
         unended = [progress for progress in self._progress.values() if not progress.ended]
         if unended:

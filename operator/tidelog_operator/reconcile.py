@@ -36,8 +36,8 @@ from tidelog_operator.plan.streams import Decision, let_free, let_go, plan_retai
 from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reports import Reports
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
+from tidelog_operator.status_writer import StatusWriter
 from tidelog_operator.stream_status import stream_status
-from tidelog_operator.telling import Telling
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +98,7 @@ class Reconciler:
         self._listed_at = -LIST_SECONDS
         """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
         by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
-        self._telling = Telling(kube, reports, leads)
+        self._telling = StatusWriter(kube, reports, leads)
         self._changed_on_the_way: dict[Said, str] = {}
         """What the API server keeps other than it was applied, and where it differs."""
         self._calm: tuple[int, int] | None = None

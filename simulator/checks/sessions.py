@@ -29,7 +29,7 @@ class SessionChecks(Knowledge):
 
     def beats(self, node: Node, beat: Heartbeat) -> None:
         """A broker sends a heartbeat."""
-        if beat.deaf:
+        if beat.unanswered:
             self.mark("M3 unanswered")
             return
         process = node.process

@@ -72,6 +72,6 @@ class SimClient:
         return _EPOCH + timedelta(microseconds=T0_US + self.world.now)
 
 
-def _dial(address: str) -> _channels.Broker:
+def _dial(address: str) -> _channels.BrokerChannel:
     host, _, port = address.rpartition(":")
-    return _channels.Broker(address, Channel(host, int(port)))  # type: ignore[arg-type]
+    return _channels.BrokerChannel(address, Channel(host, int(port)))  # type: ignore[arg-type]

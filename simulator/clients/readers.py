@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulator.clients.client import SimClient
 from tidelog._connecting.framing import FetchAnswer
-from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.fetching import FetchedBatch, FetchState
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.history import History, Read, runs_of
@@ -103,7 +103,7 @@ def batches_of(replica: Replica, key: Key, start: int | None = None) -> Iterator
     """All of a replica's log, or what begins at `start`, as a reader gets it."""
     log = replica.log
     offset = log.start_offset if start is None else start
-    progress = Progress(replica.name, key[0], key[1], Position(offset), None)
+    progress = FetchState(replica.name, key[0], key[1], Position(offset), None)
     while offset < log.end_offset:
         chunk = log.read(offset, FETCH_BYTES, log.end_offset)
         assert chunk is not None, f"offset {offset} of {log!r} cannot be read"

@@ -9,7 +9,8 @@ from unittest import mock
 from simulator.mutations.plant import mutation, patched
 from tidelog.errors import TidelogError, UnexpectedOffset
 from tidelog_broker.storage.guard.append_guard import AppendGuard
-from tidelog_broker.storage.log.partition_log import Appended, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing import partition
 from tidelog_broker.writing.partition import Partition
 

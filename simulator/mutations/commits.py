@@ -64,7 +64,7 @@ def an_unfit_followers_word_counts() -> Iterator[None]:
     def unfit(self: Any) -> None:
         self.parked, self.told = False, None
 
-    from tidelog_broker.core.replication.progress import Progress
+    from tidelog_broker.core.replication.progress import FollowerState
 
     def position(self: LeaderPartition, broker: int, incarnation: bytes, words: Any, now_ms: int) -> Any:
         known = self.followers.get(broker)
@@ -76,7 +76,7 @@ def an_unfit_followers_word_counts() -> Iterator[None]:
     with patched(
         (leadership, "counts", counts),
         (isr_membership, "counts", counts),
-        (Progress, "unfit", unfit),
+        (FollowerState, "unfit", unfit),
         (LeaderPartition, "position", position),
     ):
         yield

@@ -128,15 +128,15 @@ def a_snapshot_does_not_take_the_image_along() -> Iterator[None]:
 def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
     """Another controller, or the same one again, gives the same ones."""
     from tidelog_broker.membership.wire import AllocateBlock, Block
-    from tidelog_broker.quorum.request_handler import Answers
+    from tidelog_broker.quorum.request_handler import RequestHandler
 
-    async def hasty(self: Answers, duties: Any, request: Any) -> Any:
+    async def hasty(self: RequestHandler, active: Any, request: Any) -> Any:
         if isinstance(request, AllocateBlock):
             return Block(self._controller.image.next_producer_id, request.count)
-        return await do(self, duties, request)
+        return await do(self, active, request)
 
-    do = Answers._do
-    with patched((Answers, "_do", hasty)):
+    do = RequestHandler._do
+    with patched((RequestHandler, "_do", hasty)):
         yield
 
 
@@ -166,13 +166,13 @@ def the_controller_takes_the_word_of_the_deaf() -> Iterator[None]:
     """It costs time, not records: a partition has a leader that cannot know that it was replaced, and nobody
     takes its place. Out of reach here: a connection on which one side is not heard is closed within a second,
     so that hardly one of these heartbeats arrives. `tests/quorum/test_quorum.py` plants a deaf broker."""
-    from tidelog_broker.quorum.request_handler import Answers
+    from tidelog_broker.quorum.request_handler import RequestHandler
 
-    async def heard(self: Answers, duties: Any, beat: Any) -> Any:
-        return await hear(self, duties, msgspec.structs.replace(beat, deaf=False))
+    async def heard(self: RequestHandler, active: Any, beat: Any) -> Any:
+        return await hear(self, active, msgspec.structs.replace(beat, unanswered=False))
 
-    hear = Answers._heard
-    with patched((Answers, "_heard", heard)):
+    hear = RequestHandler._heard
+    with patched((RequestHandler, "_heard", heard)):
         yield
 
 

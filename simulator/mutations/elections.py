@@ -17,7 +17,7 @@ from tidelog_broker.core.metadata.liveness import Sessions
 def anybody_is_elected() -> Iterator[None]:
     from tidelog_broker.core.metadata import elections
 
-    def careless(image: Any, partition: Any, *, without: Any = (), unwilling: Any = None) -> list[int]:
+    def careless(image: Any, partition: Any, *, without: Any = (), deprioritized: Any = None) -> list[int]:
         return [
             broker
             for broker in partition.replicas

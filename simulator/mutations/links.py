@@ -9,8 +9,8 @@ from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
 from tidelog_broker.hosting import handover as handing_over
 from tidelog_broker.hosting.handover import HandingOver
-from tidelog_broker.peers.connection import Connection
-from tidelog_broker.peers.hello import Lane
+from tidelog_broker.peers.connection import PeerConnection
+from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.replication.feed import ReplicaFeed
 from tidelog_broker.replication.uplink import Uplink
 from tidelog_broker.replication.wire import from_leader
@@ -34,13 +34,13 @@ def an_answer_for_an_earlier_role_is_taken() -> Iterator[None]:
 
 @mutation("R1")
 def a_link_sends_what_it_has_sent_already() -> Iterator[None]:
-    def twice(self: Connection, header: bytes, *payload: Any) -> None:
+    def twice(self: PeerConnection, header: bytes, *payload: Any) -> None:
         send(self, header, *payload)
-        if self.lane in (Lane.REPLICA, Lane.CATCH_UP):
+        if self.lane in (ConnectionKind.REPLICA, ConnectionKind.CATCH_UP):
             send(self, header, *payload)
 
-    send = Connection.send
-    with patched((Connection, "send", twice)):
+    send = PeerConnection.send
+    with patched((PeerConnection, "send", twice)):
         yield
 
 

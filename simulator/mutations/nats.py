@@ -13,7 +13,7 @@ from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import Recording
 from tidelog_broker.storage.guard.append_guard import AppendGuard
-from tidelog_broker.writing.append_requests import Acks, SinglesAppend
+from tidelog_broker.writing.append_requests import Acks, RecordsAppend
 
 QUEUE_BYTES: Final = 2_000
 """A queue of a size that fills up in a run."""
@@ -22,7 +22,7 @@ QUEUE_BYTES: Final = 2_000
 @mutation("N5", "nats")
 def a_publisher_is_answered_before_the_commit() -> Iterator[None]:
     def hasty(*arguments: Any, **options: Any) -> Any:
-        return SinglesAppend(*arguments, **{**options, "acks": Acks.LEADER})
+        return RecordsAppend(*arguments, **{**options, "acks": Acks.LEADER})
 
     with patched((recorder_module, "SinglesAppend", hasty)):
         yield
@@ -92,7 +92,7 @@ def a_message_id_that_comes_again_is_recorded_again() -> Iterator[None]:
 
 @mutation("N3", "nats")
 def followers_do_not_remember_message_ids() -> Iterator[None]:
-    from tidelog_broker.storage.log import received as replicating
+    from tidelog_broker.storage.log import replicated as replicating
 
     with patched((replicating, "message_ids_of", lambda *_: [])):
         yield

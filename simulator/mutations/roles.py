@@ -12,7 +12,7 @@ from tidelog_broker.core.replication import membership as isr_membership
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leadership import Leadership
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.progress import Progress
+from tidelog_broker.core.replication.progress import FollowerState
 from tidelog_broker.hosting.broker import START_LOOK_SECONDS, Broker
 from tidelog_broker.hosting.replica_host import Host
 from tidelog_broker.replication.replica import Replica
@@ -196,7 +196,7 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
             said = said._replace(assignment=follower.assignment)
         return hear(self, broker, incarnation, said, now_ms)
 
-    def known(self: Leadership, broker: int, now_ms: int) -> Progress:
+    def known(self: Leadership, broker: int, now_ms: int) -> FollowerState:
         one = self.followers.get(broker)
         if one is None:
             return progress_of(self, broker, now_ms)

@@ -172,7 +172,7 @@ def a_suspects_mark_goes_before_the_cluster_knows() -> Iterator[None]:
 
 @mutation("R8")
 def a_repeat_is_answered_with_the_end_of_the_log() -> Iterator[None]:
-    from tidelog_broker.storage.log.appending import Staged
+    from tidelog_broker.storage.log.write_batch import Staged
 
     def elsewhere(self: Staged, ref: Any, epochs: Any, sender: Any) -> None:
         repeat(self, ref, epochs, sender)

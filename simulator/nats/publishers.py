@@ -23,11 +23,11 @@ from simulator.nats.plan import Kind, NatsPlan
 from simulator.watch.replicas import Key
 from simulator.world import SECOND, World
 from tidelog.history import STAMP_BYTES, History, Outcome, Producer, Write, stamp
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.errors import NatsError
 from tidelog_broker.nats.headers import status
 from tidelog_broker.nats.parser import Message
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.settings import NatsSettings
 
 WINDOW: Final = 4
 """Records of one publisher without an answer."""
@@ -131,8 +131,8 @@ class SimPublisher:
     # --- its life
 
     async def _main(self) -> int:
-        settings = Settings(servers=self._servers, name=f"publisher {self.name}")
-        connection = self._connection = Connection(settings, self.rng, on_disconnected=self._disconnected)
+        settings = NatsSettings(servers=self._servers, name=f"publisher {self.name}")
+        connection = self._connection = NatsConnection(settings, self.rng, on_disconnected=self._disconnected)
         connection.subscribe(INBOX.replace(b"%d.%d", b"%d.*") % self.name, self._heard)
         connection.start()
         loop = asyncio.get_running_loop()

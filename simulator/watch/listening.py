@@ -20,8 +20,8 @@ from tidelog_broker.core.replication.messages import (
     Batches,
     Diverged,
     Durable,
+    LeaderOffsets,
     Position,
-    Progress,
     RangeHeld,
     Refused,
     StartOver,
@@ -73,7 +73,7 @@ class PeerEar:
         """None: nobody who is known."""
         self._checks = checks
         self._dialer, self._other = dialer, other
-        self._lane: hello.Lane | None = None
+        self._lane: hello.ConnectionKind | None = None
         self._run = b""
         """The dialer's incarnation."""
         self._from_dialer, self._from_other = Frames(), Frames()
@@ -93,9 +93,9 @@ class PeerEar:
             if self._lane is None:
                 words = hello.decode(header)
                 self._lane, self._run = words.lane, words.sender.incarnation
-            elif self._lane is hello.Lane.CONTROL:
+            elif self._lane is hello.ConnectionKind.CONTROL:
                 self._control(self._dialer, self._other, payload)
-            elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
+            elif self._lane in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
                 address, message = from_follower(header, memoryview(payload))
                 self._follower(address, message)
 
@@ -103,9 +103,9 @@ class PeerEar:
         for header, payload in self._from_other.take(data):
             if not self._greeted:
                 self._greeted = True
-            elif self._lane is hello.Lane.CONTROL:
+            elif self._lane is hello.ConnectionKind.CONTROL:
                 self._control(self._other, self._dialer, payload)
-            elif self._lane in (hello.Lane.REPLICA, hello.Lane.CATCH_UP):
+            elif self._lane in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
                 address, message = from_leader(header, memoryview(payload))
                 self._leader(address, message)
 
@@ -176,7 +176,7 @@ class PeerEar:
                 checks.mark("R1 start over")
             case Diverged():
                 checks.mark("R1 diverged")
-            case Progress() if message.unclean:
+            case LeaderOffsets() if message.unclean:
                 checks.mark("R5 unclean epoch told")
             case Batches() | RangeHeld():
                 self._given(address, message)

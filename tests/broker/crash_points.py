@@ -51,8 +51,8 @@ from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.volume_flush import Judgement
 from tidelog_broker.storage.raft.recovery import open_raft_log
 from tidelog_broker.writing import flush_rounds
-from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
-from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.writing.append_requests import RecordsAppend, RecordsAppended
+from tidelog_broker.writing.record_columns import RecordColumns
 from tidelog_proto import log_pb2
 
 SEGMENT_BYTES = 256 << 10
@@ -251,14 +251,14 @@ async def _inside(broker: Broker, stream, acknowledged, count, value) -> None:  
     for _ in range(count):
         one, answered = value(), loop.create_future()
 
-        def done(outcome: SinglesAppended | TidelogError, one=one, answered=answered) -> None:  # type: ignore[no-untyped-def]
-            assert isinstance(outcome, SinglesAppended), outcome
+        def done(outcome: RecordsAppended | TidelogError, one=one, answered=answered) -> None:  # type: ignore[no-untyped-def]
+            assert isinstance(outcome, RecordsAppended), outcome
             acknowledged.add((stream.stream_id, 0), outcome.offsets[0], one)
             answered.set_result(None)
 
-        records = Singles()
+        records = RecordColumns()
         records.add(one, int(time.time() * 1e6))
-        broker.append(partition, SinglesAppend(records, done))
+        broker.append(partition, RecordsAppend(records, done))
         await answered
 
 

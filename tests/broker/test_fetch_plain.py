@@ -20,7 +20,7 @@ from tidelog_broker.api.fetch_reading import Reading
 from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_broker.limits import decoding as decoding_module
 from tidelog_broker.limits.decoding import Decoding
-from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_proto import log_pb2
 
 VALUE_BYTES = 300_000

@@ -30,12 +30,12 @@ from tidelog_broker.hosting.replica_host import Host
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.volume_flush import VOLUME_FLUSH_LOGS_MIN
-from tidelog_broker.storage.log.partition_log import LogConfig
-from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
+from tidelog_broker.storage.log.write_batch import LogConfig
+from tidelog_broker.writing.append_requests import RecordsAppend, RecordsAppended
 from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.inline_writes import INLINE_WRITE_BYTES_MAX, InlineWrites
 from tidelog_broker.writing.partition import Partition
-from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.writing.record_columns import RecordColumns
 from tidelog_broker.writing.round_work import Task
 from tidelog_broker.writing.write_rounds import WriteRounds
 
@@ -92,9 +92,9 @@ class Lanes:
         self, partition: Partition, value: bytes = b"x", deadline: float = float("inf")
     ) -> "asyncio.Future[Any]":
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        records = Singles()
+        records = RecordColumns()
         records.add(value, 1)
-        append = SinglesAppend(records, answered.set_result, deadline=deadline)
+        append = RecordsAppend(records, answered.set_result, deadline=deadline)
         partition.submit(append)
         self.rounds.request(partition, append.bytes)
         return answered
@@ -259,9 +259,9 @@ async def test_an_answer_that_fails_does_not_cost_the_others_theirs(lanes: Lanes
     def broken(outcome: object) -> None:
         raise RuntimeError("a bug of who waits")
 
-    records = Singles()
+    records = RecordColumns()
     records.add(b"x", 1)
-    append = SinglesAppend(records, broken)
+    append = RecordsAppend(records, broken)
     partition.submit(append)
     lanes.rounds.request(partition, append.bytes)
     answered = lanes.append(partition)
@@ -326,7 +326,7 @@ async def test_a_followers_write_takes_its_turn_and_a_failed_one_is_told(lanes: 
 
     assert order == ["small", "fails", "large"]
     assert [type(one) for one in done] == [type(None), DiskFull, type(None)]
-    assert isinstance(await asyncio.wait_for(answered, 5), SinglesAppended)
+    assert isinstance(await asyncio.wait_for(answered, 5), RecordsAppended)
     assert lanes.failures == []
 
 
@@ -432,13 +432,13 @@ async def test_a_bug_in_one_partitions_write_costs_the_others_of_the_round_nothi
     answers = [lanes.append(one) for one in (before, bad, after)]
     first, failed, last = await asyncio.wait_for(asyncio.gather(*answers), 5)
 
-    assert isinstance(first, SinglesAppended)
-    assert isinstance(last, SinglesAppended)
+    assert isinstance(first, RecordsAppended)
+    assert isinstance(last, RecordsAppended)
     assert isinstance(failed, InternalError)
     assert not failed.definite, "the record is in the file, as it happens"
     assert list(lanes.isolated) == [bad]
     assert lanes.failures == []
-    assert isinstance(await asyncio.wait_for(lanes.append(before), 5), SinglesAppended)
+    assert isinstance(await asyncio.wait_for(lanes.append(before), 5), RecordsAppended)
 
 
 async def test_a_log_out_of_which_a_bug_came_is_not_touched_any_more(
@@ -476,7 +476,7 @@ async def test_a_bug_in_a_followers_write_isolates_it(lanes: Lanes) -> None:
     answered = lanes.append(good)
     await asyncio.wait_for(lanes.rounds.drained(), 5)
 
-    assert isinstance(await asyncio.wait_for(answered, 5), SinglesAppended)
+    assert isinstance(await asyncio.wait_for(answered, 5), RecordsAppended)
     assert list(lanes.isolated) == [bad]
     assert isinstance(told[0], InternalError)
     assert lanes.failures == []
@@ -491,7 +491,7 @@ async def test_a_bug_in_what_one_partition_makes_of_a_round_costs_the_others_not
     answers = [lanes.append(bad), lanes.append(good)]
     _, answered = await asyncio.wait_for(asyncio.gather(*answers), 5)
 
-    assert isinstance(answered, SinglesAppended)
+    assert isinstance(answered, RecordsAppended)
     assert list(lanes.isolated) == [bad]
     assert lanes.failures == []
 

@@ -12,7 +12,7 @@ from chaos.links import Links, around, between, incoming, outgoing
 from chaos.proxy import HOST, Proxy
 from tidelog.cli.local.processes import free_ports
 from tidelog_broker.peers.framing import pack
-from tidelog_broker.peers.hello import Hello, Identity, Lane, encode
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, encode
 
 QUIET_SECONDS = 0.1
 """In which nothing may come."""
@@ -55,7 +55,7 @@ class Net:
     async def dial(self, dialer: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(HOST, self.proxy.port)
         self._writers.append(writer)
-        words = encode(Hello(Identity(dialer), Lane.CONTROL, target=0))
+        words = encode(Hello(Identity(dialer), ConnectionKind.CONTROL, target=0))
         writer.write(pack(words))
         return reader, writer
 

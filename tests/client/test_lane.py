@@ -7,11 +7,11 @@ import pytest
 
 from tidelog import errors
 from tidelog._producing.batching import Batch
-from tidelog._producing.send_window import ANONYMOUS, Failed, Identity, Lane
+from tidelog._producing.send_window import ANONYMOUS, Failed, ProducerIdentity, SendWindow
 from tidelog.records import BatchHeader, encode_batch, to_columns
 from tidelog.records.layout import SEQUENCE_MODULUS
 
-ID = Identity(7, 0)
+ID = ProducerIdentity(7, 0)
 COLUMNS = to_columns(pa.record_batch({"value": pa.array([b"v"] * 3, pa.binary())}), now_us=1)
 DATA = encode_batch(COLUMNS)
 
@@ -31,10 +31,10 @@ def numbers() -> Numbers:
 
 
 def lane_with(
-    numbers: Numbers, count: int, identity: Identity = ID, window: int = 5
-) -> tuple[Lane, list[Batch]]:
+    numbers: Numbers, count: int, identity: ProducerIdentity = ID, window: int = 5
+) -> tuple[SendWindow, list[Batch]]:
     """A lane that has sent `count` batches."""
-    lane = Lane(0, identity, window)
+    lane = SendWindow(0, identity, window)
     batches = [numbers.batch() for _ in range(count)]
     for batch in batches:
         lane.push(batch)
@@ -63,7 +63,7 @@ def test_no_more_than_the_window_is_in_flight(numbers: Numbers) -> None:
 
 
 def test_sequences_wrap_around(numbers: Numbers) -> None:
-    lane = Lane(0, ID, 5)
+    lane = SendWindow(0, ID, 5)
     lane._next_free = SEQUENCE_MODULUS - 2
     lane.push(numbers.batch())
     lane.push(numbers.batch())
@@ -127,7 +127,7 @@ def test_a_repeat_of_what_stands_before_a_receipt_takes_no_sequence_back(numbers
 
 @pytest.mark.parametrize("identity", [ID, ANONYMOUS], ids=["idempotent", "plain"])
 def test_what_ends_a_call_definitely_leaves_what_was_written_in_doubt(
-    numbers: Numbers, identity: Identity
+    numbers: Numbers, identity: ProducerIdentity
 ) -> None:
     lane, batches = lane_with(numbers, 2, identity)
     failed = lane.broken({batches[0].number}, errors.ResourceExhausted("too many partitions in one call"))
@@ -149,7 +149,7 @@ def test_unknown_producer_begins_again_under_a_new_id_if_nothing_can_have_landed
     assert lane.refused(batches[0], errors.UnknownProducer("who?")) == []
     assert lane.refused(batches[1], errors.PrecedingFailed("after")) == []
     assert lane.identity_spent
-    assert lane.adopt(Identity(8, 0)) == []
+    assert lane.adopt(ProducerIdentity(8, 0)) == []
     lane.release(reset=True)
     header = BatchHeader.unpack(lane.take().data)
     assert (header.producer_id, header.base_sequence) == (8, 0)
@@ -166,7 +166,7 @@ def test_unknown_producer_after_a_doubtful_attempt_is_reported_as_indefinite(num
     assert isinstance(first.error.__cause__, errors.UnknownProducer)
     for batch in batches[1:]:
         lane.refused(batch, errors.PrecedingFailed("after"))
-    [second] = lane.adopt(Identity(8, 0))
+    [second] = lane.adopt(ProducerIdentity(8, 0))
     assert second.batch is batches[1]
     assert not second.error.definite
     lane.release(reset=True)
@@ -175,7 +175,7 @@ def test_unknown_producer_after_a_doubtful_attempt_is_reported_as_indefinite(num
 
 
 def test_a_deadline_before_sending_is_a_definite_failure(numbers: Numbers) -> None:
-    lane = Lane(0, ID, 5)
+    lane = SendWindow(0, ID, 5)
     late, early = numbers.batch(deadline=10), numbers.batch(deadline=20)
     lane.push(late)
     lane.push(early)
@@ -189,7 +189,7 @@ def test_a_deadline_before_sending_is_a_definite_failure(numbers: Numbers) -> No
 
 def test_what_expires_unsent_says_nothing_of_what_is_sent_later(numbers: Numbers) -> None:
     # Chaos showed it: what landed was called never sent, and its sequences went to another batch.
-    lane = Lane(0, ID, 1)
+    lane = SendWindow(0, ID, 1)
     first, late, later = numbers.batch(), numbers.batch(deadline=10), numbers.batch(deadline=20)
     for batch in (first, late, later):
         lane.push(batch)
@@ -208,7 +208,7 @@ def test_what_expires_unsent_says_nothing_of_what_is_sent_later(numbers: Numbers
 
 
 def test_a_deadline_in_flight_is_indefinite_and_spends_the_id_if_no_answer_comes(numbers: Numbers) -> None:
-    lane = Lane(0, ID, 5)
+    lane = SendWindow(0, ID, 5)
     batch = numbers.batch(deadline=10)
     lane.push(batch)
     lane.release(reset=False)
@@ -261,7 +261,7 @@ class DumbBroker:
 def test_whatever_fails_nothing_is_lost_doubled_reordered_or_wrongly_called_definite(seed: int) -> None:
     rng = random.Random(seed)
     numbers, broker = Numbers(), DumbBroker()
-    lane = Lane(0, ID, 5)
+    lane = SendWindow(0, ID, 5)
     acknowledged: list[int] = []
     results: dict[int, errors.TidelogError] = {}
     identities = 0
@@ -312,7 +312,7 @@ def test_whatever_fails_nothing_is_lost_doubled_reordered_or_wrongly_called_defi
         if lane.settled and not lane.idle:
             if lane.identity_spent:
                 identities += 1
-                report(lane.adopt(Identity(100 + identities, 0)))
+                report(lane.adopt(ProducerIdentity(100 + identities, 0)))
             lane.release(reset=True)
         while lane.ready:
             inflight.append(lane.take())

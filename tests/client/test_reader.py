@@ -16,7 +16,7 @@ from support.waiting import until
 from tidelog import Client, Position, ReaderOptions, RetryPolicy, errors
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._producing.batching import OpenBatch
-from tidelog._reading.fetching import Progress
+from tidelog._reading.fetching import FetchState
 from tidelog.records import BatchHeader, encode_batch, stamp, to_columns
 from tidelog_proto import log_pb2
 
@@ -358,7 +358,7 @@ def compacted(base: int, deltas: list[int], last_delta: int) -> bytes:
 
 
 def read(start: int, end: int | None, *answers: bytes) -> list[int]:
-    progress = Progress("s", STREAM_ID, 0, Position(start), end)
+    progress = FetchState("s", STREAM_ID, 0, Position(start), end)
     progress.request()
     found: list[int] = []
     for data in answers:
@@ -396,7 +396,7 @@ def test_a_compacted_batch_may_have_gaps_and_may_stand_behind_one() -> None:
 
 
 def test_a_compacted_batchs_records_have_their_own_offsets() -> None:
-    progress = Progress("s", STREAM_ID, 0, Position(5), None)
+    progress = FetchState("s", STREAM_ID, 0, Position(5), None)
     progress.request()
     [batch] = progress.accept(FetchAnswer(log_pb2.FetchResponse(), compacted(2, [0, 3, 7], 9)))
     assert [(record.offset, record.value) for record in batch.records()] == [(5, b"5"), (9, b"9")]

@@ -7,6 +7,7 @@ import pytest
 from metadata.samples import applied, created, identifier, quorum_cluster
 from tidelog_broker.core.metadata import elections
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.handovers import (
     FORGET_MS,
     SETTLE_MS_MAX,
@@ -18,7 +19,6 @@ from tidelog_broker.core.metadata.handovers import (
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
 from tidelog_broker.core.metadata.reassignment import reassign
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep
 
@@ -130,7 +130,7 @@ class Controlled:
     def __init__(self, image: ClusterImage) -> None:
         self.image, self.now = image, 0
         self.handovers = Handovers()
-        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), self.handovers)
+        self.upkeep = Upkeep(Sessions(), FailureReports(), DeprioritizedLeaders(), self.handovers)
 
     def tick(self) -> list[Command]:
         self.now += 20

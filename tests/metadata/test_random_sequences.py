@@ -31,12 +31,12 @@ from tidelog_broker.core.metadata.commands import (
     decode_command,
     encode_command,
 )
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
 from tidelog_broker.core.metadata.upkeep import Upkeep
@@ -52,7 +52,7 @@ class Requests:
         self.rng = random.Random(seed)
         self.image = applied(ClusterImage(), [FormatCluster(CLUSTER, FEATURE_LEVEL)])
         self.now = 0
-        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), Handovers())
+        self.upkeep = Upkeep(Sessions(), FailureReports(), DeprioritizedLeaders(), Handovers())
         self.runs = dict.fromkeys(range(BROKERS), 1)
         self.disks = {broker: 100 * (broker + 1) for broker in range(BROKERS)}
         self.streams = 0

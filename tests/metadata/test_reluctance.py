@@ -13,10 +13,10 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     ReplicaName,
 )
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep, fence, stop
 
@@ -32,12 +32,14 @@ def isr(*members: int, leader: int | None = None) -> ChangePartitions:
     return ChangePartitions((PartitionChange(S, 0, isr=members, leader=leader),))
 
 
-def told(image: ClusterImage, *, damaged: tuple[int, ...] = (), clocks: tuple[int, ...] = ()) -> Reluctance:
-    reluctance = Reluctance()
+def told(
+    image: ClusterImage, *, damaged: tuple[int, ...] = (), clocks: tuple[int, ...] = ()
+) -> DeprioritizedLeaders:
+    deprioritized = DeprioritizedLeaders()
     for broker in image.brokers.values():
         names = (HERE,) if broker.id in damaged else ()
-        reluctance.heard(broker.id, broker.incarnation, names, clock_off=broker.id in clocks)
-    return reluctance
+        deprioritized.heard(broker.id, broker.incarnation, names, clock_off=broker.id in clocks)
+    return deprioritized
 
 
 def leader_after(image: ClusterImage, command: Command | None) -> int | None:
@@ -61,9 +63,9 @@ def test_r6_whoever_is_unwilling_comes_after_the_others_and_damage_weighs_more_t
     damaged: tuple[int, ...], clocks: tuple[int, ...], order: list[int]
 ) -> None:
     image = cluster()
-    unwilling = told(image, damaged=damaged, clocks=clocks).of(image, (S, 0))
+    deprioritized = told(image, damaged=damaged, clocks=clocks).of(image, (S, 0))
 
-    assert elections.candidates(image, image.streams[S].partitions[0], unwilling=unwilling) == order
+    assert elections.candidates(image, image.streams[S].partitions[0], deprioritized=deprioritized) == order
 
 
 def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a_cordoned_one() -> None:
@@ -72,10 +74,12 @@ def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a
     first = small.streams[S].partitions[0]
 
     assert first.eligible == (1, 2)
-    unwilling = told(small, damaged=(0,)).of(small, (S, 0))
-    assert elections.candidates(small, first, unwilling=unwilling) == [0, 1, 2]
-    unwilling = told(cordoned, damaged=(0,)).of(cordoned, (S, 0))
-    assert elections.candidates(cordoned, cordoned.streams[S].partitions[0], unwilling=unwilling)[:2] == [
+    deprioritized = told(small, damaged=(0,)).of(small, (S, 0))
+    assert elections.candidates(small, first, deprioritized=deprioritized) == [0, 1, 2]
+    deprioritized = told(cordoned, damaged=(0,)).of(cordoned, (S, 0))
+    assert elections.candidates(cordoned, cordoned.streams[S].partitions[0], deprioritized=deprioritized)[
+        :2
+    ] == [
         1,
         0,
     ]
@@ -120,9 +124,9 @@ def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
     image = applied(image, [command])
 
     assert upkeep.next_command(image, 20) is None
-    upkeep.reluctance.heard(0, image.brokers[0].incarnation)
+    upkeep.deprioritized.heard(0, image.brokers[0].incarnation)
     assert upkeep.next_command(image, 40) is None
-    assert repr(upkeep.reluctance) == "<Reluctance damaged=0 clocks_off=[]>"
+    assert repr(upkeep.deprioritized) == "<DeprioritizedLeaders damaged=0 clocks_off=[]>"
 
 
 def test_f7_a_leader_whose_clock_is_off_leads_on_for_a_moment() -> None:
@@ -139,51 +143,51 @@ def test_r18_a_leader_whose_clock_stays_off_hands_over_to_a_good_one(
     clocks: tuple[int, ...], damaged: tuple[int, ...], heir: int | None
 ) -> None:
     image = cluster()
-    reluctance = told(image, damaged=damaged, clocks=clocks)
-    reluctance.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
+    deprioritized = told(image, damaged=damaged, clocks=clocks)
+    deprioritized.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
 
-    moved = [change.leader for change in reluctance.moves(image)]
+    moved = [change.leader for change in deprioritized.moves(image)]
 
     assert moved == ([] if heir is None else [heir])
 
 
 def test_r18_a_leader_without_an_heir_is_looked_at_again_when_another_clock_is_good() -> None:
     image = cluster()
-    reluctance = told(image, clocks=(0, 1, 2))
-    reluctance.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
-    assert reluctance.moves(image) == reluctance.moves(image) == ()
+    deprioritized = told(image, clocks=(0, 1, 2))
+    deprioritized.heard(0, image.brokers[0].incarnation, clock_off=True, clock_yields=True)
+    assert deprioritized.moves(image) == deprioritized.moves(image) == ()
 
-    reluctance.heard(2, image.brokers[2].incarnation)
+    deprioritized.heard(2, image.brokers[2].incarnation)
 
-    assert [change.leader for change in reluctance.moves(image)] == [2]
+    assert [change.leader for change in deprioritized.moves(image)] == [2]
 
 
 def test_what_a_run_said_that_is_over_does_not_count() -> None:
     image = cluster()
-    reluctance = told(image, damaged=(0,), clocks=(1,))
+    deprioritized = told(image, damaged=(0,), clocks=(1,))
     image = applied(image, [registered(0, 2), registered(1, 2), isr(0, 1, 2, leader=0)])
 
-    assert dict(reluctance.of(image, (S, 0))) == {}
-    assert reluctance.moves(image) == ()
+    assert dict(deprioritized.of(image, (S, 0))) == {}
+    assert deprioritized.moves(image) == ()
 
 
 def test_r6_every_way_to_a_new_leader_asks_who_is_willing() -> None:
     image = cluster()
-    unwilling = told(image, damaged=(1,)).of
+    deprioritized = told(image, damaged=(1,)).of
 
-    assert leader_after(image, fence(image, 0, unwilling)) == 2
-    assert leader_after(image, stop(image, 0, image.brokers[0].incarnation, unwilling)) == 2
+    assert leader_after(image, fence(image, 0, deprioritized)) == 2
+    assert leader_after(image, stop(image, 0, image.brokers[0].incarnation, deprioritized)) == 2
 
 
 def test_the_newest_word_of_a_broker_takes_the_place_of_the_one_before() -> None:
     image = cluster()
-    reluctance = told(image, damaged=(0, 1))
+    deprioritized = told(image, damaged=(0, 1))
     other = ReplicaName(identifier(2), 0)
 
-    reluctance.heard(0, image.brokers[0].incarnation, (other,))
+    deprioritized.heard(0, image.brokers[0].incarnation, (other,))
 
-    assert list(reluctance.of(image, (S, 0))) == [1]
-    assert list(reluctance.of(image, (identifier(2), 0))) == [0]
-    reluctance.heard(0, image.brokers[0].incarnation)
-    reluctance.heard(1, image.brokers[1].incarnation)
-    assert not reluctance.of(image, (S, 0))
+    assert list(deprioritized.of(image, (S, 0))) == [1]
+    assert list(deprioritized.of(image, (identifier(2), 0))) == [0]
+    deprioritized.heard(0, image.brokers[0].incarnation)
+    deprioritized.heard(1, image.brokers[1].incarnation)
+    assert not deprioritized.of(image, (S, 0))

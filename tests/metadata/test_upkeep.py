@@ -5,10 +5,10 @@ from __future__ import annotations
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog_broker.core.metadata import upkeep
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep
 
@@ -26,7 +26,7 @@ class Controlled:
         self.image = image
         self.now = 0
         self.handovers = Handovers()
-        self.upkeep = Upkeep(Sessions(), FailureReports(), Reluctance(), self.handovers)
+        self.upkeep = Upkeep(Sessions(), FailureReports(), DeprioritizedLeaders(), self.handovers)
 
     def tick(self, ms: int, *heard: int) -> list[Command]:
         """Time goes on; what was done, until nothing is to be done."""

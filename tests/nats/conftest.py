@@ -10,10 +10,10 @@ from nats.aio.client import Client
 
 import nats
 from support.nats_server import NatsServer
-from tidelog_broker.nats.connection import Connection
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.connection import NatsConnection
+from tidelog_broker.nats.settings import NatsSettings
 
-Connect = Callable[..., Connection]
+Connect = Callable[..., NatsConnection]
 ConnectOther = Callable[[str], Awaitable[Client]]
 
 
@@ -27,14 +27,14 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest_asyncio.fixture
 async def connect() -> AsyncIterator[Connect]:
     """Makes connections, started, with pauses short enough for tests; closes them at the end."""
-    made: list[Connection] = []
+    made: list[NatsConnection] = []
 
-    def make(*servers: str, **options: Any) -> Connection:
+    def make(*servers: str, **options: Any) -> NatsConnection:
         callbacks = {
             name: options.pop(name) for name in ("on_connected", "on_disconnected") if name in options
         }
         options = {"reconnect_wait_seconds": 0.01, "reconnect_wait_seconds_max": 0.05, **options}
-        connection = Connection(Settings(servers=servers, **options), random.Random(7), **callbacks)
+        connection = NatsConnection(NatsSettings(servers=servers, **options), random.Random(7), **callbacks)
         connection.start()
         made.append(connection)
         return connection

@@ -14,17 +14,17 @@ from support.hosts import HOST
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats import headers
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.errors import (
     ConnectionClosed,
+    NatsNotConnected,
     NatsTimeout,
-    NotConnected,
     PayloadTooLarge,
     ServerAddressInvalid,
     SubjectInvalid,
 )
 from tidelog_broker.nats.parser import Message
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.settings import NatsSettings
 
 from .conftest import Connect, ConnectOther
 
@@ -160,7 +160,7 @@ async def test_after_the_server_restarts_subscriptions_stand_again(
     for round_number in range(3):
         (nats_server.kill if round_number % 2 else nats_server.stop)()
         await until(lambda: connection.server is None, "the loss to be noticed")
-        with pytest.raises(NotConnected):
+        with pytest.raises(NatsNotConnected):
             await connection.flush(1)
         nats_server.start()
         await connection.wait_connected(10)
@@ -408,7 +408,7 @@ async def test_closing_while_connecting_ends_the_attempt(connect: Connect) -> No
 
 
 def test_invalid_subjects_are_refused_before_the_server_hears_of_them() -> None:
-    connection = Connection(Settings(servers=("nats://127.0.0.1:1",)), random.Random(1))
+    connection = NatsConnection(NatsSettings(servers=("nats://127.0.0.1:1",)), random.Random(1))
     for call in (
         lambda: connection.subscribe(b"a..b", lambda batch: None),
         lambda: connection.subscribe(b"a", lambda batch: None, queue=b"q 1"),
@@ -426,15 +426,15 @@ def test_invalid_subjects_are_refused_before_the_server_hears_of_them() -> None:
 )
 def test_an_address_that_makes_no_sense_is_refused_without_its_credentials(address: str) -> None:
     with pytest.raises(ServerAddressInvalid) as caught:
-        Connection(Settings(servers=(address,)), random.Random(1))
+        NatsConnection(NatsSettings(servers=(address,)), random.Random(1))
     assert "hush" not in str(caught.value)
 
 
 def test_it_runs_on_uvloop_too(nats_server: NatsServer) -> None:
     async def scenario() -> None:
         payloads: list[bytes] = []
-        settings = Settings(servers=(nats_server.url,), reconnect_wait_seconds=0.01)
-        connection = Connection(settings, random.Random(1))
+        settings = NatsSettings(servers=(nats_server.url,), reconnect_wait_seconds=0.01)
+        connection = NatsConnection(settings, random.Random(1))
         connection.start()
         await connection.wait_connected(5)
         connection.subscribe(b"a", lambda batch: payloads.extend(payload for *_, payload in batch))

@@ -10,11 +10,11 @@ from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.log_limit import KEYS_MAX, LOG_INTERVAL_SECONDS, LogLimit
-from tidelog_broker.nats.errors import ConnectionLost, PayloadTooLarge, WriteBufferFull
+from tidelog_broker.nats.errors import NatsConnectionLost, PayloadTooLarge, WriteBufferFull
 from tidelog_broker.nats.redial import Redialer
 from tidelog_broker.nats.servers import Servers
 from tidelog_broker.nats.session import Session
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.settings import NatsSettings
 
 from .conftest import Connect
 
@@ -126,7 +126,7 @@ async def test_a_flush_under_way_when_the_link_breaks_says_so(connect: Connect) 
     async with FakeNatsServer(script) as server:
         connection = connect(server.url)
         await connection.wait_connected(5)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(NatsConnectionLost):
             await connection.flush(5)
         await connection.close()
 
@@ -228,7 +228,7 @@ async def test_control_lines_for_a_lost_link_are_not_sent_to_the_next(connect: C
         connection.write(b"PUB x 0\r\n\r\n")
         await asyncio.sleep(0)
         link.abort("for the test")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(NatsConnectionLost):
             await flush
         await until(lambda: connection.counters.connects == 2, "the second link")
         connection.unsubscribe(subscription)
@@ -293,7 +293,7 @@ async def test_a_server_that_sends_everyone_away_is_not_pestered(connect: Connec
 
 
 def test_pauses_double_up_to_the_longest_and_vary() -> None:
-    settings = Settings(
+    settings = NatsSettings(
         servers=("nats://127.0.0.1:1",), reconnect_wait_seconds=0.1, reconnect_wait_seconds_max=5.0
     )
     rng = random.Random(3)

@@ -14,9 +14,9 @@ import uvloop
 from support.hosts import HOST
 from support.nats_server import NatsServer
 from support.waiting import until
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.errors import NatsTimeout
-from tidelog_broker.nats.settings import Settings, parse_server
+from tidelog_broker.nats.settings import NatsSettings, parse_server
 
 from .conftest import Connect
 
@@ -83,7 +83,7 @@ async def test_a_server_without_tls_is_refused_when_we_ask_for_it(
 def test_tls_on_uvloop(tls_server: NatsServer, certificate: Path) -> None:
     async def scenario() -> None:
         context = ssl.create_default_context(cafile=str(certificate))
-        connection = Connection(Settings(servers=(tls_server.url,), tls=context), random.Random(1))
+        connection = NatsConnection(NatsSettings(servers=(tls_server.url,), tls=context), random.Random(1))
         connection.start()
         await connection.wait_connected(5)
         await connection.flush(5)

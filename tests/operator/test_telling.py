@@ -13,7 +13,7 @@ from support.kube.situations import stream_object
 from tidelog_operator.event_writer import EventWriter
 from tidelog_operator.metrics import Metrics
 from tidelog_operator.reports import Reports
-from tidelog_operator.telling import Telling
+from tidelog_operator.status_writer import StatusWriter
 
 ONE = stream_object("orders")
 READY: dict[str, Any] = {"phase": "Ready", "conditions": []}
@@ -41,9 +41,9 @@ class Kube:
         return {"metadata": {"resourceVersion": str(10 * len(self.written))}, "status": taken}
 
 
-def telling(kube: Kube | Refusing, leads: bool = True) -> Telling:
+def telling(kube: Kube | Refusing, leads: bool = True) -> StatusWriter:
     reports = Reports(EventWriter(None, "here"), Metrics())  # type: ignore[arg-type]
-    return Telling(kube, reports, lambda: leads)  # type: ignore[arg-type]
+    return StatusWriter(kube, reports, lambda: leads)  # type: ignore[arg-type]
 
 
 async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_then() -> None:

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from support.hosts import HOST
-from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.hello import Hello, Identity
 from tidelog_broker.peers.listener import PeerListener
 
@@ -24,21 +24,21 @@ class Recorded:
     """A receiver that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.connections: list[Connection] = []
+        self.connections: list[PeerConnection] = []
         self.frames: list[tuple[bytes, bytes]] = []
         self.writables = 0
         self.ends: list[str] = []
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         self.connections.append(connection)
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         self.frames.append((header, bytes(payload)))
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         self.writables += 1
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self.ends.append(reason)
 
 
@@ -49,7 +49,7 @@ class Station(Recorded):
         super().__init__()
         self.me = me
         self.hellos: list[Hello] = []
-        self.dialed: list[Connection] = []
+        self.dialed: list[PeerConnection] = []
         """The other ends, to be closed with the test."""
         self.listener = PeerListener(lambda: self.me, self._accept)
 

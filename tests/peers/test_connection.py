@@ -14,15 +14,15 @@ from peers.conftest import Recorded, Station, identity
 from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers import hello as hello_module
-from tidelog_broker.peers.connection import KEEPALIVE_SECONDS, Connection
+from tidelog_broker.peers.connection import KEEPALIVE_SECONDS, PeerConnection
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import PeerRefused, PeerUnreachable, ProtocolBroken, WrongPeer
 from tidelog_broker.peers.framing import pack
-from tidelog_broker.peers.hello import Hello, Identity, Lane, encode
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, encode
 
 
-async def call(station: Station, me: Identity, **options: Any) -> Connection:
-    lane = options.pop("lane", Lane.CONTROL)
+async def call(station: Station, me: Identity, **options: Any) -> PeerConnection:
+    lane = options.pop("lane", ConnectionKind.CONTROL)
     connection = await dial(
         HOST, station.port, lambda: me, lane, **{"target": 1, "timeout_s": 5.0, **options}
     )
@@ -32,12 +32,12 @@ async def call(station: Station, me: Identity, **options: Any) -> Connection:
 
 async def test_both_ends_know_who_they_talk_to_and_frames_arrive_in_order(station: Station) -> None:
     mine = Recorded()
-    connection = await call(station, identity(2), lane=Lane.REPLICA, message=b"before all else")
+    connection = await call(station, identity(2), lane=ConnectionKind.REPLICA, message=b"before all else")
     connection.serve(mine)
     assert connection.peer == identity(1)
     await until(lambda: station.connections, "the other end is served")
     theirs = station.connections[0]
-    assert (theirs.peer, theirs.lane) == (identity(2), Lane.REPLICA)
+    assert (theirs.peer, theirs.lane) == (identity(2), ConnectionKind.REPLICA)
     assert station.hellos[0].message == b"before all else"
     large = bytes(range(256)) * 20_000
     for number in range(100):
@@ -58,7 +58,7 @@ async def test_both_ends_know_who_they_talk_to_and_frames_arrive_in_order(statio
 class Eager(Recorded):
     """Says much as soon as it may."""
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         super().opened(connection)
         for number in range(5):
             connection.send(b"%d" % number, b"early")
@@ -92,10 +92,10 @@ async def test_a_closed_port_is_told_apart_from_one_that_says_nothing() -> None:
         silent.bind((HOST, 0))
         port = silent.getsockname()[1]
         with pytest.raises(PeerRefused, match="refuses connections"):
-            await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+            await dial(HOST, port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=5)
         silent.listen(1)
         with pytest.raises(PeerUnreachable, match=r"did not answer within 0\.1 s"):
-            await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=0.1)
+            await dial(HOST, port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_a_server_of_another_kind_is_no_peer() -> None:
     server = await asyncio.start_server(banner, HOST, 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises((ProtocolBroken, PeerUnreachable), match="no greeting of a broker"):
-        await dial(HOST, port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+        await dial(HOST, port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=5)
     server.close()
     await server.wait_closed()
 
@@ -189,25 +189,25 @@ async def test_a_dial_given_up_as_it_succeeds_leaves_no_timer(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uvloop closes the transport of a dial that is cancelled then, and never calls `connection_lost`."""
-    loop, made = asyncio.get_running_loop(), list[Connection]()
-    connection_made = Connection.connection_made
+    loop, made = asyncio.get_running_loop(), list[PeerConnection]()
+    connection_made = PeerConnection.connection_made
     reported: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda loop, context: reported.append(context))
 
-    def greeted_and_cancelled(self: Connection, transport: asyncio.BaseTransport) -> None:
+    def greeted_and_cancelled(self: PeerConnection, transport: asyncio.BaseTransport) -> None:
         connection_made(self, transport)
         if self._hello is None:
             return
         made.append(self)
         # The answer comes before the dialing task has its turn, and so does its timeout.
-        reply = pack(encode(Hello(identity(1), Lane.CONTROL, target=2)))
+        reply = pack(encode(Hello(identity(1), ConnectionKind.CONTROL, target=2)))
         self.get_buffer(-1)[: len(reply)] = reply
         self.buffer_updated(len(reply))
         dialing.cancel()
 
-    monkeypatch.setattr(Connection, "connection_made", greeted_and_cancelled)
+    monkeypatch.setattr(PeerConnection, "connection_made", greeted_and_cancelled)
     dialing = asyncio.create_task(
-        dial(HOST, station.port, lambda: identity(2), Lane.CONTROL, target=1, timeout_s=5)
+        dial(HOST, station.port, lambda: identity(2), ConnectionKind.CONTROL, target=1, timeout_s=5)
     )
     with pytest.raises(asyncio.CancelledError):
         await dialing

@@ -13,9 +13,9 @@ from peers.conftest import Recorded, Station, identity
 from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers import link as tidelog_link
-from tidelog_broker.peers.connection import Connection
-from tidelog_broker.peers.hello import Lane
-from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.connection import PeerConnection
+from tidelog_broker.peers.hello import ConnectionKind
+from tidelog_broker.peers.link import PeerLink
 from tidelog_broker.peers.watch import Evidence
 
 
@@ -38,8 +38,8 @@ class Owner(Recorded):
 
 
 @asynccontextmanager
-async def linked(owner: Owner) -> AsyncIterator[Link]:
-    link = Link(1, Lane.CONTROL, lambda: identity(2), owner, random.Random(1))
+async def linked(owner: Owner) -> AsyncIterator[PeerLink]:
+    link = PeerLink(1, ConnectionKind.CONTROL, lambda: identity(2), owner, random.Random(1))
     link.start()
     try:
         yield link
@@ -131,7 +131,7 @@ async def test_a_machine_that_swallows_the_redial_is_a_reset(station: Station) -
             await until(lambda: owner.told == [Evidence.RESET], "the redial came to nothing")
 
 
-class Mute(Connection):
+class Mute(PeerConnection):
     """One that says nothing after its first words."""
 
     def _keep_alive(self) -> None:

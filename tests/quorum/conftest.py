@@ -76,7 +76,7 @@ class Broker:
             ),
         )
         self.port = await self.controller.listen(HOST, self.port)
-        self.controller.neighbours.address = (HOST, self.port)
+        self.controller.transport.address = (HOST, self.port)
         self.running = True
         return self.controller
 
@@ -153,7 +153,7 @@ class Cluster:
 
     @property
     def controller(self) -> Broker | None:
-        return next((one for one in self.running if one.controller.duties is not None), None)
+        return next((one for one in self.running if one.controller.active is not None), None)
 
     async def elected(self) -> Broker:
         await self.eventually(lambda: self.controller is not None)

@@ -123,7 +123,7 @@ class Brokers:
 
     async def stop(self) -> None:
         """All, the controller last, so that each has one to step aside to."""
-        for node in sorted(self.running, key=lambda one: one.quorum.duties is not None):
+        for node in sorted(self.running, key=lambda one: one.quorum.active is not None):
             await node.stop()
 
     async def eventually(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:

@@ -29,7 +29,7 @@ async def brokers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 @pytest_asyncio.fixture(loop_scope="module")
 async def client(brokers: Brokers) -> AsyncIterator[tidelog.Client]:
     """Of a broker that is not the controller."""
-    asked = next(node.id for node in brokers.running if node.quorum.duties is None)
+    asked = next(node.id for node in brokers.running if node.quorum.active is None)
     async with brokers.client(asked) as made:
         yield made
         for broker in range(4):
@@ -361,7 +361,7 @@ async def test_brokers_are_let_go_one_after_the_other(brokers: Brokers, client: 
 async def test_nonsense_is_refused_with_a_sentence(
     brokers: Brokers, rpc: str, request_: object, sentence: str
 ) -> None:
-    asked = next(node for node in brokers.running if node.quorum.duties is None)
+    asked = next(node for node in brokers.running if node.quorum.active is None)
     async with Api(asked.address) as api:
         refused = await refusal(getattr(api.admin, rpc)(request_))
 

@@ -51,7 +51,7 @@ async def most_are_lost(brokers: Brokers, *, other_votes: bool, other_runs: bool
         await brokers.eventually(lambda: len(brokers[0].quorum.voters) == 5)
     voters = brokers[0].quorum.voters
     async with brokers.client() as client:
-        followers = [n for n in brokers.nodes if n.quorum.duties is None]
+        followers = [n for n in brokers.nodes if n.quorum.active is None]
         behind = next(n for n in followers if n.id in voters)
         other = next(n for n in followers if (n.id in voters) == other_votes and n is not behind)
         await client.create_stream("old", replication_factor=len(brokers.nodes))
@@ -73,7 +73,7 @@ async def most_are_lost(brokers: Brokers, *, other_votes: bool, other_runs: bool
             await producer.send(b"new")
     newest = max(n.quorum.image.version for n in rest)
     await brokers.eventually(lambda: all(n.quorum.image.version >= newest for n in rest))
-    controls = next(n for n in rest if n.quorum.duties is not None)
+    controls = next(n for n in rest if n.quorum.active is not None)
     # First what is to stay as it is: the others know of no change that it lacks.
     for node in dict.fromkeys((other, *(n for n in rest if n is not controls), controls)):
         if node is not other or not other_runs:

@@ -273,8 +273,8 @@ async def planned_again(cluster: Cluster) -> None:
     """The controller has had a look when everybody had everything."""
     first = cluster.brokers[0].controller
     await cluster.eventually(lambda: all(one.controller.image == first.image for one in cluster.running))
-    assert first.duties is not None
-    first.duties.keep_up(first.now_ms)
+    assert first.active is not None
+    first.active.keep_up(first.now_ms)
     await first.confirm()
 
 

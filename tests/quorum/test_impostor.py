@@ -9,22 +9,22 @@ from tidelog_broker.core.raft.messages import VoteRequest
 from tidelog_broker.membership.links import HEADER
 from tidelog_broker.membership.wire import encode
 from tidelog_broker.model import Voter
-from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.dialing import dial
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Identity
 
 
 class Listening:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None: ...
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None: ...
 
-    def writable(self, connection: Connection) -> None: ...
+    def writable(self, connection: PeerConnection) -> None: ...
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: PeerConnection) -> None: ...
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self.reasons.append(reason)
 
 
@@ -34,7 +34,7 @@ async def test_a_message_of_raft_that_names_another_sender_ends_its_connection_a
     await cluster.quorum()
     asked, claimed = cluster.brokers[1], cluster.brokers[2]
     me = Identity(7, CLUSTER, identifier(7), identifier(70), HOST, 1)
-    connection = await dial(HOST, asked.port, lambda: me, Lane.CONTROL, target=1, timeout_s=5)
+    connection = await dial(HOST, asked.port, lambda: me, ConnectionKind.CONTROL, target=1, timeout_s=5)
     heard = Listening()
     connection.serve(heard)
     before = asked.controller._driver.node.term

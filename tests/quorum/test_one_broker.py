@@ -96,13 +96,13 @@ async def test_every_run_leads_in_an_epoch_of_its_own(cluster: Cluster) -> None:
 
 async def test_a_loop_that_stalls_costs_nobody_the_leadership(cluster: Cluster) -> None:
     await cluster.quorum(3)
-    term = cluster.brokers[0].controller.duties
+    term = cluster.brokers[0].controller.active
 
     time.sleep(1.5)  # noqa: ASYNC251 (every broker of this loop is away as long)
     # A majority still answers it: nobody took the leadership.
     await cluster.brokers[0].controller.confirm()
 
-    assert cluster.brokers[0].controller.duties is term
+    assert cluster.brokers[0].controller.active is term
 
 
 async def test_the_leaders_of_a_killed_broker_are_replaced_by_report_before_its_session_ends(

@@ -62,7 +62,7 @@ async def test_r18_a_leader_a_month_ahead_dates_and_deletes_nothing_so_and_hands
     tmp_path: Path, controller: bool
 ) -> None:
     async with started(tmp_path, 3) as brokers, brokers.client() as client:
-        bad = next(node for node in brokers.nodes if (node.quorum.duties is not None) is controller)
+        bad = next(node for node in brokers.nodes if (node.quorum.active is not None) is controller)
         good = [node for node in brokers.nodes if node is not bad]
         await made(client, (bad.id, *(node.id for node in good)))
         await written(client, 8)

@@ -38,8 +38,8 @@ async def test_two_brokers_are_one_voter_and_an_observer(cluster: Cluster) -> No
     await cluster.grow(2)
     first, second = (one.controller for one in cluster.brokers)
     await cluster.eventually(lambda: second.image == first.image)
-    assert first.duties is not None
-    first.duties.keep_up(first.now_ms)  # once more, now that the observer has everything
+    assert first.active is not None
+    first.active.keep_up(first.now_ms)  # once more, now that the observer has everything
     await first.confirm()
 
     assert {one.controller.voters for one in cluster.running} == {(0,)}
@@ -117,7 +117,7 @@ async def test_a_controller_without_a_majority_answers_nobody(cluster: Cluster) 
     for broker in cluster.brokers[1:]:
         await broker.kill()
 
-    await cluster.eventually(lambda: alone.controller.duties is None)
+    await cluster.eventually(lambda: alone.controller.active is None)
     with pytest.raises(Unavailable):
         await alone.controller.change(create("orders"))
 
@@ -236,8 +236,8 @@ async def test_a_full_disk_of_the_controller_costs_its_leadership_and_nothing_el
     first.disk.fail("pwrite", errno.ENOSPC, path="/raft/", times=10_000)
 
     perhaps = asyncio.create_task(first.controller.change(create("perhaps")))
-    await cluster.eventually(lambda: any(one.controller.duties is not None for one in cluster.brokers[1:]))
-    successor = next(one for one in cluster.brokers[1:] if one.controller.duties is not None)
+    await cluster.eventually(lambda: any(one.controller.active is not None for one in cluster.brokers[1:]))
+    successor = next(one for one in cluster.brokers[1:] if one.controller.active is not None)
     await successor.controller.change(create("after"))
 
     assert "after" in successor.controller.image.names
@@ -319,8 +319,8 @@ async def test_a_bug_in_the_upkeep_ends_neither_the_broker_nor_the_controller(
         asked.append(1)
         raise ValueError("a bug")
 
-    assert only.controller.duties is not None
-    monkeypatch.setattr(only.controller.duties._upkeep, "next_command", broken)
+    assert only.controller.active is not None
+    monkeypatch.setattr(only.controller.active._upkeep, "next_command", broken)
     with capture_logs() as logs:
         await cluster.eventually(lambda: len(asked) > 1)
 
@@ -356,7 +356,7 @@ async def test_brokers_that_find_each_other_before_they_find_the_controller_do_n
         joining.append(asyncio.create_task(broker.join()))
     # Each has heard of the other one only, and believes, or has believed, that it may know.
     for one, other in (others, reversed(others)):
-        asking = one.controller.neighbours.asking
+        asking = one.controller.transport.controller_client
         await cluster.eventually(
             lambda asking=asking, other=other: asking.hint == other.id or other.id in asking._clueless
         )
@@ -374,7 +374,7 @@ async def test_a_broker_that_knows_nobody_answers_a_leader_that_finds_it_first(c
     listeners = (Listener(PEER_LISTENER, HOST, second.port),)
     registration = Registration(CLUSTER, second.id, b"r" * 16, second.directory_id, listeners)
     # As after a loss of power: it is registered, and nothing that it was told has reached its disk.
-    assert isinstance(await first.controller.neighbours.answer(Register.of(registration)), Done)
+    assert isinstance(await first.controller.transport.answer(Register.of(registration)), Done)
     await first.stop()
     cluster.addresses = lambda: ()  # type: ignore[method-assign]
     await second.launch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorum.conftest import Cluster
 from tidelog_broker.clock import system_clock
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.core.metadata.reluctance import Unwilling
+from tidelog_broker.core.metadata.deprioritized import Reason
 
 KEY = (b"s" * 16, 0)
 
@@ -18,16 +18,16 @@ async def test_the_controller_knows_what_is_damaged_and_whose_clock_is_off_until
     damaged, off = (one for one in cluster.brokers if one is not controller)
     clock = off.controller.clock
 
-    def unwilling() -> dict[int, int]:
-        duties = controller.controller.duties
-        return {} if duties is None else dict(duties.reluctance.of(duties.tip, KEY))
+    def deprioritized() -> dict[int, int]:
+        active = controller.controller.active
+        return {} if active is None else dict(active.deprioritized.of(active.tip, KEY))
 
     damaged.controller.membership.damaged = lambda: (ReplicaName(*KEY),)
     clock.wall = lambda: system_clock() - 5_000_000
-    expected = {damaged.id: Unwilling.DAMAGED, off.id: Unwilling.CLOCK_OFF}
-    await cluster.eventually(lambda: unwilling() == expected)
+    expected = {damaged.id: Reason.DAMAGED, off.id: Reason.CLOCK_OFF}
+    await cluster.eventually(lambda: deprioritized() == expected)
     assert 4_500_000 < clock.ahead_us <= 5_100_000
 
     damaged.controller.membership.damaged = tuple
     clock.wall = system_clock
-    await cluster.eventually(lambda: unwilling() == {})
+    await cluster.eventually(lambda: deprioritized() == {})

@@ -34,7 +34,7 @@ from collections.abc import Callable
 
 from raft.raft_cluster import Cluster, Machine, all_entries, voter
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.raft.errors import Busy, NotLeader
+from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.core.raft.messages import (
     AppendRequest,
     AppendResponse,
@@ -106,7 +106,7 @@ class Script:
         perform: Callable[..., None] = getattr(self, f"_{name.replace('-', '_')}")
         try:
             perform(*arguments)
-        except (NotLeader, Busy, InvalidRequest) as error:
+        except (NotRaftLeader, Busy, InvalidRequest) as error:
             self._told.append(f"refused: {error}")
         self._settle(rounds)
         return [] if words[0] == "quiet" else self._told
@@ -248,7 +248,7 @@ class Script:
     def _leader(self) -> Machine:
         node = self._cluster.leader()
         if node is None:
-            raise NotLeader("nobody leads")
+            raise NotRaftLeader("nobody leads")
         return self._cluster.machines[node.me]
 
     @property

@@ -9,7 +9,7 @@ from contextlib import suppress
 from raft.raft_cluster import Cluster, Machine, voter
 from raft.raft_disk import Disk, MemoryDisk
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.raft.errors import Busy, NotLeader
+from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.model import Configuration, Voter
 
 
@@ -48,7 +48,7 @@ class Storm:
         elif running and dice < self.tick + 0.35:
             self._propose(rng.choice(running), b"%d" % step)
         elif running and dice < self.tick + 0.36:
-            with suppress(NotLeader, Busy):
+            with suppress(NotRaftLeader, Busy):
                 cluster.read(rng.choice(running), step)
         elif cluster.wire:
             at = rng.randrange(len(cluster.wire)) if rng.random() < 0.3 else 0
@@ -58,7 +58,7 @@ class Storm:
                 cluster.deliver(at, keep=rng.random() < self.duplicate)
 
     def _propose(self, machine: Machine, payload: bytes) -> None:
-        with suppress(NotLeader, Busy):
+        with suppress(NotRaftLeader, Busy):
             machine.up.propose([payload])
             self.cluster.proposed += 1
 

@@ -15,7 +15,7 @@ from raft.test_scenarios import FOLDER
 from tidelog_broker.core.raft import leading, stepping
 from tidelog_broker.core.raft.campaigning import Campaign
 from tidelog_broker.core.raft.errors import LogForgotten
-from tidelog_broker.core.raft.following import Follower
+from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.node import RaftNode
@@ -52,7 +52,7 @@ BUGS = [
     Bug("its own vote counts before it is saved", Campaign, "begin", "if self.pre:", "if True:"),
     Bug("a vote for a shorter log", stepping, "grants", "free and whole and", "free and"),
     Bug("a second vote in a term", stepping, "grants", "free and whole and", "whole and"),
-    Bug("an acknowledgement before it is saved", Follower, "_answer", "_node.say(", "_node.say_now("),
+    Bug("an acknowledgement before it is saved", RaftFollower, "_answer", "_node.say(", "_node.say_now("),
     Bug(
         "an earlier term's entry is committed by counting",
         Leader,
@@ -124,7 +124,7 @@ BUGS = [
         "learner",
     ),
     Bug("an empty log votes", stepping, "grants", " and log.last_index > 0", "", "new_disk"),
-    Bug("a campaign without asking first", Follower, "tick", "pre=True", "pre=False", "pre_vote"),
+    Bug("a campaign without asking first", RaftFollower, "tick", "pre=True", "pre=False", "pre_vote"),
     Bug(
         "a leader that hears nobody goes on",
         Leader,

@@ -10,7 +10,7 @@ from raft.raft_cluster import TIMES, voter
 from raft.raft_disk import MemoryDisk
 from tidelog.errors import InvalidRequest
 from tidelog_broker.core.raft import leading, log, reading, uncommitted
-from tidelog_broker.core.raft.errors import Busy, NotLeader
+from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.core.raft.messages import (
     AppendRequest,
     AppendResponse,
@@ -254,7 +254,7 @@ def test_one_that_does_not_lead_takes_nothing() -> None:
     node, _ = new_node()
 
     for ask in (lambda: node.propose([b"x"]), lambda: node.read(1), lambda: node.transfer(OTHER)):
-        with pytest.raises(NotLeader):
+        with pytest.raises(NotRaftLeader):
             ask()
 
 

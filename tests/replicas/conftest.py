@@ -32,7 +32,7 @@ from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.replication.links import ReplicaLinks
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
-from tidelog_broker.storage.log.partition_log import Appended
+from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing.append_requests import Acks, BatchAppend
 from tidelog_broker.writing.partition import Partition
 
@@ -68,7 +68,7 @@ class ScriptedController:
         self._behind: dict[int, ClusterImage] = {}
         """Brokers that hear nothing, and what they saw last."""
         self.proposals: list[IsrProposal] = []
-        self.deaf = False
+        self.unreachable = False
         """What is proposed is lost."""
         self.knows_the_time = True
         """It tells a broker that starts the cluster's clock (R18)."""
@@ -148,7 +148,7 @@ class ScriptedController:
         return self.image.streams[STREAM].partitions[number]
 
     async def newest(self) -> ClusterImage:
-        if self.deaf:
+        if self.unreachable:
             raise Unavailable("nobody is the controller")
         return self.image
 
@@ -157,7 +157,7 @@ class ScriptedController:
             self.proposals.append(proposal)
             placed = self.placed(proposal.partition)
             seen = (proposal.leader_epoch, proposal.partition_epoch)
-            if not self.deaf and seen == (placed.leader_epoch, placed.partition_epoch):
+            if not self.unreachable and seen == (placed.leader_epoch, placed.partition_epoch):
                 known = all(placed.assignment_of(one.broker) == one.assignment for one in proposal.isr)
                 assert known, "a leader proposes the replicas of its image (R16)"
                 isr = tuple(member.broker for member in proposal.isr)

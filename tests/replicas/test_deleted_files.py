@@ -23,7 +23,7 @@ async def test_files_of_a_deleted_stream_stay_until_the_controller_confirms_the_
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"x"))
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
 
     cluster.controller.publish(streams=cluster.controller.image.streams.remove(STREAM))
     for node in cluster.nodes.values():
@@ -34,7 +34,7 @@ async def test_files_of_a_deleted_stream_stay_until_the_controller_confirms_the_
         await cluster[1].broker._maintenance.remove_deleted()
     assert len(set_aside(cluster[1])) == 1
 
-    cluster.controller.deaf = False
+    cluster.controller.unreachable = False
     for node in cluster.nodes.values():
         await until(lambda node=node: not set_aside(node), "its files are gone")  # type: ignore[misc]
 
@@ -43,13 +43,13 @@ async def test_files_are_kept_of_a_stream_that_is_there_again(cluster: Cluster) 
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"x"))
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     image = cluster.controller.image
     cluster.controller.publish(streams=image.streams.remove(STREAM))
     await until(lambda: bool(set_aside(cluster[1])), "its folder is set aside")
 
     cluster.controller.publish(streams=image.streams)
-    cluster.controller.deaf = False
+    cluster.controller.unreachable = False
     await until(lambda: (STREAM, 0) in cluster[1].broker.partitions, "it is made again")
     await cluster[1].broker._maintenance.remove_deleted()
 
@@ -71,7 +71,7 @@ async def test_deadlines_are_kept_while_nobody_confirms_a_deletion(
     await cluster.create(replicas=[1])
     cluster.controller.publish(streams=cluster.controller.image.streams.remove(STREAM))
     await asyncio.wait_for(asked.wait(), 10)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster.create()
     for other in (2, 3):
         await cluster[other].stop()

@@ -91,7 +91,7 @@ async def test_the_only_member_of_the_isr_stays_one(
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"before"))
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     cluster.controller.change(isr=(1,))
     await until(lambda: cluster[1].partition().isr_size == 1, "the leader knows")
     with monkeypatch.context() as patch:

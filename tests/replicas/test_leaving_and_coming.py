@@ -59,7 +59,7 @@ async def test_a_lost_log_is_replaced_by_an_empty_one_once_nobody_counts_on_it(c
     await cluster.create()
     await asyncio.gather(*(appended(cluster[1].append(b"%d" % number * 300)) for number in range(10)))
     await cluster.become_equal()
-    cluster.controller.deaf = True  # It stays in the ISR, where others count on it.
+    cluster.controller.unreachable = True  # It stays in the ISR, where others count on it.
     await cluster[3].stop()
     os.remove(folder_of(cluster, 3) / "0" / "leader-epochs")
 
@@ -68,7 +68,7 @@ async def test_a_lost_log_is_replaced_by_an_empty_one_once_nobody_counts_on_it(c
     await cluster[3].broker.applied(cluster.controller.image.version)
     assert KEY in cluster[3].broker.lost
 
-    cluster.controller.deaf = False
+    cluster.controller.unreachable = False
     cluster.controller.change(isr=(1, 2))
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "a new replica joins")
     await cluster.become_equal()

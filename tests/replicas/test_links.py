@@ -11,7 +11,7 @@ from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.peers.connection import WRITE_BUFFER_BYTES
 from tidelog_broker.peers.dialing import dial
-from tidelog_broker.peers.hello import Lane
+from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.replication.feed import ANSWER_BYTES_MAX, Pace
 from tidelog_broker.writing.append_requests import Acks
@@ -29,8 +29,8 @@ async def test_hundreds_of_partitions_share_one_connection(cluster: Cluster) -> 
     )
 
     assert {one.base_offset for one in told} == {0}
-    assert list(cluster[2].links.uplinks) == [(1, Lane.REPLICA)]
-    assert list(cluster[1].links.feeds) == [(2, Lane.REPLICA)]
+    assert list(cluster[2].links.uplinks) == [(1, ConnectionKind.REPLICA)]
+    assert list(cluster[1].links.feeds) == [(2, ConnectionKind.REPLICA)]
     assert all(cluster[2].partition(number).log.end_offset == 1 for number in range(count))
 
 
@@ -50,7 +50,10 @@ async def test_a_follower_that_does_not_read_costs_the_leader_a_bounded_buffer(c
     await cluster.start(1, 2)
     await cluster.create(partitions=4, replicas=(1, 2))
     await asyncio.gather(*(appended(cluster[1].append(b"x", number=number)) for number in range(4)))
-    uplink, feed = cluster[2].links.uplinks[1, Lane.REPLICA], cluster[1].links.feeds[2, Lane.REPLICA]
+    uplink, feed = (
+        cluster[2].links.uplinks[1, ConnectionKind.REPLICA],
+        cluster[1].links.feeds[2, ConnectionKind.REPLICA],
+    )
     assert uplink.connection is not None
     assert feed.connection is not None
     uplink.connection.pause_reading()
@@ -81,12 +84,14 @@ async def test_who_is_far_behind_is_fed_over_the_other_connection_and_comes_back
     began = asyncio.get_running_loop().time()
 
     await cluster[3].start()
-    await until(lambda: (3, Lane.CATCH_UP) in cluster[1].links.feeds, "the other connection")
+    await until(lambda: (3, ConnectionKind.CATCH_UP) in cluster[1].links.feeds, "the other connection")
     await appended(cluster[1].append(b"meanwhile"))
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "it joins", 20)
 
     assert asyncio.get_running_loop().time() - began > 0.3
-    await until(lambda: (3, Lane.CATCH_UP) not in cluster[1].links.feeds, "the other connection ends")
+    await until(
+        lambda: (3, ConnectionKind.CATCH_UP) not in cluster[1].links.feeds, "the other connection ends"
+    )
     await cluster.become_equal()
 
 
@@ -96,7 +101,7 @@ async def test_a_connection_that_breaks_is_made_anew_and_nothing_is_lost(cluster
     told = []
     for number in range(30):
         told.append(cluster[1].append(b"%d" % number * 100))
-        feed = cluster[1].links.feeds.get((2 + number % 2, Lane.REPLICA))
+        feed = cluster[1].links.feeds.get((2 + number % 2, ConnectionKind.REPLICA))
         if number % 5 == 0 and feed is not None and feed.connection is not None:
             feed.connection.abort("the test breaks it")
         await asyncio.sleep(0.002)
@@ -111,11 +116,18 @@ async def test_the_newest_connection_of_a_broker_counts(cluster: Cluster) -> Non
     await cluster.start(1, 2)
     await cluster.create(replicas=(1, 2))
     await appended(cluster[1].append(b"x"))
-    old, uplink = cluster[1].links.feeds[2, Lane.REPLICA], cluster[2].links.uplinks[1, Lane.REPLICA]
+    old, uplink = (
+        cluster[1].links.feeds[2, ConnectionKind.REPLICA],
+        cluster[2].links.uplinks[1, ConnectionKind.REPLICA],
+    )
 
-    other = await dial(HOST, cluster[1].port, cluster[2].identity, Lane.REPLICA, target=1, timeout_s=5)
+    other = await dial(
+        HOST, cluster[1].port, cluster[2].identity, ConnectionKind.REPLICA, target=1, timeout_s=5
+    )
     other.serve(uplink)
-    await until(lambda: cluster[1].links.feeds.get((2, Lane.REPLICA)) is not old, "the new one counts")
+    await until(
+        lambda: cluster[1].links.feeds.get((2, ConnectionKind.REPLICA)) is not old, "the new one counts"
+    )
     await until(lambda: old.connection is None, "the old one ends")
     await other.end("the test is over")
     await appended(cluster[1].append(b"y"))

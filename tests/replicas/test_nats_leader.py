@@ -18,10 +18,10 @@ from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
 from tidelog_broker.nats import recorder as recorder_module
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import fnv1a_32
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.settings import NatsSettings
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ async def client(server: NatsServer) -> AsyncIterator[Client]:
     await one.close()
 
 
-async def record(cluster: Cluster, server: NatsServer) -> list[Connection]:
+async def record(cluster: Cluster, server: NatsServer) -> list[NatsConnection]:
     made = []
     for number, node in cluster.nodes.items():
-        connection = Connection(Settings(servers=(server.url,)), random.Random(number))
+        connection = NatsConnection(NatsSettings(servers=(server.url,)), random.Random(number))
         connection.start()
         await connection.wait_connected(10)
         node.broker.listen(Recorder(node.broker, connection))
@@ -144,7 +144,7 @@ class Scripted(NamedTuple):
     """The first broker's recorder, and the server that it hears."""
 
     script: ScriptedServer
-    connection: Connection
+    connection: NatsConnection
     recorder: Recorder
 
 
@@ -153,8 +153,8 @@ async def scripted(cluster: Cluster) -> AsyncIterator[Scripted]:
     script = ScriptedServer()
     async with FakeNatsServer(script.serve) as server:
         await cluster.start()
-        settings = Settings(servers=(server.url,), reconnect_wait_seconds=0.01)
-        connection = Connection(settings, random.Random(1))
+        settings = NatsSettings(servers=(server.url,), reconnect_wait_seconds=0.01)
+        connection = NatsConnection(settings, random.Random(1))
         connection.start()
         await connection.wait_connected(10)
         recorder = Recorder(cluster[1].broker, connection)
@@ -225,10 +225,10 @@ async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent
             await recorder.refused()
             await connection.flush(5)
 
-        cluster.controller.deaf = True
+        cluster.controller.unreachable = True
         await refuse(2, 2)
         assert script.told == []
-        cluster.controller.deaf = False
+        cluster.controller.unreachable = False
         await refuse(1, 3)
         assert len(script.told) == 1
 
@@ -263,7 +263,7 @@ async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) ->
     async with scripted(cluster) as (script, connection, recorder):
         await cluster.create(subject="doubtful")
         await connection.flush(5)
-        cluster.controller.deaf = True
+        cluster.controller.unreachable = True
         for number in (2, 3):
             await cluster[number].kill()
 
@@ -273,7 +273,7 @@ async def test_a_leader_that_may_be_deposed_refuses_nothing(cluster: Cluster) ->
         cluster[1].broker.session(False)
         await until(lambda: cluster[1].partition().uncommitted == 0, "the broker gives it up")
         # Asked now, the controller would say that it led.
-        cluster.controller.deaf = False
+        cluster.controller.unreachable = False
         await recorder.refused()
 
         await connection.flush(5)

@@ -50,7 +50,7 @@ async def test_what_is_not_known_to_be_committed_is_not_shown(cluster: Cluster) 
     await cluster.create()
     await appended(cluster[1].append(b"committed"))
     await cluster.become_equal()
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     cluster[1].append(b"waits for the third broker")
     await until(lambda: cluster[2].partition().log.end_offset == 2, "the second broker has it")

@@ -50,7 +50,7 @@ async def test_a_follower_that_is_behind_is_not_ready_before_it_has_everything(c
 
 async def test_having_been_in_sync_in_the_run_before_makes_nobody_ready(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
 
     cluster[3].cut.add(1)
@@ -65,7 +65,7 @@ async def test_having_been_in_sync_in_the_run_before_makes_nobody_ready(cluster:
 
 async def test_whoever_has_everything_and_is_not_in_sync_yet_is_not_ready(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     cluster.controller.change(isr=(1, 2))
 
@@ -75,13 +75,13 @@ async def test_whoever_has_everything_and_is_not_in_sync_yet_is_not_ready(cluste
     await until(lambda: role.caught_up, "the leader has told it how far it is")  # type: ignore[union-attr]
 
     assert reason(cluster, 3) == behind(1, "orders/0")
-    cluster.controller.deaf = False
+    cluster.controller.unreachable = False
     await ready(cluster, 3)
 
 
 async def test_once_ready_a_broker_stays_so_until_it_stops(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
 
     cluster.controller.change(isr=(1, 2))
     await until(lambda: cluster[3].partition().placed.isr == (1, 2), "the image")
@@ -98,7 +98,7 @@ async def test_what_had_caught_up_once_does_not_hold_up_the_rest(cluster: Cluste
     await with_records(cluster, partitions=2)
     cluster.controller.change(1, leader=2)
     await until(lambda: cluster[2].partition(1).leads, "another leads the other partition")
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
 
     cluster[3].cut.add(2)
@@ -139,7 +139,7 @@ async def test_a_replica_that_is_being_added_holds_nobody_up(cluster: Cluster) -
 
 async def test_a_log_that_is_lost_holds_nobody_up(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     folder = next((cluster[3].folder / "streams").glob("orders~*")) / "0"
     os.remove(folder / "leader-epochs")
@@ -154,7 +154,7 @@ async def test_a_log_that_is_lost_holds_nobody_up(cluster: Cluster) -> None:
 
 async def test_a_damaged_replica_holds_nobody_up(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     cluster[3].cut.update((1, 2))
 
@@ -168,7 +168,7 @@ async def test_a_damaged_replica_holds_nobody_up(cluster: Cluster) -> None:
 
 async def test_having_had_everything_of_another_leader_makes_nobody_ready(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     cluster[3].cut.add(2)
     await cluster[3].start()
@@ -186,7 +186,7 @@ async def test_having_had_everything_of_another_leader_makes_nobody_ready(cluste
 
 async def test_a_broker_that_leads_is_ready_when_it_leads_again(cluster: Cluster) -> None:
     await with_records(cluster)
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[1].stop()
 
     await cluster[1].start()

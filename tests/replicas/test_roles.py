@@ -17,9 +17,9 @@ from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Partit
 from tidelog_broker.core.replication.effects import SendBatches
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.messages import Batches, FromLeader, Position, Progress
-from tidelog_broker.peers.connection import Connection
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.core.replication.messages import Batches, FromLeader, LeaderOffsets, Position
+from tidelog_broker.peers.connection import PeerConnection
+from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.replication.feed import ReplicaFeed
 from tidelog_broker.replication.host import Done, ReplicaHost
 from tidelog_broker.replication.links import ReplicaLinks
@@ -29,7 +29,8 @@ from tidelog_broker.replication.uplink import Uplink
 from tidelog_broker.replication.wire import Address, encode
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.os_files import OsFiles
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import LogConfig
 
 STREAM = bytes([7]) * 16
 KEY = (STREAM, 0)
@@ -167,16 +168,16 @@ class Hearing:
 
 
 async def test_an_answer_for_an_earlier_role_is_passed_over() -> None:
-    up = Uplink(OTHER, Lane.REPLICA, cast(Peers, HandPeers()), random.Random(1), lambda *said: None)
+    up = Uplink(OTHER, ConnectionKind.REPLICA, cast(Peers, HandPeers()), random.Random(1), lambda *said: None)
     replica = Hearing(role_number=8)
     up.add(cast(Replica, replica))
-    message = Progress(3, 5, 0)
+    message = LeaderOffsets(3, 5, 0)
     try:
         for number in (7, 9):
-            up.received(cast(Connection, None), encode(Address(*KEY, number), message), NOTHING)
+            up.received(cast(PeerConnection, None), encode(Address(*KEY, number), message), NOTHING)
         assert replica.heard == []
 
-        up.received(cast(Connection, None), encode(Address(*KEY, 8), message), NOTHING)
+        up.received(cast(PeerConnection, None), encode(Address(*KEY, 8), message), NOTHING)
         assert replica.heard == [message]
     finally:
         await up.stop("the test ends")
@@ -185,7 +186,7 @@ async def test_an_answer_for_an_earlier_role_is_passed_over() -> None:
 class HandConnection:
     """Takes nothing until it is `writable`."""
 
-    lane = Lane.REPLICA
+    lane = ConnectionKind.REPLICA
     peer = Identity(OTHER, bytes(16), bytes(16), b"run 2", "", 0)
 
     def __init__(self) -> None:
@@ -218,9 +219,9 @@ async def test_batches_go_to_the_question_and_from_the_leader_that_they_were_rea
     links, connection = HandLinks(one), HandConnection()
     with ThreadPoolExecutor(1) as threads:
         feed = ReplicaFeed(cast(ReplicaLinks, links), threads)
-        feed.opened(cast(Connection, connection))
+        feed.opened(cast(PeerConnection, connection))
         position = encode(Address(*KEY, 8), Position(3, 0, None, 0, 0))
-        feed.received(cast(Connection, connection), position, NOTHING)
+        feed.received(cast(PeerConnection, connection), position, NOTHING)
         if what == "another leader":
             one.imaged(*image_of(ME, 4))
         if what == "another question":

@@ -14,7 +14,8 @@ from storage.batches import STREAM_ID, T0, item, records
 from support.waiting import until
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.os_files import OsFiles
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.upkeep import scrubber
 from tidelog_broker.upkeep.scrubber import Scrubber
 

@@ -117,7 +117,7 @@ async def test_with_too_small_an_isr_what_is_new_is_refused_and_a_repeat_is_a_re
     await cluster.start()
     await cluster.create()
     first = await appended(cluster[1].append(b"first", producer_id=7, sequence=0))
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     cluster.controller.change(isr=(1,))
     await until(lambda: cluster[1].partition().isr_size == 1, "the image")
 
@@ -128,7 +128,7 @@ async def test_with_too_small_an_isr_what_is_new_is_refused_and_a_repeat_is_a_re
     assert isinstance(new, NotEnoughReplicas)
     assert (again.base_offset, again.duplicate) == (first.base_offset, True)
     assert here.base_offset == 1
-    cluster.controller.deaf = False
+    cluster.controller.unreachable = False
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "the ISR is whole again")
     await until(lambda: cluster[1].partition().isr_size == 3, "the image")
     await appended(cluster[1].append(b"new", producer_id=7, sequence=1))
@@ -153,7 +153,7 @@ async def test_a_run_that_the_image_does_not_show_leads_nothing(cluster: Cluster
 async def test_a_new_leader_does_not_say_how_far_is_committed_before_it_knows(cluster: Cluster) -> None:
     await cluster.start()
     await cluster.create()
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     await cluster[3].stop()
     told = cluster[1].append(b"x")
     await until(lambda: cluster[2].partition().log.end_offset == 1, "one follower has it")
@@ -247,7 +247,7 @@ async def test_a_leader_that_reaches_neither_controller_nor_followers_says_so_an
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"before"))
-    cluster.controller.deaf = True
+    cluster.controller.unreachable = True
     leader = cluster[1].broker
 
     leader.session(False)

@@ -10,8 +10,8 @@ from tidelog_broker.core.replication.messages import (
     Batches,
     Diverged,
     Durable,
+    LeaderOffsets,
     Position,
-    Progress,
     RangeHeld,
     RangeWanted,
     Refusal,
@@ -71,15 +71,15 @@ def test_below_the_feature_level_words_are_those_that_earlier_software_knows(
 @pytest.mark.parametrize(
     "message",
     [
-        Progress(5, 9, 2),
-        Progress(5, 9, 2, ((3, 4), (5, 9))),
+        LeaderOffsets(5, 9, 2),
+        LeaderOffsets(5, 9, 2, ((3, 4), (5, 9))),
         Diverged(5, 3, 7, unclean=True),
         StartOver(5, 2, unclean=False),
         StartOver(5, 2, unclean=True, epoch_before=4),
         *(Refused(refusal, 6) for refusal in Refusal),
     ],
 )
-def test_a_leaders_words(message: Progress | Diverged | StartOver | Refused) -> None:
+def test_a_leaders_words(message: LeaderOffsets | Diverged | StartOver | Refused) -> None:
     assert from_leader(encode(ADDRESS, message), NOTHING) == (ADDRESS, message)
     with pytest.raises(ProtocolBroken):
         from_follower(encode(ADDRESS, message), NOTHING)

@@ -18,7 +18,7 @@ from replication.whole_logs import Record, WholeLog
 from tidelog_broker.core.replication import effects as fx
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.membership import Broker, Placement
+from tidelog_broker.core.replication.membership import Placement, ReplicaBroker
 from tidelog_broker.core.replication.messages import Durable, Position, Refused
 from tidelog_broker.core.replication.times import ReplicationTimes
 
@@ -51,7 +51,7 @@ class Image:
     fenced: frozenset[int]
 
     def placement(self) -> Placement:
-        brokers = {b: Broker(self.incarnations[b], b not in self.fenced) for b in BROKERS}
+        brokers = {b: ReplicaBroker(self.incarnations[b], b not in self.fenced) for b in BROKERS}
         return Placement(BROKERS, self.isr, self.partition_epoch, MIN_INSYNC, brokers)
 
 

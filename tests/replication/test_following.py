@@ -22,8 +22,8 @@ from tidelog_broker.core.replication.messages import (
     Diverged,
     Durable,
     FromLeader,
+    LeaderOffsets,
     Position,
-    Progress,
     Refusal,
     Refused,
     StartOver,
@@ -95,7 +95,7 @@ def test_messages_of_other_epochs_are_passed_over() -> None:
     one, _ = follower(4, 4, 4)
     messages: list[FromLeader] = [
         batches(3)._replace(leader_epoch=4),
-        Progress(6, 3, 0),
+        LeaderOffsets(6, 3, 0),
         Diverged(4, 4, 1, unclean=True),
         StartOver(6, 9, unclean=True),
     ]
@@ -107,9 +107,9 @@ def test_messages_of_other_epochs_are_passed_over() -> None:
 def test_the_high_watermark_is_never_above_its_own_end_and_never_goes_back() -> None:
     one, _ = follower(4, 4)
 
-    one.received(Progress(EPOCH, 9, 0))
+    one.received(LeaderOffsets(EPOCH, 9, 0))
     assert one.high_watermark == 2
-    one.received(Progress(EPOCH, 1, 0))
+    one.received(LeaderOffsets(EPOCH, 1, 0))
     assert one.high_watermark == 2
 
 
@@ -124,7 +124,7 @@ def test_it_truncates_and_asks_again_only_when_that_is_durable() -> None:
 
 def test_once_its_log_fits_nothing_makes_it_truncate_in_this_epoch() -> None:
     one, _ = follower(4, 4)
-    one.received(Progress(EPOCH, 0, 0))
+    one.received(LeaderOffsets(EPOCH, 0, 0))
 
     assert one.received(Diverged(EPOCH, 4, 1, unclean=True)) == []
     assert one.received(StartOver(EPOCH, 1, unclean=True)) == []
@@ -164,7 +164,7 @@ def test_what_becomes_durable_is_said_once_and_only_when_the_log_fits() -> None:
     log.all_durable()
 
     assert one.flushed() == []
-    assert one.received(Progress(EPOCH, 0, 0)) == [Say(Durable(EPOCH, 2, 0))]
+    assert one.received(LeaderOffsets(EPOCH, 0, 0)) == [Say(Durable(EPOCH, 2, 0))]
     assert one.flushed() == []
     one.lost()
     log.append([(4, 2)])
@@ -178,7 +178,7 @@ def test_a_page_cache_stream_counts_what_is_written() -> None:
     log.append([(4, 1)])
 
     assert one.begin() == [Ask(Position(EPOCH, 2, 4, 2, 0, fsync=False))]
-    one.received(Progress(EPOCH, 0, 0))
+    one.received(LeaderOffsets(EPOCH, 0, 0))
     assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))]
     assert one.configured(True) == []
 
@@ -189,14 +189,14 @@ def test_r16_all_that_it_says_names_its_assignment() -> None:
     one = FollowerPartition(2, 1, EPOCH, log, fsync=True, high_watermark=0, assignment=41)
 
     assert one.begin() == [Ask(Position(EPOCH, 1, 4, 0, 0, 41))]
-    one.received(Progress(EPOCH, 0, 0))
+    one.received(LeaderOffsets(EPOCH, 0, 0))
     log.all_durable()
     assert one.flushed() == [Say(Durable(EPOCH, 1, 0, 41))]
 
 
 def test_r17_it_says_of_which_kind_its_durability_is() -> None:
     one, log = follower(4)
-    one.received(Progress(EPOCH, 0, 0))
+    one.received(LeaderOffsets(EPOCH, 0, 0))
     log.append([(4, 1)])
 
     assert one.configured(False) == [Say(Durable(EPOCH, 2, 0, fsync=False))]
@@ -206,8 +206,8 @@ def test_r17_it_says_of_which_kind_its_durability_is() -> None:
 def test_the_leaders_start_is_saved_before_it_is_acknowledged() -> None:
     one, log = follower(4, 4, 4)
 
-    assert one.received(Progress(EPOCH, 2, 1)) == [AdvanceStart(1)]
-    assert one.received(Progress(EPOCH, 3, 2)) == [], "one after the other"
+    assert one.received(LeaderOffsets(EPOCH, 2, 1)) == [AdvanceStart(1)]
+    assert one.received(LeaderOffsets(EPOCH, 3, 2)) == [], "one after the other"
     log.advance_start(1)
     assert one.start_saved() == [Say(Durable(EPOCH, 3, 1)), AdvanceStart(2)]
 
@@ -227,9 +227,9 @@ def test_a_start_above_what_is_committed_here_waits_for_that() -> None:
 def test_an_unclean_epoch_is_noted_where_it_begins() -> None:
     one, log = follower(3, 3)
 
-    assert one.received(Progress(EPOCH, 0, 0, ((2, 2), (4, 2), (5, 9)))) == [BeginUnclean(4)]
+    assert one.received(LeaderOffsets(EPOCH, 0, 0, ((2, 2), (4, 2), (5, 9)))) == [BeginUnclean(4)]
     log.begin_unclean(4)
-    assert one.received(Progress(EPOCH, 0, 0, ((4, 2),))) == []
+    assert one.received(LeaderOffsets(EPOCH, 0, 0, ((4, 2),))) == []
 
 
 def test_a_later_epoch_of_its_own_hides_no_unclean_epoch_of_the_leader() -> None:

@@ -8,8 +8,8 @@ from replication.whole_logs import WholeLog
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.healing import gives, who_has_it
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.membership import Broker, Placement
-from tidelog_broker.core.replication.messages import Position, Progress, RangeWanted
+from tidelog_broker.core.replication.membership import Placement, ReplicaBroker
+from tidelog_broker.core.replication.messages import LeaderOffsets, Position, RangeWanted
 
 EPOCH = 5
 
@@ -22,7 +22,7 @@ def log_of_ten() -> WholeLog:
 
 
 def leader() -> LeaderPartition:
-    brokers = {broker: Broker(b"run %d" % broker, True) for broker in (1, 2, 3)}
+    brokers = {broker: ReplicaBroker(b"run %d" % broker, True) for broker in (1, 2, 3)}
     placement = Placement((1, 2, 3), (1, 2), 40, 2, brokers)
     made = LeaderPartition(
         1, EPOCH, log_of_ten(), fsync=True, high_watermark=10, placement=placement, now_ms=1000
@@ -41,7 +41,7 @@ def test_a_follower_asks_its_leader_once_its_log_fits() -> None:
     one = follower()
     assert who_has_it(one) == []
 
-    one.received(Progress(EPOCH, 10, 0))
+    one.received(LeaderOffsets(EPOCH, 10, 0))
 
     assert who_has_it(one) == [1]
 
@@ -76,6 +76,6 @@ def test_only_who_is_sure_of_its_log_gives() -> None:
     assert not gives(None, wanted)
     assert not gives(one, wanted)
 
-    one.received(Progress(EPOCH, 10, 0))
+    one.received(LeaderOffsets(EPOCH, 10, 0))
 
     assert gives(one, wanted)

@@ -14,12 +14,12 @@ from tidelog_broker.core.replication.effects import (
     SendBatches,
 )
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.membership import Broker, Placement
+from tidelog_broker.core.replication.membership import Placement, ReplicaBroker
 from tidelog_broker.core.replication.messages import (
     Diverged,
     Durable,
+    LeaderOffsets,
     Position,
-    Progress,
     Refusal,
     Refused,
     StartOver,
@@ -46,7 +46,7 @@ class Stage:
         self.log.append([(4, number) for number in range(records)])
         self.log.all_durable()
         self.now = 1000
-        self.brokers = {broker: Broker(b"run %d" % broker, may_join) for broker in (1, 2, 3)}
+        self.brokers = {broker: ReplicaBroker(b"run %d" % broker, may_join) for broker in (1, 2, 3)}
         self.placement = Placement((1, 2, 3), isr, 40, minimum, self.brokers)
         self.leader = LeaderPartition(
             LEADER,
@@ -122,7 +122,7 @@ def proposed(effects: list[LeaderEffect]) -> list[tuple[int, ...]]:
 def test_a_follower_that_has_everything_is_told_so_and_its_position_is_kept() -> None:
     stage = Stage()
 
-    assert stage.position(SECOND, 10) == [Answer(SECOND, Progress(EPOCH, 10, 0))]
+    assert stage.position(SECOND, 10) == [Answer(SECOND, LeaderOffsets(EPOCH, 10, 0))]
     assert of(SendBatches, stage.append()) == [SendBatches(SECOND, 10, 11)]
     assert of(SendBatches, stage.append()) == []
 
@@ -134,9 +134,9 @@ def test_a_new_high_watermark_is_told_with_the_next_tick_without_answering_the_p
     effects = stage.position(THIRD, 10)
 
     assert of(Committed, effects) == [Committed(10)]
-    assert of(Answer, effects) == [Answer(THIRD, Progress(EPOCH, 10, 0))], "it did not know that it fits"
+    assert of(Answer, effects) == [Answer(THIRD, LeaderOffsets(EPOCH, 10, 0))], "it did not know that it fits"
     assert stage.leader.needs_ticks
-    assert stage.leader.tick(stage.now) == [Answer(SECOND, Progress(EPOCH, 10, 0))]
+    assert stage.leader.tick(stage.now) == [Answer(SECOND, LeaderOffsets(EPOCH, 10, 0))]
     assert not stage.leader.needs_ticks
     assert of(SendBatches, stage.append()) == [SendBatches(SECOND, 10, 11), SendBatches(THIRD, 10, 11)]
 
@@ -213,7 +213,7 @@ def test_another_run_of_a_members_broker_starts_from_nothing() -> None:
     stage = Stage(isr=(1, 2), high_watermark=2)
     stage.position(SECOND, 10, durable=5)
 
-    stage.placed(brokers={**stage.brokers, SECOND: Broker(b"newer", True)}, partition_epoch=40)
+    stage.placed(brokers={**stage.brokers, SECOND: ReplicaBroker(b"newer", True)}, partition_epoch=40)
 
     assert stage.durable(SECOND, 9) == []
     stage.position(SECOND, 10, durable=6, run=b"newer")
@@ -485,7 +485,7 @@ def test_a_member_that_stops_leaves_as_soon_as_its_connection_ends() -> None:
     stage = Stage()
     stage.position(SECOND, 10)
     stage.position(THIRD, 10)
-    stage.brokers[THIRD] = Broker(b"run %d" % THIRD, False)
+    stage.brokers[THIRD] = ReplicaBroker(b"run %d" % THIRD, False)
 
     assert proposed(stage.wait(499)) == []
     assert proposed(stage.leader.disconnected(THIRD, False, stage.now)) == [(1, 2)]
@@ -529,7 +529,7 @@ def test_a_start_is_acknowledged_when_every_member_has_it() -> None:
 
     effects = stage.leader.start_moved(stage.now)
 
-    assert Answer(SECOND, Progress(EPOCH, 10, 6)) in effects
+    assert Answer(SECOND, LeaderOffsets(EPOCH, 10, 6)) in effects
     assert stage.leader.start_acknowledged == 0
     stage.durable(SECOND, 10, start=6)
     assert stage.leader.start_acknowledged == 6
@@ -570,7 +570,7 @@ def test_unclean_epochs_go_along_with_what_is_sent() -> None:
 
     assert stage.leader.batches(8, b"", 10).unclean == ((EPOCH, 10),)
     assert stage.leader.batches(8, b"", 9).unclean == ()
-    assert stage.position(SECOND, 10) == [Answer(SECOND, Progress(EPOCH, 10, 0, ((EPOCH, 10),)))]
+    assert stage.position(SECOND, 10) == [Answer(SECOND, LeaderOffsets(EPOCH, 10, 0, ((EPOCH, 10),)))]
 
 
 def durable_of(stage: Stage) -> dict[int, int]:
@@ -709,7 +709,9 @@ def test_an_emptied_log_of_before_an_unclean_election_does_not_move_the_start() 
     log.begin_unclean(9)
     log.append([(9, 1000 + number) for number in range(300)])
     log.all_durable()
-    placement = Placement((1, 2, 3), (1, 3), 40, 2, {one: Broker(b"run %d" % one, True) for one in (1, 2, 3)})
+    placement = Placement(
+        (1, 2, 3), (1, 3), 40, 2, {one: ReplicaBroker(b"run %d" % one, True) for one in (1, 2, 3)}
+    )
     leader = LeaderPartition(1, 9, log, fsync=True, high_watermark=600, placement=placement, now_ms=1000)
     leader.begin(1000)
     leader.high_watermark = 600

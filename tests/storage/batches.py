@@ -9,7 +9,8 @@ import pyarrow as pa
 from tidelog.records import NO_PRODUCER_ID, BatchHeader, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
 from tidelog_broker.storage.guard.replay import MESSAGE_ID_HEADER
-from tidelog_broker.storage.log.partition_log import AppendItem, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import AppendItem
 
 STREAM_ID = bytes.fromhex("0f8fad5bd9cb469fa16570867728950e")
 T0 = 1_767_225_600_000_000

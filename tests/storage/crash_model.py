@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from storage.batches import headers_of, read_all
 from tidelog.records import HEADER_BYTES, BatchHeader, stamp
 from tidelog_broker.storage.guard.append_guard import AppendGuard, GuardLimits
-from tidelog_broker.storage.log.partition_log import AppendItem, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import AppendItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, item, records
 from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
 from tidelog_broker.storage.guard.append_guard import GuardLimits
-from tidelog_broker.storage.log.partition_log import Appended, AppendItem, LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem, LogConfig
 
 ROOT = "/data"
 KEY = (STREAM_ID, 0)

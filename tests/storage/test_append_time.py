@@ -9,7 +9,7 @@ from storage.batches import T0, item, records
 from storage.logs import Bench
 from tidelog_broker.storage.guard.append_guard import PRODUCER_IDLE_US, GuardLimits
 from tidelog_broker.storage.guard.append_time import AHEAD_US_MAX, AppendTime
-from tidelog_broker.storage.log.partition_log import Appended, LogConfig
+from tidelog_broker.storage.log.write_batch import Appended, LogConfig
 
 MINUTE = 60_000_000
 DAY = 86_400_000_000

@@ -13,7 +13,7 @@ from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt, DiskFull, OffsetOutOfRange
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.received import OutOfSequence
+from tidelog_broker.storage.log.replicated import OutOfSequence
 
 START = 15
 """The log start: inside the batch of offsets 12–17."""

@@ -15,7 +15,8 @@ from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from tidelog.errors import DataCorrupt, OffsetOutOfRange
 from tidelog_broker.storage.directory.store import LogStore, Wanted
-from tidelog_broker.storage.log.partition_log import Appended, LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended, LogConfig
 
 BITS = int(os.environ.get("TIDELOG_FLIP_BITS", "1"))
 ROOT = "/data"

@@ -17,7 +17,7 @@ from storage.batches import item, records
 from storage.crash_model import Model
 from storage.workload import ROOT, Key, Run, script
 from tidelog_broker.storage.directory.store import LogStore, Wanted
-from tidelog_broker.storage.log.partition_log import Appended
+from tidelog_broker.storage.log.write_batch import Appended
 
 SUBSETS = int(os.environ.get("TIDELOG_CRASH_SUBSETS", "3"))
 SEED = int(os.environ.get("TIDELOG_CRASH_SEED", "3"))

@@ -16,7 +16,7 @@ from tidelog.errors import DataCorrupt, UnknownProducer
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.folder.damage_list import FILE_NAME, load_damage, save_damage
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.received import OutOfSequence
+from tidelog_broker.storage.log.replicated import OutOfSequence
 from tidelog_broker.storage.segments.scan import DamagedRange
 from tidelog_broker.storage.segments.scrubbing import beginning_of, check_piece
 

@@ -8,7 +8,7 @@ from storage.batches import T0, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import NotEnoughReplicas, OutOfOrderSequence
 from tidelog_broker.storage.directory.store import LogStore
-from tidelog_broker.storage.log.partition_log import Appended
+from tidelog_broker.storage.log.write_batch import Appended
 
 TOO_FEW = NotEnoughReplicas("the ISR is too small")
 

@@ -27,7 +27,8 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.guard.append_guard import GuardLimits
-from tidelog_broker.storage.log.partition_log import Appended, LogConfig, PartitionLog, Sender
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended, LogConfig, PipelineOrder
 from tidelog_broker.storage.segments.index import INDEX_INTERVAL_BYTES
 
 
@@ -190,7 +191,7 @@ def test_a_repeat_is_answered_with_the_place_and_epoch_of_the_first_copy() -> No
 
 
 def test_behind_a_refused_batch_of_a_sender_the_rest_is_refused_until_it_begins_anew() -> None:
-    bench, sender = Bench(), Sender()
+    bench, sender = Bench(), PipelineOrder()
     bad = item(records(1), producer_id=4, sequence=9)._replace(sender=sender)
     good = item(records(1))._replace(sender=sender)
 

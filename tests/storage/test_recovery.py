@@ -18,7 +18,7 @@ from tidelog_broker.storage.files.torn import SECTOR_BYTES
 from tidelog_broker.storage.files.whole_files import read_file
 from tidelog_broker.storage.folder.leader_epochs import ENTRY_SIZE
 from tidelog_broker.storage.folder.leader_epochs import FILE_NAME as EPOCHS_FILE
-from tidelog_broker.storage.log.partition_log import LogConfig
+from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.storage.points import RecoveryPoint
 
 

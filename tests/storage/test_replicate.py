@@ -19,7 +19,7 @@ from tidelog.records.checksum import crc32c
 from tidelog_broker.core.replication.log_view import LogView
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.received import OutOfSequence
+from tidelog_broker.storage.log.replicated import OutOfSequence
 
 
 def leader_log() -> Bench:

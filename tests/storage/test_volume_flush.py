@@ -12,7 +12,8 @@ from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.files.volume_flush import Wish, judge, judge_here, mount_of
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import LogConfig
 
 MOUNTS = """\
 23 27 0:22 / /sys rw,relatime - sysfs sysfs rw

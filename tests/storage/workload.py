@@ -14,7 +14,8 @@ from storage.batches import STREAM_ID, T0, item, records
 from storage.crash_model import Model, Written
 from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
 from tidelog_broker.storage.guard.append_guard import GuardLimits
-from tidelog_broker.storage.log.partition_log import Appended, AppendItem, LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem, LogConfig
 
 ROOT = "/data"
 LIMITS = GuardLimits(producers_max=3, dedupe_window_us=40_000_000, dedupe_count_max=6)

@@ -18,7 +18,7 @@ from tidelog.model import StopAnswer, StopHindrance
 from tidelog_broker.core.metadata import quorum_plan, reassignment, registration, stopping
 from tidelog_broker.core.metadata.commands import ChangeBroker, Command
 from tidelog_broker.core.metadata.image import ClusterImage, Share
-from tidelog_broker.quorum.active_controller import Duties
+from tidelog_broker.quorum.active_controller import ActiveController
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
 
@@ -78,12 +78,12 @@ class BrokerRequests:
         broker = _named(request)
 
         def command(image: ClusterImage) -> Command:
-            duties = self._duties()
-            quorum_plan.check_can_go(duties.node.configuration, broker)
+            active = self._active()
+            quorum_plan.check_can_go(active.node.configuration, broker)
             return registration.unregister(
                 image,
                 broker,
-                duties.sessions,
+                active.sessions,
                 self._quorum.now_ms,
                 only_if_empty=request.only_if_empty,
                 expected_version=_expected(request),
@@ -96,14 +96,14 @@ class BrokerRequests:
         broker = _named(request)
 
         def command(image: ClusterImage) -> Command | None:
-            duties = self._duties()
-            if duties.alone:
+            active = self._active()
+            if active.alone:
                 raise InvalidRequest(
                     "no second broker votes before the formation marker (the setting `formation`) says "
                     "that the cluster is formatted; ask again when it does",
                     field="broker",
                 )
-            return quorum_plan.add_voter(image, broker, duties.voters_wanted)
+            return quorum_plan.add_voter(image, broker, active.voters_wanted)
 
         await self._quorum.change(command)
         return pb.AddVoterResponse()
@@ -111,7 +111,7 @@ class BrokerRequests:
     async def remove_voter(self, request: pb.RemoveVoterRequest) -> pb.RemoveVoterResponse:
         broker = _named(request)
         await self._quorum.change(
-            lambda image: quorum_plan.remove_voter(self._duties().node.configuration, image, broker)
+            lambda image: quorum_plan.remove_voter(self._active().node.configuration, image, broker)
         )
         return pb.RemoveVoterResponse()
 
@@ -176,10 +176,10 @@ class BrokerRequests:
         except TimeoutError:
             return
 
-    def _duties(self) -> Duties:
-        duties = self._quorum.duties
-        assert duties is not None, "decisions are made by the controller"
-        return duties
+    def _active(self) -> ActiveController:
+        active = self._quorum.active
+        assert active is not None, "decisions are made by the controller"
+        return active
 
 
 def _expected(request: pb.CordonRequest | pb.UncordonRequest | pb.UnregisterBrokerRequest) -> int | None:

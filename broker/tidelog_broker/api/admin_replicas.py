@@ -17,7 +17,7 @@ from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
 from tidelog_broker.core.metadata.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
-from tidelog_broker.core.metadata.survey import standing_of
+from tidelog_broker.core.metadata.standing import standing_of
 from tidelog_broker.quorum.controller import Change
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb
@@ -51,15 +51,15 @@ class ReplicaRequests:
 
         def command(image: ClusterImage) -> ChangePartitions | None:
             nonlocal left
-            duties = self._quorum.duties
-            assert duties is not None, "decisions are made by the controller"
+            active = self._quorum.active
+            assert active is not None, "decisions are made by the controller"
             partitions = _partitions(streams_of(image, names)) if names else None
             wanted = [
                 change
-                for change in elections.preferred(image, partitions, unwilling=duties.reluctance.of)
+                for change in elections.preferred(image, partitions, deprioritized=active.deprioritized.of)
                 if (change.stream_id, change.partition) not in elected
             ]
-            due = duties.handovers.due(image, wanted, self._quorum.now_ms)
+            due = active.handovers.due(image, wanted, self._quorum.now_ms)
             left = len(wanted) - len(due)
             return ChangePartitions(due) if due else None
 

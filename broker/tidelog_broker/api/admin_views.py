@@ -17,7 +17,7 @@ from tidelog_broker.api.admin_streams import named
 from tidelog_broker.api.described import counted, describe_into
 from tidelog_broker.api.metadata_service import compiled_pattern
 from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
-from tidelog_broker.core.metadata.survey import standing_of, survey
+from tidelog_broker.core.metadata.standing import cluster_standing, standing_of
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.writing.partition import Partition
@@ -73,7 +73,7 @@ class AdminViews:
         self, request: admin_pb2.DescribeClusterRequest
     ) -> admin_pb2.DescribeClusterResponse:
         image, voters = self._quorum.image, self._quorum.voters
-        found = survey(image, voters)
+        found = cluster_standing(image, voters)
         description = ClusterDescription(
             cluster_id=image.cluster_id,
             metadata_version=image.version,

@@ -26,7 +26,7 @@ from tidelog_broker.api.verbatim import EncodedAnswer, VerbatimAnswer
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.answer_room import SMALL_ANSWER_BYTES, Held
 from tidelog_broker.limits.decoding import LARGE_WAIT_SECONDS_MAX
-from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
 

@@ -22,7 +22,7 @@ from tidelog_broker.api.plain_records import LargeRecord, Piece, PlainChunk
 from tidelog_broker.api.verbatim import EncodedAnswer
 from tidelog_broker.limits.byte_budget import ByteBudget, Lease
 from tidelog_broker.limits.decoding import ANSWER_BYTES_MAX, LARGE_WAIT_SECONDS_MAX, Decoding
-from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_proto import log_pb2
 
 READ_BYTES = 64 << 10
@@ -37,7 +37,7 @@ COPIES = 2
 Answers = AsyncGenerator[log_pb2.FetchResponse | EncodedAnswer]
 
 
-class Progress(Protocol):
+class PlainCall(Protocol):
     """What the answers need of their call."""
 
     async def read(self, reading: Reading, bytes_max: int) -> Chunk | None:
@@ -55,7 +55,7 @@ class Progress(Protocol):
 class PlainAnswers:
     """See the module. `close` must be called when the call ends, however it ends."""
 
-    def __init__(self, decoding: Decoding, response_bytes_max: int, call: Progress) -> None:
+    def __init__(self, decoding: Decoding, response_bytes_max: int, call: PlainCall) -> None:
         self._decoding = decoding
         self._piece_bytes = min(response_bytes_max, ANSWER_BYTES_MAX)
         self._call = call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tidelog_broker.limits.answer_room import Held
-from tidelog_broker.storage.log.partition_log import Chunk
+from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_broker.writing.partition import Partition
 
 

@@ -35,10 +35,10 @@ from tidelog_broker.api.verbatim import parse_produce
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.storage.guard.append_guard import PRODUCER_WINDOW_BATCHES
-from tidelog_broker.writing.append_requests import Acks, SinglesAppend, SinglesAppended
+from tidelog_broker.writing.append_requests import Acks, RecordsAppend, RecordsAppended
 from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
 from tidelog_broker.writing.partition import Partition
-from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.writing.record_columns import RecordColumns
 from tidelog_proto import log_pb2
 
 OFFSETS_PARTITIONS_MAX = 10_000
@@ -107,7 +107,7 @@ class LogService:
         if failed:
             raise failed[0] if len(failed) == len(done) else _in_part(failed[0], len(failed), len(done))
         for (indexes, partition, _), outcome in zip(waiting, done, strict=True):
-            assert isinstance(outcome, SinglesAppended)
+            assert isinstance(outcome, RecordsAppended)
             for place, index in enumerate(indexes):
                 if place % AT_ONCE_MAX == AT_ONCE_MAX - 1:
                     await asyncio.sleep(0)
@@ -152,7 +152,7 @@ class LogService:
         return stream
 
     @staticmethod
-    def _check_size(partition: Partition, records: Singles) -> None:
+    def _check_size(partition: Partition, records: RecordColumns) -> None:
         """Raises `BatchTooLarge` for what may not fit into one batch."""
         size = records.bytes
         if size + BATCH_OVERHEAD_BYTES > partition.limits.batch_bytes_max:
@@ -164,11 +164,11 @@ class LogService:
             )
 
     def _submit(
-        self, partition: Partition, records: Singles, request: log_pb2.PublishRequest
-    ) -> asyncio.Future[SinglesAppended]:
-        future: asyncio.Future[SinglesAppended] = asyncio.get_running_loop().create_future()
+        self, partition: Partition, records: RecordColumns, request: log_pb2.PublishRequest
+    ) -> asyncio.Future[RecordsAppended]:
+        future: asyncio.Future[RecordsAppended] = asyncio.get_running_loop().create_future()
 
-        def done(outcome: SinglesAppended | TidelogError) -> None:
+        def done(outcome: RecordsAppended | TidelogError) -> None:
             if future.done():
                 return
             if isinstance(outcome, TidelogError):
@@ -177,7 +177,7 @@ class LogService:
                 future.set_result(outcome)
 
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else None
-        append = SinglesAppend(
+        append = RecordsAppend(
             records,
             done,
             Acks(request.acks),

@@ -3,7 +3,7 @@
 Rules of the call (DESIGN section 8): every request is answered once; answers of one
 partition come in the order of its requests; after an error later batches of that
 partition are refused until one comes with `reset`. Storage keeps the order among what
-it was given (`Sender`); what is refused before it gets there is kept in order here.
+it was given (`PipelineOrder`); what is refused before it gets there is kept in order here.
 
 A batch that takes long to check is checked in a thread (`limits.checks`). What comes behind it
 for the same partition waits for it, other partitions do not.
@@ -26,7 +26,7 @@ from tidelog_broker.api.status import internal_error
 from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.checks import INLINE_BYTES_MAX
-from tidelog_broker.storage.log.partition_log import Appended, AppendItem, Sender
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem, PipelineOrder
 from tidelog_broker.writing.append_requests import Acks, BatchAppend
 from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
@@ -73,7 +73,7 @@ class _Lane:
     __slots__ = ("checking", "refused", "sender", "slots", "waiting")
 
     def __init__(self) -> None:
-        self.sender = Sender()
+        self.sender = PipelineOrder()
         self.refused = False
         """A request was refused before it reached the partition's queue."""
         self.slots: deque[_Slot] = deque()

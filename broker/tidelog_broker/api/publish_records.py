@@ -18,7 +18,7 @@ from tidelog.records.checksum import crc32c
 from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.storage.guard.replay import MESSAGE_ID_HEADER
-from tidelog_broker.writing.record_columns import MESSAGE_ID_BYTES_MAX, Singles
+from tidelog_broker.writing.record_columns import MESSAGE_ID_BYTES_MAX, RecordColumns
 from tidelog_proto import common_pb2, log_pb2
 
 WORK_PER_BYTE = 32
@@ -48,7 +48,7 @@ _MESSAGES: Mapping[int, Any] = {
 }
 """Which fields of a PublishRecord are messages, and which of theirs."""
 
-Shares = dict[int, tuple[list[int], Singles]]
+Shares = dict[int, tuple[list[int], RecordColumns]]
 """Partition → indexes of its records in the request, and these records."""
 
 
@@ -129,7 +129,7 @@ def shares_of(
     dedupe = stream.config.dedupe_window_ms > 0
     found: Shares = {}
     for number, indexes in _partitioned(request, len(stream.partitions), sticky).items():
-        records = Singles()
+        records = RecordColumns()
         for index in indexes:
             _add(records, request.records[index], now_us, latest_us, dedupe)
         found[number] = indexes, records
@@ -148,7 +148,9 @@ def _partitioned(request: log_pb2.PublishRequest, count: int, sticky: int) -> di
     return found
 
 
-def _add(records: Singles, entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool) -> None:
+def _add(
+    records: RecordColumns, entry: log_pb2.PublishRecord, now_us: int, latest_us: int, dedupe: bool
+) -> None:
     """Appends a plain record; its message id stands among its headers, where NATS clients put it."""
     record = entry.record
     timestamp = record.timestamp_us if record.HasField("timestamp_us") else now_us

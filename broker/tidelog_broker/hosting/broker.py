@@ -42,7 +42,7 @@ from tidelog_broker.replication.links import CATCH_UP_BYTES_PER_SECOND, ReplicaL
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
-from tidelog_broker.storage.log.appending import refusal_of
+from tidelog_broker.storage.log.write_batch import refusal_of
 from tidelog_broker.upkeep.healer import Healer
 from tidelog_broker.upkeep.maintenance import Maintenance
 from tidelog_broker.upkeep.scrubber import Scrubber

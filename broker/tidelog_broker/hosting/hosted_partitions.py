@@ -25,7 +25,8 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.replication.host import ReplicaHost
 from tidelog_broker.storage.directory.store import Wanted
 from tidelog_broker.storage.guard.append_guard import GuardLimits
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.writing.partition import Partition
 
 log = structlog.get_logger(__name__)

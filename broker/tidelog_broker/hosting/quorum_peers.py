@@ -20,7 +20,7 @@ from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.replication.times import DEFAULT_TIMES
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.quorum_controller import QuorumController
 
@@ -51,9 +51,9 @@ class QuorumPeers:
     def join(self, broker: Broker, rng: random.Random) -> None:
         """Has a broker replicate with the others from its start on."""
         links = broker.join(self, rng)
-        self._controller.links.lanes[Lane.REPLICA] = links.accept
-        self._controller.links.lanes[Lane.CATCH_UP] = links.accept
-        self._controller.neighbours.on_refused = links.refused
+        self._controller.links.lanes[ConnectionKind.REPLICA] = links.accept
+        self._controller.links.lanes[ConnectionKind.CATCH_UP] = links.accept
+        self._controller.transport.on_refused = links.refused
 
     async def stop(self) -> None:
         tasks = [*self._tasks, *([] if self._telling is None else [self._telling])]
@@ -64,16 +64,16 @@ class QuorumPeers:
     # --- of `replication.peers.Peers`
 
     def identity(self) -> Identity:
-        return self._controller.neighbours.identity()
+        return self._controller.transport.identity()
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
         return self._controller.links.address(broker_id)
 
     def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
-        self._controller.membership.accuse(broker_id, Lane.REPLICA, run, evidence)
+        self._controller.membership.accuse(broker_id, ConnectionKind.REPLICA, run, evidence)
 
     def refuses(self, broker_id: int) -> bool:
-        return self._controller.neighbours.refuses(broker_id)
+        return self._controller.transport.refuses(broker_id)
 
     def propose_isr(self, proposals: Sequence[IsrProposal]) -> None:
         self._do(self._propose(ChangeIsr(tuple(proposals))))

@@ -35,7 +35,7 @@ SEED_PAUSE_SECONDS: Final = 0.5
 """Between two rounds of asking the seeds who they are, while no controller is known."""
 
 
-class Asking:
+class ControllerClient:
     """See the module. Of one event loop."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Asking:
         """Who was asked for the controller and did not know: others are asked before they are again."""
 
     def __repr__(self) -> str:
-        return f"<Asking leader={self._leader()} hint={self.hint}>"
+        return f"<ControllerClient leader={self._leader()} hint={self.hint}>"
 
     async def ask(self, request: Request, seconds: float) -> Answer:
         """Asks again, where that is safe, until `seconds` are over.

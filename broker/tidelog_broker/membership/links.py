@@ -2,7 +2,7 @@
 
 Raft messages and requests go out on the dialed one; answers come back on the connection of
 their request. Neighbours: `peers` has the connections, `wire` the words,
-`quorum_controller` is the `Host` that does what they say.
+`quorum_controller` is the `ControlHost` that does what they say.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidelog.errors import ConnectionLost, ResourceExhausted, TimedOut
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotConnected
 from tidelog_broker.membership.wire import Answer, Ask, Reply, Request, Word, decode, encode, failed
-from tidelog_broker.peers.connection import Accept, Connection, Receiver
+from tidelog_broker.peers.connection import Accept, PeerConnection, Receiver
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import ProtocolBroken, WrongPeer
-from tidelog_broker.peers.hello import Hello, Identity, Lane
-from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity
+from tidelog_broker.peers.link import PeerLink
 from tidelog_broker.peers.listener import PeerListener
 from tidelog_broker.peers.watch import Evidence
 
@@ -40,7 +40,7 @@ SEED_SECONDS_MAX: Final = 1.0
 Address = tuple[str, int]
 
 
-class Host(Protocol):
+class ControlHost(Protocol):
     """Who is at this end. Nothing here may block, nor raise if it does not say so."""
 
     def check(self, identity: Identity) -> None:
@@ -71,14 +71,14 @@ class Host(Protocol):
 class ControlLinks:
     """See the module. Of one event loop."""
 
-    def __init__(self, me: Callable[[], Identity], host: Host, rng: random.Random) -> None:
+    def __init__(self, me: Callable[[], Identity], host: ControlHost, rng: random.Random) -> None:
         self._me = me
         self._host = host
         self._rng = rng
         self._peers: dict[int, _Peer] = {}
         self._addresses: dict[int, Address] = {}
         self._listener = PeerListener(me, self._accept)
-        self.lanes: dict[Lane, Accept] = {}
+        self.lanes: dict[ConnectionKind, Accept] = {}
         """Who takes connections of other lanes."""
         self._dismissed: dict[asyncio.Task[None], None] = {}
         """Links that are ending."""
@@ -146,7 +146,7 @@ class ControlLinks:
         self._host.check(hello.sender)
         if hello.sender.host and self._host.believes(hello.sender):
             self.learn(hello.sender.broker_id, (hello.sender.host, hello.sender.port))
-        if hello.lane is Lane.CONTROL:
+        if hello.lane is ConnectionKind.CONTROL:
             peer = self._peers.get(hello.sender.broker_id)
             if peer is not None:
                 # It is there, so a dial will succeed.
@@ -166,7 +166,7 @@ class _Peer:
         broker: int,
         links: ControlLinks,
         me: Callable[[], Identity],
-        host: Host,
+        host: ControlHost,
         rng: random.Random,
     ) -> None:
         self._broker = broker
@@ -176,7 +176,7 @@ class _Peer:
         """The incarnation that was last connected."""
         self._ids = 0
         self._asked: dict[int, asyncio.Future[Answer]] = {}
-        self.link = Link(broker, Lane.CONTROL, me, self, rng)
+        self.link = PeerLink(broker, ConnectionKind.CONTROL, me, self, rng)
 
     def __repr__(self) -> str:
         return repr(self.link)
@@ -185,7 +185,7 @@ class _Peer:
         await self.link.stop(reason)
         self._lose()
 
-    async def ask(self, connection: Connection, request: Request, seconds: float) -> Answer:
+    async def ask(self, connection: PeerConnection, request: Request, seconds: float) -> Answer:
         self._ids += 1
         number = self._ids
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -210,11 +210,11 @@ class _Peer:
     def evidence(self, evidence: Evidence | None) -> None:
         self._host.accused(self._broker, self._run, evidence)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         self._run = connection.peer.incarnation
         self._host.opened(self._broker)
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         try:
             word = decode(payload)
         except ProtocolBroken as error:
@@ -227,10 +227,10 @@ class _Peer:
         elif not isinstance(word, Ask):
             _said(self._host, connection, word)
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         """What is sent is bounded by Raft's own window and by who asks."""
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self._lose()
         self._host.closed(self._broker)
 
@@ -247,13 +247,13 @@ class _Peer:
 class _Inbound:
     """A connection that another broker dialed."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ControlHost) -> None:
         self._host = host
         self._tasks: dict[asyncio.Task[None], None] = {}
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: PeerConnection) -> None: ...
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         try:
             word = decode(payload)
         except ProtocolBroken as error:
@@ -269,17 +269,17 @@ class _Inbound:
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
 
-    async def _answer(self, connection: Connection, word: Ask) -> None:
+    async def _answer(self, connection: PeerConnection, word: Ask) -> None:
         answer = await self._host.answer(word.request)
         connection.send(HEADER, encode(Reply(word.id, answer)))
 
-    def writable(self, connection: Connection) -> None: ...
+    def writable(self, connection: PeerConnection) -> None: ...
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         """What was asked is done all the same; nobody is there to be told."""
 
 
-def _said(host: Host, connection: Connection, word: Message | Reply) -> None:
+def _said(host: ControlHost, connection: PeerConnection, word: Message | Reply) -> None:
     """A vote or an acknowledgement counts for who greeted on the connection, and for nobody else."""
     peer = connection.peer
     if isinstance(word, Reply):
@@ -298,7 +298,7 @@ def _said(host: Host, connection: Connection, word: Message | Reply) -> None:
 
 async def who_is_there(address: Address, me: Callable[[], Identity]) -> Identity:
     """Who listens at an address that somebody wrote down. Raises `PeerError`."""
-    connection = await dial(*address, me, Lane.CONTROL, target=None, timeout_s=SEED_SECONDS_MAX)
+    connection = await dial(*address, me, ConnectionKind.CONTROL, target=None, timeout_s=SEED_SECONDS_MAX)
     identity = connection.peer
     connection.abort("it only asked who is there")
     return identity

@@ -23,7 +23,7 @@ from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError, NotConnected, NotController
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.wire import Answer, Done, Heartbeat, Register, Report, Request, Settled
-from tidelog_broker.peers.hello import Lane
+from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.peers.watch import Evidence
 
 log = structlog.get_logger(__name__)
@@ -74,7 +74,7 @@ class Membership:
         self.on_wishes: Callable[[tuple[Led, ...]], None] = lambda wishes: None
         """Told which leaderships the controller wishes to be settled (N5)."""
         self._task: asyncio.Task[None] | None = None
-        self._accused: dict[tuple[int, Lane], tuple[bytes, Evidence]] = {}
+        self._accused: dict[tuple[int, ConnectionKind], tuple[bytes, Evidence]] = {}
         """By broker and connection: the run, and what stands against it."""
         self._reports: dict[asyncio.Task[None], None] = {}
 
@@ -161,7 +161,7 @@ class Membership:
             registration.broker_id,
             self.incarnation,
             self.stopping,
-            deaf=not self.session_good(),
+            unanswered=not self.session_good(),
             damaged=self.damaged(),
             clock_off=self._clock.off,
             clock_yields=self._clock.yields,
@@ -224,7 +224,7 @@ class Membership:
 
     # --- what it has against others (R14)
 
-    def accuse(self, broker: int, lane: Lane, run: bytes, evidence: Evidence | None) -> None:
+    def accuse(self, broker: int, lane: ConnectionKind, run: bytes, evidence: Evidence | None) -> None:
         """Told at once, and with each heartbeat while it stands: a new controller must hear of it, too."""
         if evidence is None:
             self._accused.pop((broker, lane), None)
@@ -232,7 +232,7 @@ class Membership:
             self._accused[broker, lane] = (run, evidence)
             self._report(broker, lane)
 
-    def _report(self, broker: int, lane: Lane) -> None:
+    def _report(self, broker: int, lane: ConnectionKind) -> None:
         run, evidence = self._accused[broker, lane]
         known = self._image().brokers.get(broker)
         if known is None or known.incarnation != run or known.fenced or not self.registered:

@@ -59,8 +59,9 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     incarnation: bytes
     stopping: bool = False
     """It wants its leaderships to go to others."""
-    deaf: bool = False
-    """No heartbeat was answered for a session: it would not hear that it is fenced, and does not count."""
+    unanswered: bool = msgspec.field(default=False, name="deaf")
+    """No heartbeat was answered for a session: the broker would not hear that it is fenced, so this one does
+    not count as a sign of life."""
     damaged: tuple[ReplicaName, ...] = ()
     """Its replicas with a damaged range (2c), or the first so many of them."""
     feature_level: int = 1

@@ -18,23 +18,23 @@ import random
 from collections.abc import Callable, Iterable
 
 from tidelog_broker.nats.counters import Counters
-from tidelog_broker.nats.errors import ConnectionClosed, NatsTimeout, NotConnected, PayloadTooLarge
+from tidelog_broker.nats.errors import ConnectionClosed, NatsNotConnected, NatsTimeout, PayloadTooLarge
 from tidelog_broker.nats.headers import render
-from tidelog_broker.nats.link import PING
 from tidelog_broker.nats.redial import Redialer
 from tidelog_broker.nats.servers import Servers
 from tidelog_broker.nats.session import Session
-from tidelog_broker.nats.settings import Settings
+from tidelog_broker.nats.settings import NatsSettings
 from tidelog_broker.nats.subjects import check_pattern, check_subject
 from tidelog_broker.nats.subscription import OnMessages, Subscription
+from tidelog_broker.nats.transport import PING
 
 
-class Connection:
+class NatsConnection:
     """One connection. Belongs to one event loop and is used from its callbacks and tasks only."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: NatsSettings,
         rng: random.Random,
         *,
         on_connected: Callable[[str], None] = lambda server: None,
@@ -54,7 +54,7 @@ class Connection:
     def __repr__(self) -> str:
         session = self._session
         state = "closed" if self._closed.is_set() else "connected" if session.link else "disconnected"
-        return f"<Connection {session.server or '-'} {state} subscriptions={len(session.subscriptions)}>"
+        return f"<NatsConnection {session.server or '-'} {state} subscriptions={len(session.subscriptions)}>"
 
     # Life
 
@@ -243,7 +243,7 @@ class Connection:
         self._check_open()
         link = self._session.link
         if link is None:
-            raise NotConnected("there is no connection to NATS at the moment")
+            raise NatsNotConnected("there is no connection to NATS at the moment")
         answer = link.expect_pong()
         self._session.outbox.command(PING)
         try:

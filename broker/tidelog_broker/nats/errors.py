@@ -52,7 +52,7 @@ class ServerAddressInvalid(NatsError):
     """An address in the list of servers cannot be understood. Credentials never appear in the text."""
 
 
-class NotConnected(NatsError):
+class NatsNotConnected(NatsError):
     """There is no connection at the moment; it is being made again in the background."""
 
     retriable = True
@@ -62,7 +62,7 @@ class ConnectionClosed(NatsError):
     """``close()`` was called: this connection will not come back."""
 
 
-class ConnectionLost(NatsError):
+class NatsConnectionLost(NatsError):
     """The connection broke while the call waited for the server's answer."""
 
     retriable = True

@@ -9,7 +9,7 @@ import asyncio
 
 from tidelog_broker.nats.counters import Counters
 from tidelog_broker.nats.errors import ConnectionClosed, PayloadTooLarge, WriteBufferFull
-from tidelog_broker.nats.link import Link
+from tidelog_broker.nats.transport import NatsTransport
 
 
 class _Command(bytes):
@@ -24,7 +24,7 @@ class Outbox:
         self._frames: list[bytes] = []
         """Whole protocol elements each, so that a new link starts between two of them."""
         self._frames_bytes = 0
-        self._link: Link | None = None
+        self._link: NatsTransport | None = None
         self._scheduled = False
         self._closed = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -86,7 +86,7 @@ class Outbox:
         self._counters.bytes_written += len(data)
         link.write(data)
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: NatsTransport) -> None:
         """Send to this link from now on."""
         self._link = link
         self.flush()

@@ -37,17 +37,17 @@ from tidelog.errors import (
 from tidelog.model import NatsAck
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.log_limit import LogLimit
-from tidelog_broker.nats.connection import Connection
+from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.errors import NatsError
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
 from tidelog_broker.nats.message_facts import Refused, facts
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.recording import Recording
 from tidelog_broker.nats.subjects import is_reserved
-from tidelog_broker.writing.append_requests import SinglesAppend, SinglesAppended
+from tidelog_broker.writing.append_requests import RecordsAppend, RecordsAppended
 from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
 from tidelog_broker.writing.partition import Partition
-from tidelog_broker.writing.record_columns import Singles, record_bytes_max
+from tidelog_broker.writing.record_columns import RecordColumns, record_bytes_max
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ REFUSALS_MAX = 10_000
 class Recorder:
     """See the module. A `PartitionListener` of the broker."""
 
-    def __init__(self, broker: Broker, connection: Connection) -> None:
+    def __init__(self, broker: Broker, connection: NatsConnection) -> None:
         self._broker = broker
         self._connection = connection
         self._recordings: dict[bytes, Recording] = {}
@@ -224,7 +224,7 @@ class Recorder:
         if blocks.count(None) != len(blocks) or not names.isascii():
             return False
         size = len(names) + sum(map(len, payloads))
-        records = Singles.of_subjects(payloads, subjects, size, now_us)
+        records = RecordColumns.of_subjects(payloads, subjects, size, now_us)
         if records.bytes > min(APPEND_BYTES_MAX, _room(partition)):
             if len(messages) == 1:
                 return False
@@ -263,7 +263,7 @@ class Recorder:
                 self._append(partition, groups.pop(partition))
                 group = None
             if group is None:
-                group = groups[partition] = _Group(Singles(), [])
+                group = groups[partition] = _Group(RecordColumns(), [])
             group.records.add(payload, now_us, headers=headers, subject=name, message_id=message_id)
             group.replies.append(message[1])
         for partition, group in groups.items():
@@ -284,14 +284,14 @@ class Recorder:
             )
 
     def _append(self, partition: Partition, group: _Group) -> None:
-        def done(outcome: SinglesAppended | TidelogError) -> None:
+        def done(outcome: RecordsAppended | TidelogError) -> None:
             self._inflight -= group.records.bytes
             if self._paused and self._inflight <= INFLIGHT_BYTES_MAX // 2:
                 self._paused = False
                 self._connection.resume_reading()
             self._answer(partition, group, outcome)
 
-        append = SinglesAppend(group.records, done, deadline=self._broker.deadline(None), recorded=True)
+        append = RecordsAppend(group.records, done, deadline=self._broker.deadline(None), recorded=True)
         self._inflight += append.bytes
         try:
             self._broker.append(partition, append)
@@ -304,7 +304,7 @@ class Recorder:
 
     # --- answers out
 
-    def _answer(self, partition: Partition, group: _Group, outcome: SinglesAppended | TidelogError) -> None:
+    def _answer(self, partition: Partition, group: _Group, outcome: RecordsAppended | TidelogError) -> None:
         if isinstance(outcome, TidelogError):
             self._outcomes.labels(outcome.code).inc(len(group.replies))
             self._note(partition, str(outcome), len(group.replies))
@@ -407,7 +407,7 @@ class Recorder:
 class _Group(NamedTuple):
     """Messages of one partition that are appended together."""
 
-    records: Singles
+    records: RecordColumns
     replies: list[bytes | None]
 
 

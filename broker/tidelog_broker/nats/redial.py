@@ -12,9 +12,9 @@ from typing import Protocol
 import structlog
 
 from tidelog_broker.nats.errors import HandshakeFailed
-from tidelog_broker.nats.link import Link
 from tidelog_broker.nats.servers import Servers
-from tidelog_broker.nats.settings import Server, Settings
+from tidelog_broker.nats.settings import NatsSettings, Server
+from tidelog_broker.nats.transport import NatsTransport
 
 log = structlog.get_logger(__name__)
 
@@ -24,13 +24,13 @@ _DOUBLINGS_MAX = 30
 class Caller(Protocol):
     """What a redialer needs done."""
 
-    async def dial(self, server: Server) -> Link:
+    async def dial(self, server: Server) -> NatsTransport:
         """Open a link to this server. Raises what ``open_link`` raises."""
 
     def dial_failed(self, server: Server, reason: str) -> None:
         """An attempt failed."""
 
-    def came_up(self, link: Link, server: Server) -> None:
+    def came_up(self, link: NatsTransport, server: Server) -> None:
         """This link is up."""
 
     def went_down(self, reason: str) -> None:
@@ -43,7 +43,7 @@ class Caller(Protocol):
 class Redialer:
     """Attempts, links and the pauses between them."""
 
-    def __init__(self, caller: Caller, settings: Settings, servers: Servers, rng: random.Random) -> None:
+    def __init__(self, caller: Caller, settings: NatsSettings, servers: Servers, rng: random.Random) -> None:
         self._caller = caller
         self._settings = settings
         self._servers = servers
@@ -82,7 +82,7 @@ class Redialer:
         doubled = self._settings.reconnect_wait_seconds * 2.0 ** min(self._rounds, _DOUBLINGS_MAX)
         return (longest if self._refused else min(longest, doubled)) * self._rng.uniform(0.5, 1.0)
 
-    async def _try(self, server: Server) -> Link | None:
+    async def _try(self, server: Server) -> NatsTransport | None:
         try:
             return await self._caller.dial(server)
         except HandshakeFailed as error:
@@ -93,7 +93,7 @@ class Redialer:
             self._caller.dial_failed(server, str(error) or type(error).__name__)
         return None
 
-    async def _serve(self, link: Link, server: Server) -> None:
+    async def _serve(self, link: NatsTransport, server: Server) -> None:
         loop = asyncio.get_running_loop()
         since = loop.time()
         self._caller.came_up(link, server)
@@ -105,7 +105,7 @@ class Redialer:
         if loop.time() - since > self._settings.reconnect_wait_seconds_max:
             self._rounds = 0
 
-    async def _watch(self, link: Link) -> None:
+    async def _watch(self, link: NatsTransport) -> None:
         """Return when the link is lost; end it when it has been silent for too long."""
         interval = self._settings.ping_interval_seconds
         silent = 0

@@ -13,12 +13,12 @@ import structlog
 
 from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.nats.counters import Counters
-from tidelog_broker.nats.link import PING, Link, open_link
 from tidelog_broker.nats.outbox import Outbox
 from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.servers import Servers
-from tidelog_broker.nats.settings import Server, Settings
+from tidelog_broker.nats.settings import NatsSettings, Server
 from tidelog_broker.nats.subscription import Subscriptions
+from tidelog_broker.nats.transport import PING, NatsTransport, open_link
 
 log = structlog.get_logger(__name__)
 
@@ -28,13 +28,13 @@ class Session:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: NatsSettings,
         servers: Servers,
         on_connected: Callable[[str], None],
         on_disconnected: Callable[[str], None],
     ) -> None:
         self.counters = Counters()
-        self.link: Link | None = None
+        self.link: NatsTransport | None = None
         """The link that is up."""
         self.server: Server | None = None
         """Where it leads, or the last attempt did."""
@@ -58,7 +58,7 @@ class Session:
 
     # What the redialer asks for and reports
 
-    async def dial(self, server: Server) -> Link:
+    async def dial(self, server: Server) -> NatsTransport:
         """Open a link on which every subscription stands."""
         self.server = server
         return await open_link(self, self._settings, server, self.subscriptions.greeting())
@@ -71,7 +71,7 @@ class Session:
             "cannot connect to NATS; trying again", f"dial {server}", server=str(server), reason=reason
         )
 
-    def came_up(self, link: Link, server: Server) -> None:
+    def came_up(self, link: NatsTransport, server: Server) -> None:
         """Make this link the one in use."""
         self.counters.connects += 1
         self.link = link
@@ -109,7 +109,7 @@ class Session:
         if self.link is not None:
             self._raise_fence(self.link, passed)
 
-    def _raise_fence(self, link: Link, passed: Callable[[], None]) -> None:
+    def _raise_fence(self, link: NatsTransport, passed: Callable[[], None]) -> None:
         def answered(answer: asyncio.Future[None]) -> None:
             # A link that was lost leaves it to the next one.
             if not answer.cancelled() and answer.exception() is None and passed in self._fences:

@@ -17,7 +17,7 @@ PORT = 4222
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class NatsSettings:
     """How to connect. The defaults suit servers in the same data centre."""
 
     servers: tuple[str, ...] = field(repr=False)

@@ -26,7 +26,7 @@ from tidelog_broker.storage.directory.data_directory import DataDirectory, Unloc
 from tidelog_broker.storage.files.os_files import OsFile, OsFiles
 from tidelog_broker.storage.files.protocol import Files
 from tidelog_broker.storage.files.whole_files import is_folder
-from tidelog_broker.storage.points import CleanEnd, Partition
+from tidelog_broker.storage.points import CleanEnd, PartitionKey
 from tidelog_broker.storage.segments.segment import segment_base
 
 EXIT_CLEAN = 0
@@ -153,7 +153,7 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
         done += read
         progress(done, total)
 
-    seen: set[Partition] = set()
+    seen: set[PartitionKey] = set()
     for folder in folders:
         log = verify_log(files, folder, lambda key: _expected(checkpoints, ends, key), findings, count)
         if log is not None:
@@ -169,7 +169,7 @@ def _verify(files: Files, directory: DataDirectory, progress: Callable[[int, int
 
 def _checkpoints(
     files: Files, folder: str, findings: Findings
-) -> tuple[Checkpoints, dict[Partition, CleanEnd] | None]:
+) -> tuple[Checkpoints, dict[PartitionKey, CleanEnd] | None]:
     checkpoints = Checkpoints.load(files, folder)
     for path in checkpoints.unreadable:
         findings.problem(path, "the checkpoint fails its checksum")
@@ -182,7 +182,9 @@ def _checkpoints(
     return checkpoints, ends
 
 
-def _expected(checkpoints: Checkpoints, ends: dict[Partition, CleanEnd] | None, key: Partition) -> Expected:
+def _expected(
+    checkpoints: Checkpoints, ends: dict[PartitionKey, CleanEnd] | None, key: PartitionKey
+) -> Expected:
     return Expected(
         checkpoints.recovery_point(key),
         checkpoints.high_watermark(key),

@@ -20,7 +20,7 @@ from tidelog_broker.storage.folder.identity import read_identity
 from tidelog_broker.storage.folder.leader_epochs import EpochsLost, LeaderEpochs, load_epochs
 from tidelog_broker.storage.folder.starting_over import FILE_NAME as STARTING_OVER_FILE
 from tidelog_broker.storage.folder.starting_over import MarkLost, marked
-from tidelog_broker.storage.points import CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.points import CleanEnd, PartitionKey, RecoveryPoint
 from tidelog_broker.storage.segments.index import SparseIndex
 from tidelog_broker.storage.segments.scan import Sound, Unsound, scan
 from tidelog_broker.storage.segments.segment import segment_base, segment_name
@@ -65,7 +65,7 @@ class LogReport:
     """What one partition's folder holds."""
 
     folder: str
-    key: Partition
+    key: PartitionKey
     segments: int = 0
     batches: int = 0
     records: int = 0
@@ -92,7 +92,7 @@ class LogReport:
 def verify_log(
     files: Files,
     folder: str,
-    expected_of: Callable[[Partition], Expected],
+    expected_of: Callable[[PartitionKey], Expected],
     findings: Findings,
     count: Callable[[int], None],
 ) -> LogReport | None:
@@ -127,7 +127,7 @@ def verify_log(
     return check.report
 
 
-def _emptied(files: Files, folder: str, key: Partition, findings: Findings) -> LogReport | None:
+def _emptied(files: Files, folder: str, key: PartitionKey, findings: Findings) -> LogReport | None:
     """A log that a broker was dropping when it ended; None: there is no mark that says so.
 
     From the mark on the log is empty and begins there: what is left of the old one, and what

@@ -15,7 +15,7 @@ from tidelog_broker.peers.framing import (
     FrameBuffer,
     pack,
 )
-from tidelog_broker.peers.hello import Hello, Identity, Lane, Refusal, check, decode, encode
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, Refusal, check, decode, encode
 
 KEEPALIVE_SECONDS: Final = 0.1
 """An open connection that has said nothing for so long says that it is alive."""
@@ -43,15 +43,15 @@ Bytes = bytes | bytearray | memoryview
 class Receiver(Protocol):
     """Who uses a connection. Nothing here may raise or block."""
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         """Both ends have said who they are."""
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None: ...
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None: ...
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         """It was full and takes more now."""
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         """It ended, once; nothing comes any more."""
 
 
@@ -59,7 +59,7 @@ Accept = Callable[[Hello], Receiver]
 """Who takes a connection with these first words; raises `WrongPeer`."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class PeerConnection(asyncio.BufferedProtocol):
     """See the module. `listener` and `dialing` make one."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open" if self.theirs else "greeting"
         to = self.theirs.sender.broker_id if self.theirs else "?"
-        return f"<Connection {state} to broker {to}{' full' if self._full else ''}>"
+        return f"<PeerConnection {state} to broker {to}{' full' if self._full else ''}>"
 
     @property
     def peer(self) -> Identity:
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.theirs.sender
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> ConnectionKind:
         hello = self.theirs if self._hello is None else self._hello
         assert hello is not None, "greeted"
         return hello.lane

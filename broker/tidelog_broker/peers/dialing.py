@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.errors import PeerRefused, PeerUnreachable
-from tidelog_broker.peers.hello import Hello, Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity
 
 
 async def dial(
     host: str,
     port: int,
     me: Callable[[], Identity],
-    lane: Lane,
+    lane: ConnectionKind,
     *,
     target: int | None,
     timeout_s: float,
     message: bytes = b"",
-) -> Connection:
+) -> PeerConnection:
     """A connection whose both ends have greeted; `serve` it before the next await.
 
     Raises `PeerRefused`, `PeerUnreachable`, `WrongPeer`, `ProtocolBroken`.
@@ -27,7 +27,7 @@ async def dial(
     loop = asyncio.get_running_loop()
     # Made here, because it must be ended even if it is given up between `connection_made` and the return
     # of `create_connection`: its timer runs already.
-    connection = Connection(me, hello=Hello(me(), lane, target=target, message=message))
+    connection = PeerConnection(me, hello=Hello(me(), lane, target=target, message=message))
     try:
         async with asyncio.timeout(timeout_s):
             await loop.create_connection(lambda: connection, host, port)

@@ -18,7 +18,7 @@ VERSION = 1
 """Of the frames and messages between brokers."""
 
 
-class Lane(StrEnum):
+class ConnectionKind(StrEnum):
     """What a connection carries."""
 
     CONTROL = "control"
@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Hello(msgspec.Struct, frozen=True, omit_defaults=True, tag="hello"):
     sender: Identity
-    lane: Lane
+    lane: ConnectionKind
     version: int = VERSION
     target: int | None = None
     """The broker that the dialer means to reach; None: whoever is there."""

@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from tidelog_broker.peers.connection import Connection, Receiver
+from tidelog_broker.peers.connection import PeerConnection, Receiver
 from tidelog_broker.peers.dialing import dial
 from tidelog_broker.peers.errors import PeerError, PeerRefused, PutBack
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import REDIAL_SECONDS_MAX, Evidence, Watch
 
 log = structlog.get_logger(__name__)
@@ -40,11 +40,16 @@ class Owner(Receiver, Protocol):
         """The broker says that the data directory here was put back from a copy (R19)."""
 
 
-class Link:
+class PeerLink:
     """See the module. Of one event loop."""
 
     def __init__(
-        self, broker_id: int, lane: Lane, me: Callable[[], Identity], owner: Owner, rng: random.Random
+        self,
+        broker_id: int,
+        lane: ConnectionKind,
+        me: Callable[[], Identity],
+        owner: Owner,
+        rng: random.Random,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._broker_id = broker_id
@@ -56,12 +61,12 @@ class Link:
         self._told: Evidence | None = None
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.connection: Connection | None = None
+        self.connection: PeerConnection | None = None
         """None: it is not open."""
 
     def __repr__(self) -> str:
         state = self._told or ("open" if self.connection else "dialing")
-        return f"<Link {self._lane} to broker {self._broker_id} {state}>"
+        return f"<PeerLink {self._lane} to broker {self._broker_id} {state}>"
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"{self._lane} link to broker {self._broker_id}")
@@ -99,7 +104,7 @@ class Link:
             await self._use(connection)
             pause = 0.0
 
-    async def _dial(self, *, first: bool) -> Connection | None:
+    async def _dial(self, *, first: bool) -> PeerConnection | None:
         address = self._owner.address()
         if address is None:
             return None
@@ -124,7 +129,7 @@ class Link:
         self._watch.unreachable()
         self._tell()
 
-    async def _use(self, connection: Connection) -> None:
+    async def _use(self, connection: PeerConnection) -> None:
         """Returns when it has ended."""
         self.connection = connection
         self._watch.connected(self._loop.time())
@@ -155,16 +160,16 @@ class _Ending:
         self._receiver = receiver
         self._ended = ended
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         self._receiver.opened(connection)
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         self._receiver.received(connection, header, payload)
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         self._receiver.writable(connection)
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self._ended.set()
         self._receiver.closed(connection, reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog_broker.peers.connection import Accept, Connection
+from tidelog_broker.peers.connection import Accept, PeerConnection
 from tidelog_broker.peers.hello import Identity
 
 BACKLOG = 128
@@ -19,7 +19,7 @@ class PeerListener:
         self._me = me
         self._accept = accept
         self._server: asyncio.Server | None = None
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[PeerConnection, None] = {}
         self.port = 0
         """The one that was bound."""
 
@@ -32,8 +32,8 @@ class PeerListener:
         self._server = await loop.create_server(self._made, host, port, backlog=BACKLOG)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def _made(self) -> Connection:
-        connection = Connection(self._me, accept=self._accept)
+    def _made(self) -> PeerConnection:
+        connection = PeerConnection(self._me, accept=self._accept)
         self._connections = {one: None for one in self._connections if not one.closed}
         self._connections[connection] = None
         return connection

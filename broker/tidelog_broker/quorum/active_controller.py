@@ -1,6 +1,6 @@
 """What only the controller does: for the length of one leadership of the metadata quorum.
 
-`Duties` begin when a leader knows what is committed and end with its leadership. They keep
+`ActiveController` begin when a leader knows what is committed and end with its leadership. They keep
 the image after every entry of the log, on which decisions are made, and the memory that
 is the controller's alone: sessions, reports, clocks, and who had rather not lead (M3). The decisions
 are `core.metadata`'s.
@@ -17,14 +17,14 @@ from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.clocks import Clocks
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.feature_levels import FeatureLevels
 from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.upkeep import Upkeep
-from tidelog_broker.core.raft.errors import Busy, NotLeader
+from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.membership.wire import Report
 from tidelog_broker.model import EntryType, Voter
@@ -42,7 +42,7 @@ TIP_BYTES: Final = 4 << 20
 """Entries read at a time when duties begin."""
 
 
-class Duties:
+class ActiveController:
     """See the module."""
 
     def __init__(
@@ -65,14 +65,14 @@ class Duties:
         """The tip after each entry that these duties proposed and that is not applied yet."""
         self.sessions = Sessions()
         self.clocks = Clocks()
-        self.reluctance = Reluctance()
+        self.deprioritized = DeprioritizedLeaders()
         self.handovers = Handovers()
         self.feature_levels = FeatureLevels()
-        self._upkeep = Upkeep(self.sessions, FailureReports(), self.reluctance, self.handovers)
+        self._upkeep = Upkeep(self.sessions, FailureReports(), self.deprioritized, self.handovers)
         self._catch_up()
 
     def __repr__(self) -> str:
-        return f"<Duties term={self.term} {self.tip!r}>"
+        return f"<ActiveController term={self.term} {self.tip!r}>"
 
     def _catch_up(self) -> None:
         """Entries of earlier leaders that are not applied yet."""
@@ -84,7 +84,7 @@ class Duties:
                 index = entry.index + 1
 
     def propose(self, commands: Sequence[Command]) -> int:
-        """Index of the last one. Raises `core.raft.errors.Busy`, `NotLeader`, and `InvalidRequest`."""
+        """Index of the last one. Raises `core.raft.errors.Busy`, `NotRaftLeader`, and `InvalidRequest`."""
         last = self._driver.propose([encode_command(command) for command in commands])
         for index, command in enumerate(commands, last - len(commands) + 1):
             self.tip = apply(self.tip, command, index)
@@ -112,7 +112,7 @@ class Duties:
                 break
             try:
                 self.propose([command])
-            except (Busy, NotLeader):
+            except (Busy, NotRaftLeader):
                 # It is asked for again, and a report repeated.
                 return
             log.info("the controller acts", command=repr(command)[:200])
@@ -125,7 +125,7 @@ class Duties:
             return
         try:
             self.propose([command])
-        except (Busy, NotLeader):
+        except (Busy, NotRaftLeader):
             return
         log.info("every broker understands another feature level", level=command.level)
 
@@ -154,7 +154,7 @@ class Duties:
             return
         try:
             self._driver.configure(planned)
-        except (Busy, NotLeader):
+        except (Busy, NotRaftLeader):
             return
         log.info(
             "the voters of the metadata change",

@@ -17,7 +17,7 @@ from tidelog_broker.core.metadata.commands import decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.snapshot import decode_image
 from tidelog_broker.model import Entry, EntryType, Snapshot
-from tidelog_broker.quorum.active_controller import Duties
+from tidelog_broker.quorum.active_controller import ActiveController
 from tidelog_broker.quorum.controller import Watcher
 from tidelog_broker.quorum.pending_changes import WaitingChanges
 
@@ -63,14 +63,14 @@ class CommittedImage:
                 done.set_result(None)
         self._conditions = [one for one in self._conditions if not one[1].done()]
 
-    def apply(self, entries: Sequence[Entry], duties: Duties | None) -> None:
-        """`duties`, if there are any, have made the images of their own entries already."""
+    def apply(self, entries: Sequence[Entry], active: ActiveController | None) -> None:
+        """`active`, if there are any, have made the images of their own entries already."""
         before = self.now
         for entry in entries:
             if entry.type is EntryType.COMMAND:
                 made = None
-                if duties is not None:
-                    made = duties.images.pop(entry.index, None) if entry.term == duties.term else None
+                if active is not None:
+                    made = active.images.pop(entry.index, None) if entry.term == active.term else None
                 self.now = made or apply(self.now, decode_command(entry.payload), entry.index)
             self.waiting.applied(entry.index, entry.term, self.now)
         self._tell(before)

@@ -32,7 +32,7 @@ from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
-from tidelog_broker.core.raft.errors import Busy, NotLeader
+from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.errors import BrokerError, NotController, StorageFailure
 from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.membership.cluster_clock import ClusterClock
@@ -40,14 +40,14 @@ from tidelog_broker.membership.links import Address
 from tidelog_broker.membership.session import RegistrationRefused
 from tidelog_broker.membership.wire import AllocateBlock, Answer, Block, Confirm, Done, Known, Request
 from tidelog_broker.model import Entry, Snapshot, Voter
-from tidelog_broker.quorum.active_controller import Duties
+from tidelog_broker.quorum.active_controller import ActiveController
 from tidelog_broker.quorum.committed_image import CommittedImage
 from tidelog_broker.quorum.controller import PRODUCER_ID_BLOCK, Change, Decision, Watcher
 from tidelog_broker.quorum.driver import SNAPSHOT_ENTRIES, RaftDriver
 from tidelog_broker.quorum.pending_changes import refused_by_disk
-from tidelog_broker.quorum.request_handler import Answers, ServeCall
+from tidelog_broker.quorum.request_handler import RequestHandler, ServeCall
 from tidelog_broker.quorum.run_end import RunEnd
-from tidelog_broker.quorum.transport import Neighbours
+from tidelog_broker.quorum.transport import QuorumTransport
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.raft.log import RaftLog
 
@@ -115,10 +115,10 @@ class QuorumController:
         """What this broker knows of the cluster's clock, and its own (R18)."""
         self._committed = CommittedImage(raft_log.snapshot)
         self._waiting = self._committed.waiting
-        self._duties: Duties | None = None
-        answers = self._answers = Answers(self)
+        self._active: ActiveController | None = None
+        requests = self._requests = RequestHandler(self)
         self._run_end = RunEnd(self.me, directory, threads, raft=lambda: self._driver, ended=self._run_ended)
-        self.neighbours = Neighbours(
+        self.transport = QuorumTransport(
             self.me,
             directory.cluster_id,
             incarnation,
@@ -126,14 +126,14 @@ class QuorumController:
             seeds=options.seeds,
             image=lambda: self.image,
             raft=lambda: self._driver,
-            answer=answers.answer,
+            answer=requests.answer,
             starts=lambda: directory.meta.start_count,
             superseded=self._run_end.superseded,
             put_back=self._run_end.put_back,
             clock=clock,
         )
-        self.links = self.neighbours.links
-        self.membership = self.neighbours.membership
+        self.links = self.transport.links
+        self.membership = self.transport.membership
         self.formed = options.formed
         """As in the options, and from now on."""
         self.watch(lambda old, new: self.membership.imaged())
@@ -142,7 +142,7 @@ class QuorumController:
             raft_log,
             threads,
             self,
-            self.neighbours.send,
+            self.transport.send,
             reserve=directory.reserve,
             rng=rng,
             snapshot_entries=options.snapshot_entries,
@@ -164,7 +164,7 @@ class QuorumController:
 
     @property
     def leader(self) -> int | None:
-        return self.neighbours.leader
+        return self.transport.leader
 
     def state(self) -> dict[str, Any]:
         """Who votes, by broker, with which data directory; for /debug/state."""
@@ -176,9 +176,9 @@ class QuorumController:
         return tuple(voter.broker_id for voter in self._driver.node.configuration.voters)
 
     @property
-    def duties(self) -> Duties | None:
+    def active(self) -> ActiveController | None:
         """None: this broker is not the controller, or does not know yet that it is."""
-        return self._duties
+        return self._active
 
     @property
     def now_ms(self) -> int:
@@ -191,22 +191,22 @@ class QuorumController:
 
     def serve_calls(self, serve: ServeCall) -> None:
         """Who does what other brokers forward while this one is the controller."""
-        self._answers.serve_call = serve
+        self._requests.serve_call = serve
 
     async def change(self, decision: Decision) -> Change:
-        duties = self._accepting() or await self._elected()
+        active = self._accepting() or await self._elected()
         try:
-            command = decision(duties.tip)
+            command = decision(active.tip)
         except Exception:
             # The refusal may rest on a change that is not committed yet.
-            await self._submit(duties, [])
+            await self._submit(active, [])
             raise
-        image = await self._submit(duties, [] if command is None else [command])
+        image = await self._submit(active, [] if command is None else [command])
         return Change(image, command)
 
     async def propose(self, commands: Sequence[Command]) -> ClusterImage:
-        duties = self._accepting() or await self._elected()
-        return await self._submit(duties, commands)
+        active = self._accepting() or await self._elected()
+        return await self._submit(active, commands)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         return self._committed.watch(watcher)
@@ -229,7 +229,7 @@ class QuorumController:
         try:
             async with asyncio.timeout(CHANGE_SECONDS_MAX):
                 await self._driver.read()
-        except (NotLeader, Busy, ConnectionError, TimeoutError) as error:
+        except (NotRaftLeader, Busy, ConnectionError, TimeoutError) as error:
             raise self.elsewhere() from error
 
     async def newest(self) -> ClusterImage:
@@ -263,7 +263,7 @@ class QuorumController:
         replicas. Raises `RegistrationRefused` if a seed will have nothing to do with this broker, `RunOver`,
         `Stopping`.
         """
-        await self.neighbours.asking.start()
+        await self.transport.controller_client.start()
         self._driver.start()
         await self.until(lambda: self._empty or self._current or self._ends)
         self._alive()
@@ -347,7 +347,7 @@ class QuorumController:
             return
         self._closed = True
         await self._waiting.drained(CLOSE_SECONDS_MAX)
-        await self.neighbours.asking.stop()
+        await self.transport.controller_client.stop()
         await self._run_end.stop()
         await self.membership.stop()
         await self._hand_over()
@@ -358,7 +358,7 @@ class QuorumController:
         """A voter that has everything leads next, so that nobody has to notice that this one is gone."""
         node = self._driver.node
         others = [voter for voter in node.configuration.voters if voter != self.me]
-        if self._duties is None or not others or self._failure is not None:
+        if self._active is None or not others or self._failure is not None:
             return
         open_now = self.links.open
         for voter in others:
@@ -387,7 +387,7 @@ class QuorumController:
 
     # --- changing
 
-    def _accepting(self) -> Duties | None:
+    def _accepting(self) -> ActiveController | None:
         """None: this broker may become the controller yet. Raises what refuses every change now."""
         if self._failure is not None:
             raise StorageFailed(f"the broker is ending: {self._failure}")
@@ -400,10 +400,10 @@ class QuorumController:
                 f"{self._options.pending_max} metadata changes wait to be written; try again",
                 retry_after_ms=100,
             )
-        if self._duties is not None and self._driver.refusal is not None and len(self.voters) > 1:
+        if self._active is not None and self._driver.refusal is not None and len(self.voters) > 1:
             # What is proposed now waits behind a write that the disk refuses.
             raise refused_by_disk(self._driver.refusal)
-        return self._duties
+        return self._active
 
     def elsewhere(self) -> NotController:
         """What a broker says that is asked and is not the controller."""
@@ -412,35 +412,35 @@ class QuorumController:
             leader = None
         return NotController(leader, None if leader is None else self.links.address(leader))
 
-    async def _elected(self) -> Duties:
+    async def _elected(self) -> ActiveController:
         """The duties of this broker, once it is known whether it has them."""
 
         def known() -> bool:
-            decided = self._duties is not None or self.leader not in (None, self.me.broker_id)
+            decided = self._active is not None or self.leader not in (None, self.me.broker_id)
             return decided or self._driver.refusal is not None
 
         try:
             await self.until(known, ELECTION_SECONDS_MAX)
         except TimeoutError:
             raise self.elsewhere() from None
-        duties = self._accepting()
-        if duties is not None:
-            return duties
+        active = self._accepting()
+        if active is not None:
+            return active
         if self._driver.refusal is not None and self.leader in (None, self.me.broker_id):
             raise refused_by_disk(self._driver.refusal)
         raise self.elsewhere()
 
-    async def _submit(self, duties: Duties, commands: Sequence[Command]) -> ClusterImage:
+    async def _submit(self, active: ActiveController, commands: Sequence[Command]) -> ClusterImage:
         try:
-            index = duties.propose(commands) if commands else duties.node.log.last_index
+            index = active.propose(commands) if commands else active.node.log.last_index
         except Busy as error:
             raise ResourceExhausted(f"{error}; try again", retry_after_ms=100) from error
-        except NotLeader as error:
+        except NotRaftLeader as error:
             raise self.elsewhere() from error
         if index <= self._driver.applied:
             return self.image
-        term = duties.node.log.term(index)
-        assert term is not None, (index, duties)
+        term = active.node.log.term(index)
+        assert term is not None, (index, active)
         done = self._waiting.wait(index, term)
         try:
             async with asyncio.timeout(CHANGE_SECONDS_MAX):
@@ -453,7 +453,7 @@ class QuorumController:
     # --- of the driver
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        self._committed.apply(entries, self._duties)
+        self._committed.apply(entries, self._active)
 
     def restore(self, snapshot: Snapshot) -> None:
         self._committed.restore(snapshot)
@@ -463,10 +463,10 @@ class QuorumController:
         return lambda: encode_image(image)
 
     def ticked(self) -> None:
-        self.neighbours.ticked()
-        if self._duties is not None and not self._closed:
+        self.transport.ticked()
+        if self._active is not None and not self._closed:
             try:
-                self._duties.keep_up(self.now_ms)
+                self._active.keep_up(self.now_ms)
             except Exception as error:
                 # A bug here must not end a broker whose partitions are well, and look like a broken disk.
                 left_out = self._log_limit.left_out(type(error).__name__)
@@ -474,29 +474,29 @@ class QuorumController:
                     log.exception("the controller's upkeep failed; it tries again", left_out_before=left_out)
 
     def changed(self) -> None:
-        driver, duties = self._driver, self._duties
+        driver, active = self._driver, self._active
         node = driver.node
-        if duties is not None and (duties.node is not node or not node.leads or node.term != duties.term):
-            self._duties = None
-            log.info("this broker is not the controller any more", term=duties.term)
-        if self._duties is None and node.leads and self._current:
-            self._duties = Duties(
+        if active is not None and (active.node is not node or not node.leads or node.term != active.term):
+            self._active = None
+            log.info("this broker is not the controller any more", term=active.term)
+        if self._active is None and node.leads and self._current:
+            self._active = ActiveController(
                 driver,
                 self.image,
                 voters_wanted=self._options.voters_wanted,
                 formed=lambda: self.formed,
             )
             log.info("this broker is the controller", term=node.term, voters=self.voters)
-        self.neighbours.link()
+        self.transport.link()
         self._committed.look()
 
     def withdrawn(self, saved_index: int, error: OSError) -> None:
-        self._duties = None
+        self._active = None
         self._waiting.refuse_behind(saved_index, refused_by_disk(error))
 
     def failed(self, error: StorageFailure) -> None:
         self._failure = error
-        self._duties = None
+        self._active = None
         self._waiting.refuse_behind(0, StorageFailed(f"the metadata log failed: {error}"))
         self._committed.look()
         self._fail_broker(error)
@@ -506,7 +506,7 @@ class QuorumController:
 
     def _run_ended(self, error: BrokerError) -> None:
         """What waits is told, and nothing is proposed any more."""
-        self._duties = None
+        self._active = None
         self._waiting.refuse_behind(0, Stopping(f"the broker is ending: {error}"))
         self._committed.look()
         self._tell_end(error)
@@ -517,4 +517,4 @@ class QuorumController:
         """Asks the controller, wherever it is; see `membership.controller_client`. Raises `Stopping`, too."""
         if self._closed:
             raise Stopping("the broker is stopping")
-        return await self.neighbours.asking.ask(request, seconds)
+        return await self.transport.controller_client.ask(request, seconds)

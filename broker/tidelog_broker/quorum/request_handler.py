@@ -37,7 +37,7 @@ from tidelog_broker.membership.wire import (
 )
 
 if TYPE_CHECKING:
-    from tidelog_broker.quorum.active_controller import Duties
+    from tidelog_broker.quorum.active_controller import ActiveController
     from tidelog_broker.quorum.quorum_controller import QuorumController
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ ServeCall = Callable[[str, bytes], Awaitable[bytes]]
 """A client's request, by its rpc, to its response; raises `TidelogError`."""
 
 
-class Answers:
+class RequestHandler:
     """See the module."""
 
     def __init__(self, controller: QuorumController) -> None:
@@ -63,39 +63,39 @@ class Answers:
     async def answer(self, request: Request) -> Answer:
         """Never raises: what went wrong is an answer."""
         try:
-            duties = self._controller.duties
-            if duties is None:
+            active = self._controller.active
+            if active is None:
                 raise self._controller.elsewhere()
-            return await self._do(duties, request)
+            return await self._do(active, request)
         except TidelogError as error:
             return failed(error)
         except Exception as error:
             log.exception("a request of a broker failed", request=repr(request)[:200])
             return failed(InternalError(f"an internal error ({type(error).__name__}) of the controller"))
 
-    async def _do(self, duties: Duties, request: Request) -> Answer:
+    async def _do(self, active: ActiveController, request: Request) -> Answer:
         match request:
             case Register():
-                return await self._register(duties, request)
+                return await self._register(active, request)
             case Heartbeat():
-                return await self._heard(duties, request)
+                return await self._heard(active, request)
             case Report():
-                duties.report(request, self._controller.now_ms)
+                active.report(request, self._controller.now_ms)
                 return Done()
             case ChangeIsr():
                 return await self._change_isr(request)
             case LoseReplicas(broker, incarnation, partitions):
                 return await self._changed(
                     lambda image: registration.lose(
-                        image, broker, incarnation, partitions, duties.reluctance.of
+                        image, broker, incarnation, partitions, active.deprioritized.of
                     )
                 )
             case Settled(broker, incarnation, settled):
-                known = duties.tip.brokers.get(broker)
+                known = active.tip.brokers.get(broker)
                 if known is not None and known.incarnation == incarnation:
                     now_ms = self._controller.now_ms
-                    duties.handovers.settled(broker, settled, now_ms)
-                    duties.keep_up(now_ms)
+                    active.handovers.settled(broker, settled, now_ms)
+                    active.keep_up(now_ms)
                 return Done(self._controller.image.version)
             case AllocateBlock(broker, count):
                 done = await self._controller.change(
@@ -121,43 +121,45 @@ class Answers:
     async def _changed(self, decision: Callable[[ClusterImage], Command | None]) -> Done:
         return Done((await self._controller.change(decision)).image.version)
 
-    async def _register(self, duties: Duties, request: Register) -> Done:
+    async def _register(self, active: ActiveController, request: Register) -> Done:
         asked, now_ms = request.registration(), self._controller.now_ms
         done = await self._changed(
-            lambda image: registration.register(image, asked, duties.sessions, now_ms, duties.reluctance.of)
+            lambda image: registration.register(
+                image, asked, active.sessions, now_ms, active.deprioritized.of
+            )
         )
-        duties.sessions.heard(duties.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
-        duties.clocks.heard(asked.broker_id, request.clock_us, self._controller.clock.elapsed())
-        return Done(done.version, self._clock_us(duties))
+        active.sessions.heard(active.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
+        active.clocks.heard(asked.broker_id, request.clock_us, self._controller.clock.elapsed())
+        return Done(done.version, self._clock_us(active))
 
-    async def _heard(self, duties: Duties, beat: Heartbeat) -> Done:
+    async def _heard(self, active: ActiveController, beat: Heartbeat) -> Done:
         broker, run = beat.broker_id, beat.incarnation
-        if broker not in duties.tip.brokers:
+        if broker not in active.tip.brokers:
             raise InvalidRequest(f"broker {broker} is not registered; it may have been unregistered")
-        if beat.deaf and duties.tip.brokers[broker].incarnation == run:
+        if beat.unanswered and active.tip.brokers[broker].incarnation == run:
             # It must not lead if nobody can tell it what it leads. The answer, once it arrives, ends that.
             return Done(self._controller.image.version)
-        if not duties.sessions.heard(duties.tip, broker, run, self._controller.now_ms):
+        if not active.sessions.heard(active.tip, broker, run, self._controller.now_ms):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
         elapsed_us = self._controller.clock.elapsed()
-        duties.clocks.heard(broker, beat.clock_us, elapsed_us)
-        known = duties.clocks.now(duties.tip, elapsed_us)
+        active.clocks.heard(broker, beat.clock_us, elapsed_us)
+        known = active.clocks.now(active.tip, elapsed_us)
         # Of two clocks nobody knows which is off: leaders stay.
         yields = beat.clock_yields and known is not None and known.clocks >= CLOCKS_TO_MOVE
-        duties.reluctance.heard(broker, run, beat.damaged, clock_off=beat.clock_off, clock_yields=yields)
-        duties.feature_levels.heard(broker, run, beat.feature_level)
+        active.deprioritized.heard(broker, run, beat.damaged, clock_off=beat.clock_off, clock_yields=yields)
+        active.feature_levels.heard(broker, run, beat.feature_level)
         if beat.stopping:
-            return await self._changed(lambda image: stop(image, broker, run, duties.reluctance.of))
-        wished = duties.handovers.wished(duties.tip, broker, self._controller.now_ms)
-        return Done(self._controller.image.version, self._clock_us(duties), wished)
+            return await self._changed(lambda image: stop(image, broker, run, active.deprioritized.of))
+        wished = active.handovers.wished(active.tip, broker, self._controller.now_ms)
+        return Done(self._controller.image.version, self._clock_us(active), wished)
 
-    def _clock_us(self, duties: Duties) -> int:
+    def _clock_us(self, active: ActiveController) -> int:
         """The cluster's clock (R18); 0: it is not known yet.
 
         A new controller goes on with what the one before told this broker, until it has heard the others.
         """
         alone = self._steady.now()
-        known = duties.clocks.now(duties.tip, self._controller.clock.elapsed())
+        known = active.clocks.now(active.tip, self._controller.clock.elapsed())
         if known is None:
             return self._controller.clock.cluster_us() or 0
         return alone if known.clocks == 1 else known.us

@@ -19,13 +19,13 @@ from tidelog_broker.core.metadata.registration import put_back
 from tidelog_broker.core.raft.history import History, Relation, relation
 from tidelog_broker.core.raft.messages import AppendRequest, Message, SnapshotRequest
 from tidelog_broker.membership.cluster_clock import ClusterClock
-from tidelog_broker.membership.controller_client import Asking
+from tidelog_broker.membership.controller_client import ControllerClient
 from tidelog_broker.membership.links import Address, ControlLinks
 from tidelog_broker.membership.session import Membership
 from tidelog_broker.membership.wire import Answer, Request
 from tidelog_broker.model import Recovery, Voter
 from tidelog_broker.peers.errors import OtherHistory, PutBack
-from tidelog_broker.peers.hello import Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.driver import RaftDriver
 
@@ -47,7 +47,7 @@ _WHY: Final = {
 }
 
 
-class Neighbours:
+class QuorumTransport:
     """See the module. The host of `ControlLinks`; of one event loop."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Neighbours:
         self.address: Address | None = None
         """Where this broker's peer listener is reached; None: nowhere."""
         self.links = ControlLinks(self.identity, self, rng)
-        self.asking = Asking(
+        self.controller_client = ControllerClient(
             self.identity,
             self.links,
             seeds=seeds,
@@ -98,7 +98,7 @@ class Neighbours:
             hinted=self.link,
             other_history=self.meet,
         )
-        self.membership = Membership(incarnation, self.asking.ask, image, clock)
+        self.membership = Membership(incarnation, self.controller_client.ask, image, clock)
         self.on_refused: Callable[[int], None] = lambda broker: None
         """Told at once of each broker whose machine refuses connections."""
         self._refused: dict[int, None] = {}
@@ -106,7 +106,7 @@ class Neighbours:
         """What the links were last made from."""
 
     def __repr__(self) -> str:
-        return f"<Neighbours {self.links!r} refused={list(self._refused)}>"
+        return f"<QuorumTransport {self.links!r} refused={list(self._refused)}>"
 
     @property
     def leader(self) -> int | None:
@@ -181,7 +181,7 @@ class Neighbours:
         """Keeps a connection to everybody that may have to be talked to."""
         configuration, brokers = self._raft().node.configuration, self._image().brokers
         # Whoever leads is answered, also by a broker that has no configuration and no image yet.
-        heard = (self.leader, self.asking.hint)
+        heard = (self.leader, self.controller_client.hint)
         known = (configuration, brokers, *heard)
         if self._linked[2:] == heard and all(map(operator.is_, known[:2], self._linked)):
             return
@@ -228,4 +228,4 @@ class Neighbours:
             self.on_refused(broker)
         else:
             self._refused.pop(broker, None)
-        self.membership.accuse(broker, Lane.CONTROL, run, evidence)
+        self.membership.accuse(broker, ConnectionKind.CONTROL, run, evidence)

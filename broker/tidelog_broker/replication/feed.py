@@ -27,7 +27,7 @@ from tidelog_broker.core.replication.messages import (
     Refusal,
     Refused,
 )
-from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.errors import ProtocolBroken
 from tidelog_broker.replication.replica import Key, Replica
 from tidelog_broker.replication.wire import Address, encode, from_follower
@@ -90,7 +90,7 @@ class ReplicaFeed:
         self._paused: asyncio.TimerHandle | None = None
         self._numbers: dict[Key, int] = {}
         """Of the newest question of each follower."""
-        self.connection: Connection | None = None
+        self.connection: PeerConnection | None = None
         """None: not open yet, or not any more."""
 
     def __repr__(self) -> str:
@@ -103,11 +103,11 @@ class ReplicaFeed:
 
     # --- the connection
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         self.connection = connection
         self._links.feed_opened(self, connection)
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         if self.connection is not connection:
             return
         try:
@@ -123,10 +123,10 @@ class ReplicaFeed:
         self._numbers[key] = address.number
         self._links.asked(self, key, connection.peer, message)
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         self.go_on()
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self.connection = None
         self._line.clear()
         if self._paused is not None:

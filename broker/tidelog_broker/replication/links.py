@@ -26,9 +26,9 @@ from tidelog_broker.core.replication.messages import (
     Refusal,
     Refused,
 )
-from tidelog_broker.peers.connection import Connection, Receiver
+from tidelog_broker.peers.connection import PeerConnection, Receiver
 from tidelog_broker.peers.errors import WrongPeer
-from tidelog_broker.peers.hello import Hello, Identity, Lane
+from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity
 from tidelog_broker.replication.feed import Pace, ReplicaFeed
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.replication.replica import Key, Replica
@@ -70,13 +70,13 @@ class ReplicaLinks:
         self._throttle = 0
         self._catch_up_min = catch_up_bytes_min
         self._catch_up_done = min(CATCH_UP_BYTES_DONE, catch_up_bytes_min // 2)
-        self.uplinks: dict[tuple[int, Lane], Uplink] = {}
+        self.uplinks: dict[tuple[int, ConnectionKind], Uplink] = {}
         """By leader's broker and lane."""
-        self._lanes: dict[Key, Lane] = {}
+        self._lanes: dict[Key, ConnectionKind] = {}
         """Of replicas that do not ask on the first connection."""
-        self.feeds: dict[tuple[int, Lane], ReplicaFeed] = {}
+        self.feeds: dict[tuple[int, ConnectionKind], ReplicaFeed] = {}
         """By follower's broker and lane: the newest."""
-        self._asked_on: dict[tuple[int, Key], Lane] = {}
+        self._asked_on: dict[tuple[int, Key], ConnectionKind] = {}
         """Where a follower asked last."""
         self.ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None] = _no_ranges
         """Told what other replicas say of damaged ranges: replica here, their broker, message."""
@@ -118,7 +118,7 @@ class ReplicaLinks:
     def follow(self, replica: Replica, leader: int) -> None:
         if self._stopped:
             return
-        lane = self._lanes.get(replica.key, Lane.REPLICA)
+        lane = self._lanes.get(replica.key, ConnectionKind.REPLICA)
         up = self.uplinks.get((leader, lane))
         if up is None:
             up = self.uplinks[leader, lane] = Uplink(
@@ -127,9 +127,9 @@ class ReplicaLinks:
         up.add(replica)
 
     def unfollow(self, replica: Replica, leader: int) -> None:
-        self._leave(replica, leader, self._lanes.pop(replica.key, Lane.REPLICA))
+        self._leave(replica, leader, self._lanes.pop(replica.key, ConnectionKind.REPLICA))
 
-    def _leave(self, replica: Replica, leader: int, lane: Lane) -> None:
+    def _leave(self, replica: Replica, leader: int, lane: ConnectionKind) -> None:
         up = self.uplinks.get((leader, lane))
         if up is None:
             return
@@ -141,15 +141,15 @@ class ReplicaLinks:
             ending.add_done_callback(self._ending.pop)
 
     def switch_lane(self, replica: Replica, leader: int) -> None:
-        lane = self._lanes.pop(replica.key, Lane.REPLICA)
-        if lane is Lane.REPLICA:
-            self._lanes[replica.key] = Lane.CATCH_UP
+        lane = self._lanes.pop(replica.key, ConnectionKind.REPLICA)
+        if lane is ConnectionKind.REPLICA:
+            self._lanes[replica.key] = ConnectionKind.CATCH_UP
         replica.leader_gone()
         self.follow(replica, leader)
         self._leave(replica, leader, lane)
 
     def say(self, replica: Replica, leader: int, message: FromFollower) -> None:
-        up = self.uplinks.get((leader, self._lanes.get(replica.key, Lane.REPLICA)))
+        up = self.uplinks.get((leader, self._lanes.get(replica.key, ConnectionKind.REPLICA)))
         if up is not None:
             up.say(replica, message)
 
@@ -159,34 +159,34 @@ class ReplicaLinks:
         """Who takes a connection with these first words; raises `WrongPeer`."""
         if self._stopped:
             raise WrongPeer(f"broker {self._peers.identity().broker_id} is stopping")
-        if hello.lane is Lane.CATCH_UP:
+        if hello.lane is ConnectionKind.CATCH_UP:
             return ReplicaFeed(self, self._threads, Pace(self._pace, self._loop.time()))
         return ReplicaFeed(self, self._threads)
 
-    def feed_opened(self, feed: ReplicaFeed, connection: Connection) -> None:
+    def feed_opened(self, feed: ReplicaFeed, connection: PeerConnection) -> None:
         lane, peer = connection.lane, connection.peer
         old = self.feeds.get((peer.broker_id, lane))
         self.feeds[peer.broker_id, lane] = feed
         if old is not None and old.connection is not None:
-            if lane is Lane.REPLICA:
+            if lane is ConnectionKind.REPLICA:
                 self._tell_gone(peer.broker_id, refused=False)
             old.connection.abort("its broker has opened another connection")
-        if lane is Lane.REPLICA:
+        if lane is ConnectionKind.REPLICA:
             for replica in list(self._replicas.values()):
                 replica.follower_connected(peer.broker_id, peer.incarnation)
 
-    def feed_closed(self, feed: ReplicaFeed, connection: Connection) -> None:
+    def feed_closed(self, feed: ReplicaFeed, connection: PeerConnection) -> None:
         key = (connection.peer.broker_id, connection.lane)
         if self.feeds.get(key) is not feed:
             return
         del self.feeds[key]
-        if connection.lane is Lane.REPLICA:
+        if connection.lane is ConnectionKind.REPLICA:
             broker = connection.peer.broker_id
             self._tell_gone(broker, refused=self._peers.refuses(broker))
 
     def refused(self, broker: int) -> None:
         """The machine of a follower's broker refuses connections: its process is gone (R4)."""
-        if (broker, Lane.REPLICA) not in self.feeds:
+        if (broker, ConnectionKind.REPLICA) not in self.feeds:
             self._tell_gone(broker, refused=True)
 
     def _tell_gone(self, broker: int, *, refused: bool) -> None:
@@ -201,7 +201,7 @@ class ReplicaLinks:
 
     def _connected(self) -> Iterator[tuple[ReplicaFeed, Identity]]:
         for (_, lane), feed in self.feeds.items():
-            if lane is Lane.REPLICA and feed.connection is not None:
+            if lane is ConnectionKind.REPLICA and feed.connection is not None:
                 yield feed, feed.connection.peer
 
     def asked(self, feed: ReplicaFeed, key: Key, peer: Identity, message: FromFollower) -> None:
@@ -234,14 +234,14 @@ class ReplicaLinks:
         if replica.leads:
             feed = self._feed_of(replica, broker)
             return feed is not None and feed.send_range(replica.key, message)
-        up = self.uplinks.get((broker, self._lanes.get(replica.key, Lane.REPLICA)))
+        up = self.uplinks.get((broker, self._lanes.get(replica.key, ConnectionKind.REPLICA)))
         return up is not None and replica.key in up.replicas and up.send_range(replica, message)
 
-    def _is_on_wrong_lane(self, replica: Replica, lane: Lane, position: Position) -> bool:
+    def _is_on_wrong_lane(self, replica: Replica, lane: ConnectionKind, position: Position) -> bool:
         if not replica.leads or position.leader_epoch != replica.leader_epoch:
             return False
         gap = replica.log.end_offset - position.end_offset
-        if lane is Lane.REPLICA:
+        if lane is ConnectionKind.REPLICA:
             return gap > 0 and replica.log.bytes_from(position.end_offset) > self._catch_up_min
         return gap <= 0 or replica.log.bytes_from(position.end_offset) <= self._catch_up_done
 
@@ -256,7 +256,7 @@ class ReplicaLinks:
             feed.send_batches(replica, wanted)
 
     def _feed_of(self, replica: Replica, broker: int) -> ReplicaFeed | None:
-        return self.feeds.get((broker, self._asked_on.get((broker, replica.key), Lane.REPLICA)))
+        return self.feeds.get((broker, self._asked_on.get((broker, replica.key), ConnectionKind.REPLICA)))
 
     def forget(self, replica: Replica) -> None:
         """It is not here any more."""

@@ -21,8 +21,8 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.membership import Broker as PlacedBroker
 from tidelog_broker.core.replication.membership import Placement
+from tidelog_broker.core.replication.membership import ReplicaBroker as PlacedBroker
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
 from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
 from tidelog_broker.replication.effects import perform_for_follower, perform_for_leader

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 
 from tidelog_broker.core.replication.messages import FromFollower, RangeHeld, RangeWanted
-from tidelog_broker.peers.connection import Connection
+from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.errors import ProtocolBroken
-from tidelog_broker.peers.hello import Lane
-from tidelog_broker.peers.link import Link
+from tidelog_broker.peers.hello import ConnectionKind
+from tidelog_broker.peers.link import PeerLink
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.replication.replica import Key, Replica
@@ -26,7 +26,7 @@ class Uplink:
     def __init__(
         self,
         leader: int,
-        lane: Lane,
+        lane: ConnectionKind,
         peers: Peers,
         rng: random.Random,
         ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None],
@@ -38,11 +38,11 @@ class Uplink:
         self._peers = peers
         self.replicas: dict[Key, Replica] = {}
         """Those that follow over this connection."""
-        self.connection: Connection | None = None
+        self.connection: PeerConnection | None = None
         """None: it is not open."""
         self._run = b""
         """The incarnation that was last connected."""
-        self._link = Link(leader, lane, peers.identity, self, rng)
+        self._link = PeerLink(leader, lane, peers.identity, self, rng)
         self._link.start()
 
     def __repr__(self) -> str:
@@ -91,15 +91,15 @@ class Uplink:
 
     def evidence(self, evidence: Evidence | None) -> None:
         # The lane for those that are far behind may be busy for its own reasons.
-        if self._lane is Lane.REPLICA:
+        if self._lane is ConnectionKind.REPLICA:
             self._peers.evidence(self._leader, self._run, evidence)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: PeerConnection) -> None:
         self.connection, self._run = connection, connection.peer.incarnation
         for replica in list(self.replicas.values()):
             replica.leader_connected()
 
-    def received(self, connection: Connection, header: bytes, payload: memoryview) -> None:
+    def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         try:
             address, message = from_leader(header, payload)
         except ProtocolBroken as error:
@@ -113,10 +113,10 @@ class Uplink:
         else:
             replica.received(message)
 
-    def writable(self, connection: Connection) -> None:
+    def writable(self, connection: PeerConnection) -> None:
         """Positions are few and small: they are sent all the same."""
 
-    def closed(self, connection: Connection, reason: str) -> None:
+    def closed(self, connection: PeerConnection, reason: str) -> None:
         self.connection = None
         for replica in list(self.replicas.values()):
             replica.leader_gone()

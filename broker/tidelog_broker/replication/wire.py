@@ -22,8 +22,8 @@ from tidelog_broker.core.replication.messages import (
     EpochMark,
     FromFollower,
     FromLeader,
+    LeaderOffsets,
     Position,
-    Progress,
     RangeHeld,
     RangeWanted,
     Refused,
@@ -61,11 +61,19 @@ class _RangeHead(NamedTuple):
 
 
 _Body: TypeAlias = (
-    Position | Durable | _BatchesHead | Progress | Diverged | StartOver | Refused | RangeWanted | _RangeHead
+    Position
+    | Durable
+    | _BatchesHead
+    | LeaderOffsets
+    | Diverged
+    | StartOver
+    | Refused
+    | RangeWanted
+    | _RangeHead
 )
 
 _KINDS: Final = (
-    Position, Durable, _BatchesHead, Progress, Diverged, StartOver, Refused, RangeWanted, _RangeHead,
+    Position, Durable, _BatchesHead, LeaderOffsets, Diverged, StartOver, Refused, RangeWanted, _RangeHead,
 )  # fmt: skip
 """In the order of their numbers on the wire, which never change."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-Partition = tuple[bytes, int]
+PartitionKey = tuple[bytes, int]
 """Stream id (16 bytes) and partition number."""
 
 

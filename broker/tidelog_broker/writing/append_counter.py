@@ -13,7 +13,7 @@ import structlog
 from tidelog.errors import DiskFull, StorageFailed, TidelogError
 from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.metrics import Metrics
-from tidelog_broker.storage.log.partition_log import Appended
+from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing.append_requests import Outcome
 from tidelog_broker.writing.partition import Partition
 

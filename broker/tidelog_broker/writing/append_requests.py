@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tidelog.errors import TidelogError
-from tidelog_broker.storage.log.partition_log import Appended, AppendItem
-from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem
+from tidelog_broker.writing.record_columns import RecordColumns
 
 
 class Acks(IntEnum):
@@ -23,7 +23,7 @@ class Acks(IntEnum):
     NONE = 2
 
 
-class SinglesAppended(NamedTuple):
+class RecordsAppended(NamedTuple):
     """Where single records stand, one offset each, in the order in which they came."""
 
     offsets: Sequence[int]
@@ -59,12 +59,12 @@ class BatchAppend:
 
 
 @dataclass(slots=True, eq=False)
-class SinglesAppend:
+class RecordsAppend:
     """Records that came one by one; they are appended together or not at all."""
 
-    records: Singles
+    records: RecordColumns
     """At least one."""
-    done: Callable[[SinglesAppended | TidelogError], None]
+    done: Callable[[RecordsAppended | TidelogError], None]
     acks: Acks = Acks.ALL
     deadline: float = float("inf")
     recorded: bool = False
@@ -75,6 +75,6 @@ class SinglesAppend:
         return self.records.bytes
 
 
-Append = BatchAppend | SinglesAppend
+Append = BatchAppend | RecordsAppend
 
-Outcome = tuple[Append, Appended | SinglesAppended | TidelogError]
+Outcome = tuple[Append, Appended | RecordsAppended | TidelogError]

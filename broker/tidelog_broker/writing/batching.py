@@ -20,15 +20,15 @@ from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, sch
 from tidelog.records.layout import HAS_MESSAGE_IDS
 from tidelog.records.plain import encode_plain, is_plain
 from tidelog_broker.storage.guard.append_guard import AppendGuard
-from tidelog_broker.storage.log.partition_log import Appended, AppendItem
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem
 from tidelog_broker.writing.append_requests import (
     Append,
     BatchAppend,
     Outcome,
-    SinglesAppend,
-    SinglesAppended,
+    RecordsAppend,
+    RecordsAppended,
 )
-from tidelog_broker.writing.record_columns import Singles
+from tidelog_broker.writing.record_columns import RecordColumns
 
 BATCH_OVERHEAD_BYTES = 2048
 """Header, Arrow metadata and padding of a batch, at most."""
@@ -38,7 +38,7 @@ BATCH_OVERHEAD_BYTES = 2048
 class _Batch:
     """A batch that single records are put into, and what became of it."""
 
-    records: Singles = field(default_factory=Singles)
+    records: RecordColumns = field(default_factory=RecordColumns)
     ids: dict[str, int] = field(default_factory=dict)
     """Message id → index of the record."""
     item: int | None = None
@@ -61,12 +61,12 @@ class _Run(NamedTuple):
 
     def outcome(
         self, written: Sequence[Appended | TidelogError], leader_epoch: int
-    ) -> SinglesAppended | TidelogError:
+    ) -> RecordsAppended | TidelogError:
         found = self.batch.outcome(written)
         if isinstance(found, TidelogError):
             return found
         first = found.base_offset + self.at
-        return SinglesAppended(range(first, first + self.length), frozenset(), leader_epoch)
+        return RecordsAppended(range(first, first + self.length), frozenset(), leader_epoch)
 
 
 class _Copy(NamedTuple):
@@ -85,7 +85,7 @@ class _Copies(NamedTuple):
 
     def outcome(
         self, written: Sequence[Appended | TidelogError], leader_epoch: int
-    ) -> SinglesAppended | TidelogError:
+    ) -> RecordsAppended | TidelogError:
         offsets: list[int] = []
         for batch, at, _ in self.copies:
             if batch is None:
@@ -96,7 +96,7 @@ class _Copies(NamedTuple):
                 return found
             offsets.append(found.base_offset + at)
         duplicates = frozenset(i for i, copy in enumerate(self.copies) if copy.duplicate)
-        return SinglesAppended(offsets, duplicates, leader_epoch)
+        return RecordsAppended(offsets, duplicates, leader_epoch)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class RoundPlan:
 
     limits: BatchLimits
     items: list[AppendItem] = field(default_factory=list)
-    _appends: list[tuple[BatchAppend, int] | tuple[SinglesAppend, _Run | _Copies]] = field(
+    _appends: list[tuple[BatchAppend, int] | tuple[RecordsAppend, _Run | _Copies]] = field(
         default_factory=list
     )
     _open: _Batch = field(default_factory=_Batch)
@@ -116,7 +116,7 @@ class RoundPlan:
         self._appends.append((append, len(self.items)))
         self.items.append(append.item)
 
-    def add_singles(self, append: SinglesAppend, guard: AppendGuard, now_us: int) -> None:
+    def add_records(self, append: RecordsAppend, guard: AppendGuard, now_us: int) -> None:
         records = append.records
         taken = self._open.records.bytes + BATCH_OVERHEAD_BYTES
         if self._open.records.values and taken + records.bytes > self.limits.batch_bytes_max:
@@ -129,7 +129,7 @@ class RoundPlan:
             copies = [self._place(records, index, guard, now_us) for index in range(len(records))]
             self._appends.append((append, _Copies(copies)))
 
-    def _place(self, records: Singles, index: int, guard: AppendGuard, now_us: int) -> _Copy:
+    def _place(self, records: RecordColumns, index: int, guard: AppendGuard, now_us: int) -> _Copy:
         batch = self._open
         copy = _Copy(batch, len(batch.records), duplicate=False)
         message_id = records.message_ids[index] if records.message_ids is not None else None
@@ -152,7 +152,7 @@ class RoundPlan:
             return
         self._open = _Batch()
         try:
-            data = encode_singles(batch.records)
+            data = encode_records(batch.records)
         except TidelogError as error:
             batch.error = error
             return
@@ -179,19 +179,19 @@ class RoundPlan:
         return result
 
 
-def coalesce(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits, now_us: int) -> RoundPlan:
+def batches_of(appends: Sequence[Append], guard: AppendGuard, limits: BatchLimits, now_us: int) -> RoundPlan:
     """The batches to append, in the order of the appends."""
     plan = RoundPlan(limits)
     for append in appends:
         if isinstance(append, BatchAppend):
             plan.add_batch(append)
         else:
-            plan.add_singles(append, guard, now_us)
+            plan.add_records(append, guard, now_us)
     plan.close()
     return plan
 
 
-def encode_singles(records: Singles) -> bytes:
+def encode_records(records: RecordColumns) -> bytes:
     """One record batch, with only the columns that some record uses."""
     bare = records.headers is None and records.message_ids is None
     if bare and is_plain(records.values, records.keys, records.subjects):
@@ -212,7 +212,7 @@ def encode_singles(records: Singles) -> bytes:
     return encode_batch(pa.record_batch(arrays, schema=schema), flags=flags)
 
 
-def _encode_plain(records: Singles) -> bytes:
+def _encode_plain(records: RecordColumns) -> bytes:
     subjects = cast(list[str | bytes] | None, records.subjects)
     return encode_plain(
         cast(list[bytes], records.values),

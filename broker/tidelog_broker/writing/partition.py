@@ -32,10 +32,11 @@ from tidelog_broker.core.replication.commit_queue import CommitQueue
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.replication.host import ReplicaHost
 from tidelog_broker.replication.replica import Replica
-from tidelog_broker.storage.log.partition_log import Appended, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing.append_queue import AppendQueue
-from tidelog_broker.writing.append_requests import Acks, Append, BatchAppend, Outcome, SinglesAppended
-from tidelog_broker.writing.batching import coalesce
+from tidelog_broker.writing.append_requests import Acks, Append, BatchAppend, Outcome, RecordsAppended
+from tidelog_broker.writing.batching import batches_of
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +51,7 @@ class _Waiting(NamedTuple):
     """A written append that waits for its commit; its bytes are let go."""
 
     done: Callable[[Any], None]
-    outcome: Appended | SinglesAppended
+    outcome: Appended | RecordsAppended
 
 
 class _Ended(NamedTuple):
@@ -60,7 +61,7 @@ class _Ended(NamedTuple):
     written: TidelogError
 
 
-class Follower(Protocol):
+class TailReader(Protocol):
     """Somebody who wants to know when there is more to read."""
 
     def on_commit(self, partition: Partition) -> None: ...
@@ -142,7 +143,7 @@ class Partition(Replica):
         """The leadership ended, and another role has not begun."""
         self._doubt: _Ended | None = None
         """It leads, and nobody can say whether it still does."""
-        self._followers: dict[Follower, None] = {}
+        self._followers: dict[TailReader, None] = {}
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -256,7 +257,7 @@ class Partition(Replica):
         self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
     ) -> list[Outcome]:
         # Message ids are remembered by append time, which may be ahead of the clock (F7).
-        plan = coalesce(appends, self.log.guard, self.limits, self.log.time_at(now_us))
+        plan = batches_of(appends, self.log.guard, self.limits, self.log.time_at(now_us))
         written = self.log.append(
             plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
         )
@@ -402,14 +403,14 @@ class Partition(Replica):
         for follower in list(self._followers):
             follower.on_commit(self)
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: TailReader) -> None:
         self._followers[follower] = None
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: TailReader) -> None:
         self._followers.pop(follower, None)
 
 
-def _answer(done: Callable[[Any], None], outcome: Appended | SinglesAppended | TidelogError) -> None:
+def _answer(done: Callable[[Any], None], outcome: Appended | RecordsAppended | TidelogError) -> None:
     """Tells one who waits. A bug of theirs must not cost the others their answers."""
     try:
         done(outcome)

@@ -24,7 +24,7 @@ MESSAGE_ID_BYTES_MAX = 1024
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Singles:
+class RecordColumns:
     """Some records, in order. A column that is None is one that no record has."""
 
     __slots__ = ("bytes", "headers", "keys", "message_ids", "subjects", "timestamps_us", "values")
@@ -45,12 +45,12 @@ class Singles:
         return len(self.values)
 
     def __repr__(self) -> str:
-        return f"<Singles records={len(self)} bytes={self.bytes}>"
+        return f"<RecordColumns records={len(self)} bytes={self.bytes}>"
 
     @classmethod
     def of_subjects(
         cls, values: Sequence[bytes], subjects: Sequence[bytes], size: int, timestamp_us: int
-    ) -> Singles:
+    ) -> RecordColumns:
         """Records with nothing but a value and a subject, all of one time; `size` is that of both columns."""
         one = cls()
         one.values = list(values)
@@ -80,7 +80,7 @@ class Singles:
             self.headers = _added(self.headers, headers, count, missing=())
         self.bytes += record_bytes_max(value, key, headers, subject)
 
-    def extend(self, more: Singles) -> None:
+    def extend(self, more: RecordColumns) -> None:
         """Appends the records of `more`."""
         before, after = len(self.values), len(more.values)
         self.values += more.values
@@ -92,7 +92,7 @@ class Singles:
             self.headers = _extended(self.headers, more.headers, before, after, missing=())
         self.bytes += more.bytes
 
-    def add_from(self, other: Singles, index: int) -> None:
+    def add_from(self, other: RecordColumns, index: int) -> None:
         """Appends one record of `other`."""
         self.add(
             other.values[index],

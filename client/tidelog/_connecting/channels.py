@@ -1,7 +1,7 @@
 """Connections: one gRPC channel per broker, shared by everything that a client does.
 
 Which broker to ask where any may answer is `hedging`'s business, who leads what
-`metadata`'s. `tidelog.testing` puts brokers in memory in the place of `Broker`.
+`metadata`'s. `tidelog.testing` puts brokers in memory in the place of `BrokerChannel`.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ class ProduceCall(Protocol):
     def cancel(self) -> bool: ...
 
 
-def dial(address: str) -> Broker:
+def dial(address: str) -> BrokerChannel:
     """The calls to an address, over a gRPC channel of its own, which connects by itself."""
-    return Broker(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
+    return BrokerChannel(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
 
 
-class Broker:
+class BrokerChannel:
     """The calls to one address."""
 
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
@@ -115,7 +115,7 @@ class Broker:
         )
 
     def __repr__(self) -> str:
-        return f"<Broker {self.address}>"
+        return f"<BrokerChannel {self.address}>"
 
     @property
     def connected(self) -> bool:
@@ -126,7 +126,7 @@ class Broker:
         await self._channel.close(None)
 
 
-Dial = Callable[[str], Broker]
+Dial = Callable[[str], BrokerChannel]
 """Makes the calls to an address."""
 
 
@@ -149,7 +149,7 @@ class Channels:
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
         self._dial = dial
-        self._brokers: dict[str, Broker] = {}
+        self._brokers: dict[str, BrokerChannel] = {}
         self._closed = False
         self._preferred = self.bootstrap[0]
         self._known: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ class Channels:
     def __repr__(self) -> str:
         return f"<Channels {', '.join(self._brokers) or 'none'}>"
 
-    def broker(self, address: str) -> Broker:
+    def broker(self, address: str) -> BrokerChannel:
         if self._closed:
             raise InvalidRequest("the client is closed")
         found = self._brokers.get(address)
@@ -186,7 +186,7 @@ class Channels:
             others = self.addresses
             self._preferred = others[1] if len(others) > 1 else address
 
-    async def anywhere(self, call: Callable[[Broker], Awaitable[T]]) -> T:
+    async def anywhere(self, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
         """The answer of one broker that can be reached; the last that answered is asked first.
 
         One at a time: the call may have effects. Raises `Unavailable` naming every address

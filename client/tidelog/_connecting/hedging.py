@@ -21,7 +21,7 @@ from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unavailable
 from tidelog_proto import metadata_pb2
 
 if TYPE_CHECKING:
-    from tidelog._connecting.channels import Broker
+    from tidelog._connecting.channels import BrokerChannel
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ HEDGE_S: Final = 0.15
 """A broker that has said nothing for so long gets company: the next one is asked, too."""
 
 
-async def on(broker: Broker, call: Callable[[Broker], Awaitable[T]]) -> T:
+async def on(broker: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
     """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
     try:
         return await call(broker)
@@ -37,17 +37,19 @@ async def on(broker: Broker, call: Callable[[Broker], Awaitable[T]]) -> T:
         raise error_from_rpc(error, broker.address) from None
 
 
-async def are_you_there(broker: Broker, timeout_s: float) -> metadata_pb2.ResolveResponse:
+async def are_you_there(broker: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
     """The smallest question that there is."""
     return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
 
 
-async def reach(broker: Broker, timeout_s: float) -> None:
+async def reach(broker: BrokerChannel, timeout_s: float) -> None:
     """Returns when the broker has answered; raises a retriable error if it does not in time."""
     await on(broker, partial(are_you_there, timeout_s=timeout_s))
 
 
-async def first_answer(brokers: Sequence[Broker], call: Callable[[Broker], Awaitable[T]]) -> tuple[str, T]:
+async def first_answer(
+    brokers: Sequence[BrokerChannel], call: Callable[[BrokerChannel], Awaitable[T]]
+) -> tuple[str, T]:
     """The first answer of several brokers, and whose it is; `call` must have no effects.
 
     They are asked in their order, the next one when the last has failed or has said
@@ -84,7 +86,7 @@ async def first_answer(brokers: Sequence[Broker], call: Callable[[Broker], Await
 
 
 async def first_contact(
-    brokers: Sequence[Broker], timeout_s: float, policy: RetryPolicy, rng: random.Random
+    brokers: Sequence[BrokerChannel], timeout_s: float, policy: RetryPolicy, rng: random.Random
 ) -> str:
     """The address of the first of these brokers that answers; all are asked side by side.
 
@@ -112,7 +114,7 @@ async def first_contact(
 
 
 async def _until_answered(
-    broker: Broker, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
+    broker: BrokerChannel, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
 ) -> str | None:
     """The broker's address once it answers, None when the time is over."""
     loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.channels import BrokerChannel, Channels
 from tidelog._connecting.hedging import cancelled, first_answer, on
 from tidelog._connecting.retry import RetryPolicy, retrying
 from tidelog.errors import (
@@ -131,7 +131,7 @@ class Metadata:
         return stream.partitions[partition].leader if told is None else told
 
     async def at_leader(
-        self, stream: StreamDescription, partition: int, call: Callable[[Broker], Awaitable[T]]
+        self, stream: StreamDescription, partition: int, call: Callable[[BrokerChannel], Awaitable[T]]
     ) -> T:
         """The answer of the partition's leader to one call."""
         return await on(self._channels.broker(self.leader_address(stream, partition)), call)
@@ -186,7 +186,7 @@ class Metadata:
         """What the first broker says; if that is old news, or not all is known there, what any says."""
         brokers = [self._channels.broker(address) for address in self._channels.addresses]
 
-        async def ask(broker: Broker, timeout_s: float = ANSWER_S_MAX) -> metadata_pb2.ResolveResponse:
+        async def ask(broker: BrokerChannel, timeout_s: float = ANSWER_S_MAX) -> metadata_pb2.ResolveResponse:
             timeout_s = min(timeout_s, self._channels.request_timeout_s)
             return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
 
@@ -205,8 +205,8 @@ class Metadata:
 
     async def _newer(
         self,
-        brokers: list[Broker],
-        ask: Callable[[Broker], Awaitable[metadata_pb2.ResolveResponse]],
+        brokers: list[BrokerChannel],
+        ask: Callable[[BrokerChannel], Awaitable[metadata_pb2.ResolveResponse]],
     ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
         """The first answer that is newer than what is known and lacks nothing; else the newest of all."""
         newest: tuple[str, metadata_pb2.ResolveResponse] | None = None

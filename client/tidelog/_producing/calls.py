@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog._connecting.channels import CONNECT_S, Broker, Channels
+from tidelog._connecting.channels import CONNECT_S, BrokerChannel, Channels
 from tidelog._producing.stream import ProduceStream
 from tidelog.errors import ConnectionLost, TidelogError
 
@@ -16,7 +16,7 @@ class ProduceCalls:
     __slots__ = ("_calls", "_channels", "_make", "_timeout_s")
 
     def __init__(
-        self, channels: Channels, make: Callable[[Broker], ProduceStream], *, timeout_s: float
+        self, channels: Channels, make: Callable[[BrokerChannel], ProduceStream], *, timeout_s: float
     ) -> None:
         self._channels = channels
         self._make = make

@@ -32,14 +32,14 @@ from tidelog.records import NO_PRODUCER_ID
 from tidelog.records.layout import SEQUENCE_MODULUS
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """What makes a producer's batches recognisable."""
 
     producer_id: int
     producer_epoch: int
 
 
-ANONYMOUS = Identity(NO_PRODUCER_ID, 0)
+ANONYMOUS = ProducerIdentity(NO_PRODUCER_ID, 0)
 """Not idempotent: no sequences."""
 
 
@@ -48,7 +48,7 @@ class Failed(NamedTuple):
     error: TidelogError
 
 
-class Lane:
+class SendWindow:
     """The unacknowledged batches of one partition."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Lane:
         "window",
     )
 
-    def __init__(self, partition: int, identity: Identity, window: int) -> None:
+    def __init__(self, partition: int, identity: ProducerIdentity, window: int) -> None:
         self.partition = partition
         self.identity = identity
         self.window = window
@@ -95,7 +95,7 @@ class Lane:
 
     def __repr__(self) -> str:
         held = " held" if self.held else ""
-        return f"<Lane {self.partition} inflight={len(self._inflight)} waiting={self.unsent}{held}>"
+        return f"<SendWindow {self.partition} inflight={len(self._inflight)} waiting={self.unsent}{held}>"
 
     @property
     def idempotent(self) -> bool:
@@ -247,7 +247,7 @@ class Lane:
 
     # --- and again
 
-    def adopt(self, identity: Identity) -> list[Failed]:
+    def adopt(self, identity: ProducerIdentity) -> list[Failed]:
         """A new producer id, from sequence 0, after the old one was of no more use.
 
         What may have landed under the old one cannot be repeated under the new one.

@@ -1,6 +1,6 @@
 """Sealed batches to receipts: the half of a producer that talks to brokers.
 
-One `Lane` a partition decides what to send and what an answer means; `ProduceStream`
+One `SendWindow` a partition decides what to send and what an answer means; `ProduceStream`
 moves bytes; `Unfinished` knows who waits for results. This module joins them: it finds
 leaders, gets held lanes going again and keeps deadlines.
 """
@@ -14,14 +14,14 @@ from typing import Any
 
 from tidelog import wire
 from tidelog._connecting import status as _status
-from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.channels import BrokerChannel, Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import may_repeat, of_a_leader, retrying
 from tidelog._options import ACKS, ProducerOptions
 from tidelog._producing.batching import Batch
 from tidelog._producing.buffer_budget import Budget
 from tidelog._producing.calls import ProduceCalls
-from tidelog._producing.send_window import ANONYMOUS, Failed, Identity, Lane
+from tidelog._producing.send_window import ANONYMOUS, Failed, ProducerIdentity, SendWindow
 from tidelog._producing.stream import Pending, ProduceStream
 from tidelog._producing.unfinished import Unfinished
 from tidelog.errors import FencedProducer, InternalError, InvalidRequest, TidelogError
@@ -34,7 +34,7 @@ class Delivery:
 
     __slots__ = ("expiry", "lane", "may_redirect", "recovering", "redirected", "stream")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: SendWindow) -> None:
         self.lane = lane
         self.stream: ProduceStream | None = None
         self.recovering = False
@@ -89,7 +89,7 @@ class Sender:
     def delivery(self, partition: int) -> Delivery:
         found = self._deliveries.get(partition)
         if found is None:
-            lane = Lane(partition, self._identity, self._window)
+            lane = SendWindow(partition, self._identity, self._window)
             found = self._deliveries[partition] = Delivery(lane)
         return found
 
@@ -122,7 +122,7 @@ class Sender:
             delivery.recovering = True
             self._spawn(self._recover(delivery), f"recover {self.stream}/{lane.partition}")
 
-    def _transmit(self, stream: ProduceStream, lane: Lane, batch: Batch) -> None:
+    def _transmit(self, stream: ProduceStream, lane: SendWindow, batch: Batch) -> None:
         facts = log_pb2.ProduceRequest(
             stream_id=self.description.stream_id,
             partition=lane.partition,
@@ -234,7 +234,7 @@ class Sender:
             delivery.may_redirect = True
             self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
 
-    def _call_to(self, broker: Broker) -> ProduceStream:
+    def _call_to(self, broker: BrokerChannel) -> ProduceStream:
         return ProduceStream(
             broker,
             timeout_s=self._options.request_timeout_s,
@@ -243,11 +243,11 @@ class Sender:
             on_broken=self._broken,
         )
 
-    def _where(self, lane: Lane) -> str:
+    def _where(self, lane: SendWindow) -> str:
         return f"{self.stream}/{lane.partition}"
 
-    async def _new_identity(self) -> Identity:
-        async def ask(broker: Broker) -> log_pb2.InitProducerResponse:
+    async def _new_identity(self) -> ProducerIdentity:
+        async def ask(broker: BrokerChannel) -> log_pb2.InitProducerResponse:
             return await broker.log.InitProducer(
                 log_pb2.InitProducerRequest(), timeout=self._channels.request_timeout_s
             )
@@ -262,7 +262,7 @@ class Sender:
         )
         if answer.inflight_batches_max:
             self._window = min(self._options.inflight_batches_max, answer.inflight_batches_max)
-        return Identity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     # --- results
 

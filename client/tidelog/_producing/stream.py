@@ -14,11 +14,11 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from tidelog._connecting.channels import Broker, ProduceCall
+from tidelog._connecting.channels import BrokerChannel, ProduceCall
 from tidelog._connecting.framing import produce_request
 from tidelog._connecting.status import error_from_rpc
 from tidelog._producing.batching import Batch
-from tidelog._producing.send_window import Lane
+from tidelog._producing.send_window import SendWindow
 from tidelog.errors import ConnectionLost, InternalError, TidelogError, Unavailable
 from tidelog_proto import log_pb2
 
@@ -34,7 +34,7 @@ class Pending:
 
     __slots__ = ("batch", "facts", "lane", "sent_at", "written")
 
-    def __init__(self, lane: Lane, batch: Batch, facts: log_pb2.ProduceRequest, sent_at: float) -> None:
+    def __init__(self, lane: SendWindow, batch: Batch, facts: log_pb2.ProduceRequest, sent_at: float) -> None:
         self.lane = lane
         self.batch = batch
         self.facts = facts
@@ -48,7 +48,7 @@ class ProduceStream:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: BrokerChannel,
         *,
         timeout_s: float,
         on_answer: Callable[[ProduceStream, Pending, log_pb2.ProduceResponse], None],
@@ -98,7 +98,7 @@ class ProduceStream:
             self._loop.create_task(self._read(call), name=f"receipts from {self._broker.address}"),
         ]
 
-    def send(self, lane: Lane, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
+    def send(self, lane: SendWindow, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
         """Queues a request; bounded by the lanes' windows and the producer's buffer."""
         assert not self.closed
         facts.request_id = self._next_request_id

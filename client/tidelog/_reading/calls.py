@@ -2,7 +2,7 @@
 
 One call to each leader, a few answers ahead of the consumer. When a connection breaks or a
 broker falls silent it is begun again where it stood, at the new leader if there is one.
-`Progress` (`fetching`) checks and cuts what arrives; `Places` knows where to go on when a
+`FetchState` (`fetching`) checks and cuts what arrives; `Places` knows where to go on when a
 position is lost; `Reader` hands the batches out.
 """
 
@@ -15,13 +15,13 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from tidelog._connecting.channels import CONNECT_S, Broker, Channels, FetchCall
+from tidelog._connecting.channels import CONNECT_S, BrokerChannel, Channels, FetchCall
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._connecting.hedging import reach
 from tidelog._connecting.retry import may_repeat, of_a_leader
 from tidelog._connecting.status import error_from_rpc
 from tidelog._options import SILENCE_S_MAX, ReaderOptions
-from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.fetching import FetchedBatch, FetchState
 from tidelog._reading.groups import Group, split_by_leader
 from tidelog._reading.start_and_end import Places
 from tidelog.errors import (
@@ -60,11 +60,11 @@ class FetchCalls:
         self._rng = rng
         self._unended = 0
         """Partitions that have not been read to their end."""
-        self._homeless: list[tuple[Progress, bool]] = []
+        self._homeless: list[tuple[FetchState, bool]] = []
         """Partitions that fell out of their call, and whether the leader was named."""
         self._regrouping: asyncio.TimerHandle | None = None
 
-    def begin(self, reader: object, unended: list[Progress]) -> None:
+    def begin(self, reader: object, unended: list[FetchState]) -> None:
         """Starts to read these partitions, at least one, for `reader`."""
         self._reader = reader
         self._unended = len(unended)
@@ -82,7 +82,7 @@ class FetchCalls:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _group(self, partitions: list[Progress]) -> Group:
+    def _group(self, partitions: list[FetchState]) -> Group:
         return Group(partitions, self._options.silence_timeout_s)
 
     def _spawn(self, group: Group, lost: TidelogError | None = None) -> None:
@@ -152,7 +152,7 @@ class FetchCalls:
             waiting.failing_since = asyncio.get_running_loop().time()
             self._spawn(waiting)
 
-    def _set_free(self, progress: Progress, redirected: bool) -> None:
+    def _set_free(self, progress: FetchState, redirected: bool) -> None:
         """A partition that goes on without the call that it was in."""
         self._homeless.append((progress, redirected))
         if self._regrouping is None:
@@ -169,7 +169,7 @@ class FetchCalls:
                 group.failing_since = asyncio.get_running_loop().time()
                 self._spawn(group)
 
-    async def _one_call(self, broker: Broker, group: Group) -> None:
+    async def _one_call(self, broker: BrokerChannel, group: Group) -> None:
         """One Fetch call; returns when all of `group` have ended, raises what ended it early.
 
         A partition that goes wrong alone is taken out of `group`.
@@ -215,7 +215,7 @@ class FetchCalls:
         finally:
             call.cancel()
 
-    async def _answer(self, call: FetchCall, broker: Broker, group: Group) -> FetchAnswer:
+    async def _answer(self, call: FetchCall, broker: BrokerChannel, group: Group) -> FetchAnswer:
         try:
             async with asyncio.timeout(group.silence_s):
                 answer = await call.read()
@@ -232,7 +232,7 @@ class FetchCalls:
         if not self._unended:
             await self.arrived.put(None)
 
-    def _part(self, progress: Progress, failure: TidelogError, group: Group, *, last: bool) -> None:
+    def _part(self, progress: FetchState, failure: TidelogError, group: Group, *, last: bool) -> None:
         """Takes a partition that went wrong out of the call; it goes on by itself.
 
         Raises what ends the reading, and, of the last partition of a call, what to try again after.
@@ -251,7 +251,7 @@ class FetchCalls:
         group.partitions.remove(progress)
         self._set_free(progress, named)
 
-    async def _mend(self, progress: Progress, lost: TidelogError) -> None:
+    async def _mend(self, progress: FetchState, lost: TidelogError) -> None:
         """Puts a lost position right by the policy; raises `lost` if that is the policy."""
         assert isinstance(lost, OffsetOutOfRange | LogTruncated)
         lost.details.setdefault("offset", str(progress.next_offset))

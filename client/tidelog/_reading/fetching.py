@@ -1,6 +1,6 @@
 """What a reader makes of Fetch answers: checked, cut to what was asked for, in order. No I/O.
 
-`Progress` follows one partition. It refuses what must never reach a reader: a batch
+`FetchState` follows one partition. It refuses what must never reach a reader: a batch
 whose checksums fail, a gap in the offsets that compaction does not explain, an epoch
 that goes back (F2, R12, R13).
 """
@@ -126,7 +126,7 @@ def _headers(column: pa.ListArray) -> list[Headers]:
     return [tuple(pairs[start - first : end - first]) for start, end in pairwise(offsets)]
 
 
-class Progress:
+class FetchState:
     """How far one partition was read."""
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Progress:
 
     def __repr__(self) -> str:
         end = "" if self.end is None else f" end={self.end}"
-        return f"<Progress {self.stream}/{self.partition} next={self.next_offset}{end}>"
+        return f"<FetchState {self.stream}/{self.partition} next={self.next_offset}{end}>"
 
     @property
     def ended(self) -> bool:

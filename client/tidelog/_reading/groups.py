@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tidelog._reading.fetching import Progress
+from tidelog._reading.fetching import FetchState
 from tidelog._reading.start_and_end import Places
 from tidelog.errors import NotLeader, TidelogError
 
@@ -15,7 +15,7 @@ class Group:
 
     __slots__ = ("address", "error", "failing_since", "failures", "partitions", "redirected", "silence_s")
 
-    def __init__(self, partitions: list[Progress], silence_s: float) -> None:
+    def __init__(self, partitions: list[FetchState], silence_s: float) -> None:
         self.partitions = partitions
         self.failures = 0
         """Since something was heard of the log; the next attempt waits, and asks who leads."""
@@ -32,11 +32,11 @@ class Group:
 
 
 def split_by_leader(
-    partitions: list[Progress], places: Places
-) -> tuple[dict[str, list[Progress]], list[Progress], NotLeader | None]:
+    partitions: list[FetchState], places: Places
+) -> tuple[dict[str, list[FetchState]], list[FetchState], NotLeader | None]:
     """The partitions by their leaders' addresses, those without a leader, and how that reads."""
-    by_leader: dict[str, list[Progress]] = {}
-    leaderless: list[Progress] = []
+    by_leader: dict[str, list[FetchState]] = {}
+    leaderless: list[FetchState] = []
     missing: NotLeader | None = None
     for progress in partitions:
         try:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from tidelog import wire
-from tidelog._connecting.channels import Broker, Channels
+from tidelog._connecting.channels import BrokerChannel, Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import of_a_leader, retrying
 from tidelog._connecting.status import error_from_message
@@ -103,7 +103,7 @@ class Places:
         _set_start(wanted, start)
         fresh = True
 
-        async def ask(broker: Broker) -> log_pb2.OffsetsResponse:
+        async def ask(broker: BrokerChannel) -> log_pb2.OffsetsResponse:
             request = log_pb2.OffsetsRequest(partitions=[wanted])
             timeout_s = min(self._channels.request_timeout_s, ANSWER_S_MAX)
             return await broker.log.Offsets(request, timeout=timeout_s)

@@ -9,12 +9,12 @@ from typing import Any, Final
 from tidelog._connecting import channels as _channels
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._options import ClientOptions
-from tidelog._reading.fetching import Progress
+from tidelog._reading.fetching import FetchState
 from tidelog.client import Client
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import Position, Record
 from tidelog.testing._brokers import MemoryBroker
-from tidelog.testing._connection import Connection
+from tidelog.testing._connection import FakeConnection
 from tidelog.testing._faults import Fault, Faults
 from tidelog.testing._log import MemoryLog
 from tidelog.testing._state import State
@@ -58,10 +58,10 @@ class FakeCluster:
             raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
         return Client(addresses or self.addresses, options or ClientOptions(**settings), self._dial)
 
-    def _dial(self, address: str) -> _channels.Broker:
+    def _dial(self, address: str) -> _channels.BrokerChannel:
         for broker in self._brokers.values():
             if broker.address == address:
-                return Connection(broker)
+                return FakeConnection(broker)
         raise Unavailable(f"no broker in memory has the address {address}; there are {self.addresses}")
 
     # --- what is in it
@@ -69,7 +69,7 @@ class FakeCluster:
     def records(self, stream: str, partition: int = 0) -> list[Record]:
         """Everything in a partition's log, from its start."""
         log = self._log(stream, partition)
-        progress = Progress(stream, log.stream_id, partition, Position(log.start), None)
+        progress = FetchState(stream, log.stream_id, partition, Position(log.start), None)
         answer = FetchAnswer(log_pb2.FetchResponse(), b"".join(stored.data for stored in log.batches))
         return [record for batch in progress.accept(answer) for record in batch.records()]
 

@@ -20,7 +20,7 @@ Handlers = Mapping[str, Callable[[Any], Any]]
 """By the rpc's name; each answers a request or raises a `TidelogError`."""
 
 
-class Connection(_channels.Broker):
+class FakeConnection(_channels.BrokerChannel):
     """The calls to one broker."""
 
     def __init__(self, broker: MemoryBroker) -> None:

@@ -31,5 +31,5 @@ From a request, or from nothing, to an entry; everything that is wrong is refuse
 
 For those who look:
 
-- `survey`       what an image says of brokers and partitions that they should know
+- `standing`       what an image says of brokers and partitions that they should know
 """

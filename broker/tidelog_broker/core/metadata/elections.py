@@ -4,7 +4,7 @@ Decisions: each looks at an image and says which changes belong into the next en
 an election does to ISR and eligible is `eligibility`'s.
 
 In order of preference: members of the ISR before eligible ones, those that are willing before those
-that had rather not (`reluctance`), brokers that are neither stopping nor cordoned before those that
+that had rather not (`deprioritized`), brokers that are neither stopping nor cordoned before those that
 are, then the order of the replicas, the preferred leader first. An eligible member comes last because
 taking it truncates what the members of the ISR have beyond it.
 """
@@ -26,16 +26,16 @@ hold, and ten times the 5,000 leaders that one broker of a large cluster loses a
 PartitionKey = tuple[bytes, int]
 """Stream id and partition."""
 
-Unwillingness: TypeAlias = Mapping[int, int]
+Deprioritized: TypeAlias = Mapping[int, int]
 """Broker → how unwilling it is to lead; who is not in it is willing."""
 
-AskWho: TypeAlias = Callable[[ClusterImage, PartitionKey], Unwillingness]
+AskWho: TypeAlias = Callable[[ClusterImage, PartitionKey], Deprioritized]
 """Who had rather not lead a partition."""
 
-_ALL_WILLING: Final[Unwillingness] = MappingProxyType({})
+_ALL_WILLING: Final[Deprioritized] = MappingProxyType({})
 
 
-def all_willing(image: ClusterImage, key: PartitionKey) -> Unwillingness:
+def all_willing(image: ClusterImage, key: PartitionKey) -> Deprioritized:
     return _ALL_WILLING
 
 
@@ -44,7 +44,7 @@ def candidates(
     partition: PartitionImage,
     *,
     without: Collection[int] = (),
-    unwilling: Unwillingness = _ALL_WILLING,
+    deprioritized: Deprioritized = _ALL_WILLING,
 ) -> list[int]:
     """Who may be elected without losing anything and is there, the best first."""
     ranked = []
@@ -52,7 +52,7 @@ def candidates(
         for member in members:
             broker = image.brokers.get(member)
             if broker is not None and not broker.fenced and member not in without:
-                rank = (clean, unwilling.get(member, 0), not broker.welcome, _place_of(partition, member))
+                rank = (clean, deprioritized.get(member, 0), not broker.welcome, _place_of(partition, member))
                 ranked.append((*rank, member))
     ranked.sort()
     return [member for *_, member in ranked]
@@ -62,14 +62,14 @@ def elect(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
-    unwilling: AskWho = all_willing,
+    deprioritized: AskWho = all_willing,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
     """A leader for each partition that has none and can get one; None: of all there are."""
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, partitions):
         if partition.leader is None:
-            change = _election(image, stream, number, partition, unwilling(image, (stream.id, number)))
+            change = _election(image, stream, number, partition, deprioritized(image, (stream.id, number)))
             if change is not None:
                 changes.append(change)
                 if len(changes) >= changes_max:
@@ -108,7 +108,7 @@ def preferred(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
-    unwilling: AskWho = all_willing,
+    deprioritized: AskWho = all_willing,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
     """Leadership back to the preferred leaders that are in sync and welcome it; None: of all there are.
@@ -121,7 +121,7 @@ def preferred(
         if partition.leader in (None, first) or first not in partition.isr:
             continue
         broker = image.brokers.get(first)
-        if broker is not None and broker.welcome and first not in unwilling(image, (stream.id, number)):
+        if broker is not None and broker.welcome and first not in deprioritized(image, (stream.id, number)):
             changes.append(PartitionChange(stream.id, number, leader=first))
             if len(changes) >= changes_max:
                 break
@@ -129,7 +129,7 @@ def preferred(
 
 
 def hand_over(
-    image: ClusterImage, broker: int, *, unwilling: AskWho = all_willing, changes_max: int = CHANGES_MAX
+    image: ClusterImage, broker: int, *, deprioritized: AskWho = all_willing, changes_max: int = CHANGES_MAX
 ) -> tuple[PartitionChange, ...]:
     """Every leadership of `broker` to another member of the ISR that is not stopping; the ISR stays.
 
@@ -138,7 +138,7 @@ def hand_over(
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, None):
         if partition.leader == broker:
-            heir = successor(image, partition, unwilling=unwilling(image, (stream.id, number)))
+            heir = successor(image, partition, deprioritized=deprioritized(image, (stream.id, number)))
             if heir is not None:
                 changes.append(PartitionChange(stream.id, number, leader=heir))
                 if len(changes) >= changes_max:
@@ -147,11 +147,11 @@ def hand_over(
 
 
 def successor(
-    image: ClusterImage, partition: PartitionImage, *, unwilling: Unwillingness = _ALL_WILLING
+    image: ClusterImage, partition: PartitionImage, *, deprioritized: Deprioritized = _ALL_WILLING
 ) -> int | None:
     """Who takes over from a leader that is there and steps back; None: nobody better is in sync."""
     without = (partition.leader,) if partition.leader is not None else ()
-    for member in candidates(image, partition, without=without, unwilling=unwilling):
+    for member in candidates(image, partition, without=without, deprioritized=deprioritized):
         if member in partition.isr and not image.brokers[member].stopping:
             return member
     return None
@@ -176,9 +176,9 @@ def _election(
     stream: StreamImage,
     number: int,
     partition: PartitionImage,
-    unwilling: Unwillingness,
+    deprioritized: Deprioritized,
 ) -> PartitionChange | None:
-    clean = candidates(image, partition, unwilling=unwilling)
+    clean = candidates(image, partition, deprioritized=deprioritized)
     if clean:
         return PartitionChange(stream.id, number, leader=clean[0])
     if partition.isr or partition.eligible or not partition.last_known:

@@ -6,7 +6,7 @@ reassignment's end, a drain, a stop, a damaged leader) is wished for first. The 
 leader's heartbeats with what is wished; the leader takes no more appends of clients, waits until what it
 has is committed, and says so; then the change is made. Who does not say so in time is not waited for.
 
-This is the controller's memory, like `reluctance`: another controller wishes again. Without a word of it
+This is the controller's memory, like `deprioritized`: another controller wishes again. Without a word of it
 every change is as safe, and leaves some writers in doubt.
 """
 

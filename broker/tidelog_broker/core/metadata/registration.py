@@ -57,7 +57,7 @@ def register(
     registration: Registration,
     sessions: Sessions,
     now_ms: int,
-    unwilling: AskWho = all_willing,
+    deprioritized: AskWho = all_willing,
 ) -> RegisterBroker | None:
     """The entry; None: this run stands in the image with the same facts, and is not fenced.
 
@@ -88,7 +88,9 @@ def register(
         )
         if same:
             return None
-    return replace(command, changes=elect(apply(image, command, image.version + 1), unwilling=unwilling))
+    return replace(
+        command, changes=elect(apply(image, command, image.version + 1), deprioritized=deprioritized)
+    )
 
 
 def _is_only(image: ClusterImage, broker: int, name: ReplicaName) -> bool:
@@ -138,7 +140,7 @@ def lose(
     broker: int,
     incarnation: bytes,
     partitions: tuple[ReplicaName, ...],
-    unwilling: AskWho = all_willing,
+    deprioritized: AskWho = all_willing,
 ) -> ReplicasLost:
     """A run of a broker had to set logs aside. Raises `VersionConflict` if that run is over."""
     known = image.brokers.get(broker)
@@ -147,7 +149,7 @@ def lose(
     command = ReplicasLost(broker, incarnation, partitions)
     concerned = [(one.stream_id, one.partition) for one in partitions]
     after = apply(image, command, image.version + 1)
-    return replace(command, changes=elect(after, concerned, unwilling=unwilling))
+    return replace(command, changes=elect(after, concerned, deprioritized=deprioritized))
 
 
 def check_version(broker: BrokerImage, expected: int | None) -> None:

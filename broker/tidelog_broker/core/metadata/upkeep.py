@@ -2,7 +2,7 @@
 
 At every tick, and whenever the image has changed, the driver of the controller asks for the
 next command, proposes it, and asks again on the image after it, until there is none.
-Neighbours: `liveness` and `reports` know who is gone and `reluctance` who had rather not lead,
+Neighbours: `liveness` and `reports` know who is gone and `deprioritized` who had rather not lead,
 `elections` and `reassignment` what to do about it, `handovers` for whom that waits.
 """
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
 from tidelog_broker.core.metadata.elections import (
     CHANGES_MAX,
     AskWho,
@@ -27,7 +28,6 @@ from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Stream
 from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.persistent import PersistentMap
 from tidelog_broker.core.metadata.reassignment import finished
-from tidelog_broker.core.metadata.reluctance import Reluctance
 from tidelog_broker.core.metadata.reports import FailureReports
 
 
@@ -38,46 +38,46 @@ class Upkeep:
         self,
         sessions: Sessions,
         reports: FailureReports,
-        reluctance: Reluctance,
+        deprioritized: DeprioritizedLeaders,
         handovers: Handovers,
     ) -> None:
         self.sessions = sessions
         self.reports = reports
-        self.reluctance = reluctance
+        self.deprioritized = deprioritized
         self.handovers = handovers
         self._settled: tuple[dict[int, BrokerImage], PersistentMap[bytes, StreamImage]] | None = None
         """Brokers and streams of an image that needed nothing: while they are the same objects,
         nobody has to look at every partition again."""
 
     def __repr__(self) -> str:
-        return f"<Upkeep {self.sessions!r} {self.reports!r} {self.reluctance!r}>"
+        return f"<Upkeep {self.sessions!r} {self.reports!r} {self.deprioritized!r}>"
 
     def next_command(self, image: ClusterImage, now_ms: int) -> Command | None:
         """None: nothing is to be done. The command is taken as proposed: whoever drops it loses
         no more than a back-off (`FailureReports.elected`)."""
         self.sessions.look(image, now_ms)
-        unwilling = self.reluctance.of
+        deprioritized = self.deprioritized.of
         for broker in self.sessions.expired(image, now_ms):
-            return fence(image, broker, unwilling)
-        by_report = elections_by_report(image, self.reports, self.sessions, now_ms, unwilling)
+            return fence(image, broker, deprioritized)
+        by_report = elections_by_report(image, self.reports, self.sessions, now_ms, deprioritized)
         if by_report:
             self.reports.elected(
                 image, [(change.stream_id, change.partition) for change in by_report], now_ms
             )
             return ChangePartitions(by_report)
         for broker in self.sessions.returned(image, now_ms):
-            return unfence(image, broker, unwilling)
-        moves = self._due(image, self.reluctance.moves(image), now_ms)
+            return unfence(image, broker, deprioritized)
+        moves = self._due(image, self.deprioritized.moves(image), now_ms)
         if moves:
             return ChangePartitions(moves)
         if self._settled is not None and (
             self._settled[0] is image.brokers and self._settled[1] is image.streams
         ):
             return None
-        changes = elect(image, unwilling=unwilling)
+        changes = elect(image, deprioritized=deprioritized)
         if changes:
             return ChangePartitions(changes)
-        planned = (*_handed_over(image, unwilling), *_finished(image))
+        planned = (*_handed_over(image, deprioritized), *_finished(image))
         changes = self._due(image, _one_each(planned), now_ms)
         if changes:
             return ChangePartitions(changes)
@@ -92,22 +92,22 @@ class Upkeep:
         return self.handovers.due(image, planned, now_ms) if planned else ()
 
 
-def fence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
+def fence(image: ClusterImage, broker: int, deprioritized: AskWho = all_willing) -> ChangeBroker:
     """Out of every ISR and leadership, and others elected, in one entry (R14, M4)."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=True)
     after = apply(image, command, image.version + 1)
-    return replace(command, changes=elect(after, unwilling=unwilling))
+    return replace(command, changes=elect(after, deprioritized=deprioritized))
 
 
-def unfence(image: ClusterImage, broker: int, unwilling: AskWho = all_willing) -> ChangeBroker:
+def unfence(image: ClusterImage, broker: int, deprioritized: AskWho = all_willing) -> ChangeBroker:
     """It is heard again; what only it can lead has a leader in the same entry."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=False)
     after = apply(image, command, image.version + 1)
-    return replace(command, changes=elect(after, unwilling=unwilling))
+    return replace(command, changes=elect(after, deprioritized=deprioritized))
 
 
 def stop(
-    image: ClusterImage, broker: int, incarnation: bytes, unwilling: AskWho = all_willing
+    image: ClusterImage, broker: int, incarnation: bytes, deprioritized: AskWho = all_willing
 ) -> ChangeBroker | ChangePartitions | None:
     """A heartbeat says that the broker stops, and has settled what it leads: others in sync lead that now.
 
@@ -118,11 +118,11 @@ def stop(
     if known is None or known.incarnation != incarnation:
         return None
     if known.stopping:
-        changes = hand_over(image, broker, unwilling=unwilling)
+        changes = hand_over(image, broker, deprioritized=deprioritized)
         return ChangePartitions(changes) if changes else None
     command = ChangeBroker(broker, incarnation, stopping=True)
     after = apply(image, command, image.version + 1)
-    return replace(command, changes=hand_over(after, broker, unwilling=unwilling))
+    return replace(command, changes=hand_over(after, broker, deprioritized=deprioritized))
 
 
 def elections_by_report(
@@ -130,14 +130,14 @@ def elections_by_report(
     reports: FailureReports,
     sessions: Sessions,
     now_ms: int,
-    unwilling: AskWho = all_willing,
+    deprioritized: AskWho = all_willing,
 ) -> tuple[PartitionChange, ...]:
     """R14: another member of the ISR leads; the reported one leaves the ISR if the minimum remains."""
     changes: list[PartitionChange] = []
     for stream_id, number in reports.due(image, sessions, now_ms)[:CHANGES_MAX]:
         stream = image.streams[stream_id]
         partition = stream.partitions[number]
-        heir = successor(image, partition, unwilling=unwilling(image, (stream_id, number)))
+        heir = successor(image, partition, deprioritized=deprioritized(image, (stream_id, number)))
         if heir is None:
             continue
         rest = tuple(member for member in partition.isr if member != partition.leader)
@@ -148,14 +148,14 @@ def elections_by_report(
     return tuple(changes)
 
 
-def _handed_over(image: ClusterImage, unwilling: AskWho) -> tuple[PartitionChange, ...]:
+def _handed_over(image: ClusterImage, deprioritized: AskWho) -> tuple[PartitionChange, ...]:
     changes: list[PartitionChange] = []
     for broker in image.brokers.values():
         if broker.stopping and not broker.fenced:
             share = image.shares.get(broker.id)
             if share is not None and share.leaders:
                 # No more than it is asked to settle at a time: this is looked at again and again meanwhile.
-                changes += hand_over(image, broker.id, unwilling=unwilling, changes_max=WISHES_MAX)
+                changes += hand_over(image, broker.id, deprioritized=deprioritized, changes_max=WISHES_MAX)
     return tuple(changes[:CHANGES_MAX])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class NotLeader(Exception):
+class NotRaftLeader(Exception):
     """Only the leader can do this; `RaftNode.leader` may know who it is."""
 
 

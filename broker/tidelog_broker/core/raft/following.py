@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog_broker.core.raft.node import RaftNode
 
 
-class Follower:
+class RaftFollower:
     """See the module. A learner is one that never wakes up."""
 
     __slots__ = ("_node", "_patience", "_silence")

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from typing import Protocol, assert_never
 
 from tidelog_broker.core.raft.campaigning import Campaign
-from tidelog_broker.core.raft.errors import NotLeader
-from tidelog_broker.core.raft.following import Follower
+from tidelog_broker.core.raft.errors import NotRaftLeader
+from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.log import Log, RaftStorage
 from tidelog_broker.core.raft.messages import Message
@@ -72,7 +72,7 @@ class RaftNode:
         """Everything up to here was handed out to be applied, or is in the snapshot."""
         self.saved_term = hard_state.term
         """The term that is on disk, with its vote."""
-        self.role: Follower | Campaign | Leader = Follower(self)
+        self.role: RaftFollower | Campaign | Leader = RaftFollower(self)
         self._handed = (hard_state.term, hard_state.vote)
         """What the newest ready has, or an earlier one had, made durable of term and vote."""
         self._outbox = Outbox()
@@ -90,7 +90,7 @@ class RaftNode:
     def role_name(self) -> str:
         """For status and logs: leader, candidate, follower or learner."""
         match self.role:
-            case Follower():
+            case RaftFollower():
                 return "follower" if self.me in self.configuration.voters else "learner"
             case Campaign():
                 return "candidate"
@@ -154,7 +154,7 @@ class RaftNode:
         """Appends commands, at least one, as the leader; the index of the last one.
 
         They are committed when they are handed out with the term of now; if another entry
-        is handed out at their index, they never will be. Raises `NotLeader`, `Busy`, and
+        is handed out at their index, they never will be. Raises `NotRaftLeader`, `Busy`, and
         `InvalidRequest` if one is too long.
         """
         return self._leading().propose(commands)
@@ -164,18 +164,21 @@ class RaftNode:
 
         Differs from the one now by at most one voter, who was a learner and has learnt, and is
         refused while another change, or everything of this term, is uncommitted (thesis 4.1).
-        Raises `NotLeader`, `Busy`, `InvalidRequest`.
+        Raises `NotRaftLeader`, `Busy`, `InvalidRequest`.
         """
         return self._leading().configure(configuration)
 
     def read(self, token: int) -> None:
-        """Asks for the index that an answer must rest on to be linearizable; raises `NotLeader`, `Busy`."""
+        """Asks for the index that an answer must rest on to be linearizable.
+
+        Raises `NotRaftLeader` and `Busy`.
+        """
         self._leading().read(token)
 
     def transfer(self, target: Voter) -> None:
         """Hands leadership to `target` once its log is whole; proposals are `Busy` meanwhile.
 
-        Given up after an election time. Raises `NotLeader`, `InvalidRequest`.
+        Given up after an election time. Raises `NotRaftLeader`, `InvalidRequest`.
         """
         self._leading().transfer(target)
 
@@ -185,7 +188,7 @@ class RaftNode:
 
     def _leading(self) -> Leader:
         if not isinstance(self.role, Leader):
-            raise NotLeader(f"broker {self.me.broker_id} does not lead the metadata quorum")
+            raise NotRaftLeader(f"broker {self.me.broker_id} does not lead the metadata quorum")
         return self.role
 
     # --- what is to be done
@@ -271,7 +274,7 @@ class RaftNode:
         self.leader = leader
         if leader is not None:
             self.leader_refused = False
-        self.role = Follower(self)
+        self.role = RaftFollower(self)
 
     def begin_campaign(self, *, pre: bool, transfer: bool = False) -> None:
         """Asks everybody for votes; with `pre` whether they would give them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from tidelog_broker.core.raft.campaigning import Campaign
-from tidelog_broker.core.raft.following import Follower
+from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.messages import (
     AppendRequest,
@@ -83,7 +83,7 @@ def _handle(node: RaftNode, message: Message) -> None:
         case AppendRequest() | HeartbeatRequest() | SnapshotRequest():
             _hear(node, message)
         case TimeoutNow():
-            if node.may_campaign and isinstance(node.role, Follower):
+            if node.may_campaign and isinstance(node.role, RaftFollower):
                 node.begin_campaign(pre=False, transfer=True)
         case VoteResponse():
             if isinstance(node.role, Campaign):
@@ -98,9 +98,9 @@ def _handle(node: RaftNode, message: Message) -> None:
 def _hear(node: RaftNode, message: AppendRequest | HeartbeatRequest | SnapshotRequest) -> None:
     """The leader of this term says something."""
     assert node.leader in (None, message.source), f"two leaders in term {node.term}: {node!r}, {message}"
-    if not isinstance(node.role, Follower) or node.leader is None:
+    if not isinstance(node.role, RaftFollower) or node.leader is None:
         node.follow(node.term, message.source)
-    assert isinstance(node.role, Follower)
+    assert isinstance(node.role, RaftFollower)
     node.leader_refused = False
     node.role.hear(message)
 
@@ -109,7 +109,7 @@ def _consider(node: RaftNode, request: VoteRequest) -> None:
     granted = grants(request, term=node.term, vote=node.vote, leader=node.leader, log=node.log)
     if granted and not request.pre:
         node.vote = request.source
-        if isinstance(node.role, Follower):
+        if isinstance(node.role, RaftFollower):
             node.role.wait_again()
     _vote(node, request, granted=granted)
 

@@ -8,8 +8,8 @@ from tidelog_broker.core.replication.messages import (
     Diverged,
     Durable,
     EpochMark,
+    LeaderOffsets,
     Position,
-    Progress,
     Refused,
     StartOver,
 )
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     """Send this to a follower."""
 
     broker: int
-    message: Progress | Diverged | StartOver | Refused
+    message: LeaderOffsets | Diverged | StartOver | Refused
 
 
 class SendBatches(NamedTuple):

@@ -25,8 +25,8 @@ from tidelog_broker.core.replication.messages import (
     Diverged,
     Durable,
     FromLeader,
+    LeaderOffsets,
     Position,
-    Progress,
     Refusal,
     Refused,
     StartOver,
@@ -166,7 +166,7 @@ class FollowerPartition:
         match message:
             case Batches():
                 return self._batches(message)
-            case Progress():
+            case LeaderOffsets():
                 return self._progress(message)
             case Diverged() | StartOver():
                 return self._cut(message)
@@ -196,7 +196,7 @@ class FollowerPartition:
         # All of them: a later epoch of this history gives way to those of the batches.
         return [Append(message.data, message.unclean)]
 
-    def _progress(self, message: Progress) -> list[FollowerEffect]:
+    def _progress(self, message: LeaderOffsets) -> list[FollowerEffect]:
         self.fit = True
         self._heard = max(self._heard, message.high_watermark)
         self._heard_start = max(self._heard_start, message.start_offset)

@@ -26,12 +26,8 @@ from tidelog_broker.core.replication.membership import (
     remaining,
     update_hold,
 )
-from tidelog_broker.core.replication.messages import (
-    Batches,
-    EpochMark,
-)
-from tidelog_broker.core.replication.messages import Progress as ProgressMessage
-from tidelog_broker.core.replication.progress import Progress
+from tidelog_broker.core.replication.messages import Batches, EpochMark, LeaderOffsets
+from tidelog_broker.core.replication.progress import FollowerState
 from tidelog_broker.core.replication.proposals import Proposals
 from tidelog_broker.core.replication.reconciliation import start_over
 from tidelog_broker.core.replication.times import DEFAULT_TIMES, ReplicationTimes
@@ -81,7 +77,7 @@ class Leadership:
         self.epoch_start = log.end_offset
         """The leader's end when its epoch began: an earlier leader may have committed up to here."""
         self.followers = {
-            broker: Progress(now_ms, placement.brokers[broker].assignment, fsync=fsync)
+            broker: FollowerState(now_ms, placement.brokers[broker].assignment, fsync=fsync)
             for broker in placement.replicas
             if broker != broker_id
         }
@@ -207,13 +203,13 @@ class Leadership:
         follower = self.followers.get(broker)
         return Member(broker, known.incarnation, (known if follower is None else follower).assignment)
 
-    def _progress_of(self, broker: int, now_ms: int) -> Progress:
+    def _progress_of(self, broker: int, now_ms: int) -> FollowerState:
         """What is known of a follower; of another assignment than that of now nothing is (R16)."""
         assignment = self.placement.brokers[broker].assignment
         known = self.followers.get(broker)
         if known is not None and known.assignment == assignment:
             return known
-        return Progress(now_ms, assignment, fsync=self.fsync)
+        return FollowerState(now_ms, assignment, fsync=self.fsync)
 
     def _isr_size(self) -> int:
         """Of the committed ISR; whose removal is proposed counts as gone (R3)."""
@@ -281,7 +277,7 @@ class Leadership:
             elif follower.told != known and (tell or follower.told is None or follower.told[1] != known[1]):
                 follower.told = known
                 marks = self._unclean(follower.end, follower.end)
-                effects.append(Answer(broker, ProgressMessage(self.leader_epoch, *known, marks)))
+                effects.append(Answer(broker, LeaderOffsets(self.leader_epoch, *known, marks)))
 
     def _catch_up_start(self, effects: list[LeaderEffect]) -> None:
         """R11: a new leader takes the largest log start offset it learns, once that is committed here."""

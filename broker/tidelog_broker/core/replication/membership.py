@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog_broker.core.replication.log_view import LogView
-from tidelog_broker.core.replication.progress import Progress
+from tidelog_broker.core.replication.progress import FollowerState
 from tidelog_broker.core.replication.times import ReplicationTimes
 
 
-class Broker(NamedTuple):
+class ReplicaBroker(NamedTuple):
     """What the image says of a replica's broker."""
 
     incarnation: bytes
@@ -38,12 +38,12 @@ class Placement(NamedTuple):
     partition_epoch: int
     min_insync_effective: int
     """min(configured, replication factor)."""
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, ReplicaBroker]
     """Of the replicas, this one's too."""
 
 
 def may_join(
-    progress: Progress, broker: Broker, high_watermark: int, epoch_start: int, log_start: int
+    progress: FollowerState, broker: ReplicaBroker, high_watermark: int, epoch_start: int, log_start: int
 ) -> bool:
     """Whether a follower outside the ISR can be proposed as a member."""
     return (
@@ -54,18 +54,18 @@ def may_join(
     )
 
 
-def counts(progress: Progress, broker: Broker | None) -> bool:
+def counts(progress: FollowerState, broker: ReplicaBroker | None) -> bool:
     """Whether what a follower said counts: its log fits, and it is the run that the image knows."""
     return progress.fit and broker is not None and progress.incarnation == broker.incarnation
 
 
-def lags(progress: Progress, leader_end: int, now_ms: int, times: ReplicationTimes) -> bool:
+def lags(progress: FollowerState, leader_end: int, now_ms: int, times: ReplicationTimes) -> bool:
     """Whether a member has not been caught up for too long."""
     behind = not progress.fit or progress.durable < leader_end
     return behind and now_ms - progress.caught_up_at >= times.replica_lag_max_ms
 
 
-def is_gone(progress: Progress, broker: Broker, now_ms: int, times: ReplicationTimes) -> bool:
+def is_gone(progress: FollowerState, broker: ReplicaBroker, now_ms: int, times: ReplicationTimes) -> bool:
     """Whether a member's connection is lost for good: too long, or the process ends or has ended."""
     if progress.lost_since is None:
         return False
@@ -76,8 +76,8 @@ def is_gone(progress: Progress, broker: Broker, now_ms: int, times: ReplicationT
 def remaining(
     isr: tuple[int, ...],
     leader: int,
-    followers: Mapping[int, Progress],
-    brokers: Mapping[int, Broker],
+    followers: Mapping[int, FollowerState],
+    brokers: Mapping[int, ReplicaBroker],
     minimum: int,
     leader_end: int,
     now_ms: int,
@@ -107,7 +107,7 @@ def remaining(
 
 
 def update_hold(
-    progress: Progress, broker: Broker, log: LogView, now_ms: int, times: ReplicationTimes
+    progress: FollowerState, broker: ReplicaBroker, log: LogView, now_ms: int, times: ReplicationTimes
 ) -> None:
     """Has the high watermark wait for a follower that is nearly there, so that it gets there, or no more."""
     if progress.held_since is not None and not held(progress, now_ms, times):
@@ -123,7 +123,7 @@ def update_hold(
         progress.not_held_before = now_ms + times.expand_hold_max_ms + times.expand_pause_ms
 
 
-def held(progress: Progress, now_ms: int, times: ReplicationTimes) -> bool:
+def held(progress: FollowerState, now_ms: int, times: ReplicationTimes) -> bool:
     """Whether the high watermark waits for a follower that is no member."""
     return (
         progress.fit
@@ -132,7 +132,7 @@ def held(progress: Progress, now_ms: int, times: ReplicationTimes) -> bool:
     )
 
 
-def outsiders(placement: Placement, followers: Mapping[int, Progress]) -> Iterator[int]:
+def outsiders(placement: Placement, followers: Mapping[int, FollowerState]) -> Iterator[int]:
     """Followers that are not members, in the order of the replicas."""
     for broker in placement.replicas:
         if broker in followers and broker not in placement.isr:

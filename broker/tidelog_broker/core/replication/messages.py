@@ -75,7 +75,7 @@ class Batches(NamedTuple):
     """Unclean epochs of my history that begin in or right behind the data; nearly always none (R5)."""
 
 
-class Progress(NamedTuple):
+class LeaderOffsets(NamedTuple):
     """Leader: your log fits mine; this is how far all of us are. Answers no position: that one is kept."""
 
     leader_epoch: int
@@ -136,4 +136,4 @@ class RangeHeld(NamedTuple):
 
 
 FromFollower: TypeAlias = Position | Durable
-FromLeader: TypeAlias = Batches | Progress | Diverged | StartOver | Refused
+FromLeader: TypeAlias = Batches | LeaderOffsets | Diverged | StartOver | Refused

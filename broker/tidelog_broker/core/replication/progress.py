@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidelog_broker.core.replication.messages import Durable, Position
 
 
-class Progress:
+class FollowerState:
     """Of one follower, in one leader epoch."""
 
     __slots__ = (
@@ -48,7 +48,9 @@ class Progress:
 
     def __repr__(self) -> str:
         state = "lost" if self.lost_since is not None else "fit" if self.fit else "unfit"
-        return f"<Progress {state} end={self.end} durable={self.durable}{' parked' if self.parked else ''}>"
+        return (
+            f"<FollowerState {state} end={self.end} durable={self.durable}{' parked' if self.parked else ''}>"
+        )
 
     def lose(self, now_ms: int, *, refused: bool) -> None:
         """There is no connection, or another process at its end: nothing that was said counts any more."""

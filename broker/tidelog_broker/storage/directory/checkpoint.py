@@ -23,7 +23,7 @@ from tidelog.records.checksum import crc32c
 from tidelog_broker.storage.directory.retention import Waited
 from tidelog_broker.storage.files.protocol import Files
 from tidelog_broker.storage.files.whole_files import read_file, replace_file
-from tidelog_broker.storage.points import CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.points import CleanEnd, PartitionKey, RecoveryPoint
 
 MAGIC = b"TLC1"
 
@@ -57,7 +57,7 @@ WITHOUT: Final = {
 }
 """By the name of a file: what its loss means."""
 
-Table = dict[Partition, tuple[int, int, int]]
+Table = dict[PartitionKey, tuple[int, int, int]]
 
 
 class Checkpoints:
@@ -114,34 +114,34 @@ class Checkpoints:
             self.unreadable = [path for path in self.unreadable if path != lacks]
         return second if first is None else first
 
-    def recovery_point(self, partition: Partition) -> RecoveryPoint | None:
+    def recovery_point(self, partition: PartitionKey) -> RecoveryPoint | None:
         found = self._tables["recovery-points"].get(partition)
         return None if found is None else RecoveryPoint(*found)
 
-    def high_watermark(self, partition: Partition) -> int:
+    def high_watermark(self, partition: PartitionKey) -> int:
         return self._tables["high-watermarks"].get(partition, (0, 0, 0))[0]
 
-    def log_start_offset(self, partition: Partition) -> int:
+    def log_start_offset(self, partition: PartitionKey) -> int:
         return self._tables["log-start-offsets"].get(partition, (0, 0, 0))[0]
 
-    def waited(self, partition: Partition) -> Waited | None:
+    def waited(self, partition: PartitionKey) -> Waited | None:
         """How long closed segments that are dated ahead were there (R18)."""
         found = self._tables["dated-ahead"].get(partition)
         return None if found is None else Waited(*found[:2])
 
-    def put_waited(self, partition: Partition, waited: Waited | None) -> None:
+    def put_waited(self, partition: PartitionKey, waited: Waited | None) -> None:
         if waited is not None:
             self._put("dated-ahead", partition, (*waited, 0))
         elif self._tables["dated-ahead"].pop(partition, None) is not None:
             self._changed.add("dated-ahead")
 
-    def put_recovery_point(self, partition: Partition, point: RecoveryPoint, high_watermark: int) -> None:
+    def put_recovery_point(self, partition: PartitionKey, point: RecoveryPoint, high_watermark: int) -> None:
         """With the high watermark, which is saved as no more than the recovery point."""
         offset, segment_base, position = point
         self._put("recovery-points", partition, (offset, segment_base, position))
         self._put("high-watermarks", partition, (min(high_watermark, point.offset), 0, 0))
 
-    def lower_recovery_point(self, partition: Partition, point: RecoveryPoint) -> None:
+    def lower_recovery_point(self, partition: PartitionKey, point: RecoveryPoint) -> None:
         """Before a log is cut: neither point nor high watermark lies above its new end."""
         waited = self.waited(partition)
         if waited is not None and waited.end_offset > point.offset:
@@ -151,7 +151,7 @@ class Checkpoints:
         if known is not None and known.offset > point.offset:
             self.put_recovery_point(partition, point, self.high_watermark(partition))
 
-    def put_log_start_offset(self, partition: Partition, offset: int) -> None:
+    def put_log_start_offset(self, partition: PartitionKey, offset: int) -> None:
         self._put("log-start-offsets", partition, (offset, 0, 0))
 
     def remove_stream(self, stream_id: bytes) -> None:
@@ -160,7 +160,7 @@ class Checkpoints:
                 del table[partition]
                 self._changed.add(kind)
 
-    def remove_partition(self, partition: Partition) -> None:
+    def remove_partition(self, partition: PartitionKey) -> None:
         for kind, table in self._tables.items():
             if table.pop(partition, None) is not None:
                 self._changed.add(kind)
@@ -169,7 +169,7 @@ class Checkpoints:
         """Ids of the streams of which anything is saved."""
         return {stream_id for table in self._tables.values() for stream_id, _ in table}
 
-    def _put(self, kind: str, partition: Partition, values: tuple[int, int, int]) -> None:
+    def _put(self, kind: str, partition: PartitionKey, values: tuple[int, int, int]) -> None:
         table = self._tables[kind]
         if table.get(partition) != values:
             table[partition] = values
@@ -214,11 +214,11 @@ class Checkpoints:
 
     # --- the clean-stop mark
 
-    def write_clean_mark(self, ends: Mapping[Partition, CleanEnd]) -> None:
+    def write_clean_mark(self, ends: Mapping[PartitionKey, CleanEnd]) -> None:
         table = {partition: tuple(end) for partition, end in ends.items()}
         replace_file(self._files, f"{self._folder}/{self.CLEAN}", _pack(self.CLEAN, table))
 
-    def take_clean_mark(self) -> dict[Partition, CleanEnd] | None:
+    def take_clean_mark(self) -> dict[PartitionKey, CleanEnd] | None:
         """The mark of a clean stop, removed durably before it is believed; None: there is none."""
         path = f"{self._folder}/{self.CLEAN}"
         if not self._files.exists(path):
@@ -229,7 +229,7 @@ class Checkpoints:
         return None if table is None else {key: CleanEnd(*values) for key, values in table.items()}
 
 
-def _pack(kind: str, table: Mapping[Partition, tuple[int, ...]]) -> bytes:
+def _pack(kind: str, table: Mapping[PartitionKey, tuple[int, ...]]) -> bytes:
     parts = [_HEAD.pack(MAGIC, _KIND_NUMBERS[kind], len(table))]
     parts += [_ENTRY.pack(*partition, *values) for partition, values in table.items()]
     body = b"".join(parts)

@@ -27,10 +27,11 @@ from tidelog_broker.storage.folder.contents import IdentityLost, Stray
 from tidelog_broker.storage.folder.identity import read_assignment, read_identity, write_identity
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.folder.page_cache_mark import mark_page_cache
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.recovery import LastRun, Place, Quarantine, open_clean, recover
 from tidelog_broker.storage.log.tail_cache import TailCache
-from tidelog_broker.storage.points import CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.log.write_batch import LogConfig
+from tidelog_broker.storage.points import CleanEnd, PartitionKey, RecoveryPoint
 from tidelog_broker.storage.segments.segment import SEGMENT_SUFFIX, Segment
 
 log = structlog.get_logger(__name__)
@@ -65,11 +66,11 @@ class Lost(NamedTuple):
 class Opened(NamedTuple):
     """What a start found."""
 
-    logs: dict[Partition, PartitionLog]
+    logs: dict[PartitionKey, PartitionLog]
     lost: list[Lost]
     strays: list[str]
     """Folders that no partition of the image claims; kept (2d)."""
-    left: dict[Partition, str]
+    left: dict[PartitionKey, str]
     """Replicas that left while this broker was away, and came again: where the folders of before were set
     aside (R16). They go one day."""
 
@@ -169,7 +170,7 @@ class LogStore:
         return self.folder(want.name, want.stream_id, want.partition)
 
     def _open_or_set_aside(
-        self, want: Wanted, ends: dict[Partition, CleanEnd] | None, same_boot: bool
+        self, want: Wanted, ends: dict[PartitionKey, CleanEnd] | None, same_boot: bool
     ) -> PartitionLog | Lost:
         folder = self._folder_of(want)
         try:
@@ -190,7 +191,7 @@ class LogStore:
             if id_digits(stream_id) not in present:
                 self.checkpoints.remove_stream(stream_id)
 
-    def _save_recovered(self, logs: dict[Partition, PartitionLog]) -> None:
+    def _save_recovered(self, logs: dict[PartitionKey, PartitionLog]) -> None:
         """What recovery made durable stays so for the next one, whatever boot that is of."""
         checkpoints = self.checkpoints
         for key, one in logs.items():
@@ -204,7 +205,7 @@ class LogStore:
             log.warning("checkpoints could not be saved after recovery", error=str(error))
 
     def _open(
-        self, want: Wanted, folder: str, ends: dict[Partition, CleanEnd] | None, same_boot: bool
+        self, want: Wanted, folder: str, ends: dict[PartitionKey, CleanEnd] | None, same_boot: bool
     ) -> PartitionLog:
         key = (want.stream_id, want.partition)
         point, lso = self.checkpoints.recovery_point(key), self.checkpoints.log_start_offset(key)
@@ -354,7 +355,7 @@ class LogStore:
         one.close()
         return self._forget_replica((one.stream_id, one.partition), one.folder)
 
-    def _forget_replica(self, key: Partition, folder: str) -> str:
+    def _forget_replica(self, key: PartitionKey, folder: str) -> str:
         with self._save_lock:
             self.checkpoints.remove_partition(key)
             self.checkpoints.save()
@@ -455,7 +456,7 @@ class LogStore:
         self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
         self.checkpoints.put_log_start_offset(key, start_offset)
 
-    def save_waited(self, changed: Mapping[Partition, Waited | None]) -> None:
+    def save_waited(self, changed: Mapping[PartitionKey, Waited | None]) -> None:
         """Saves how long closed segments that are dated ahead were there (R18); None: there are none."""
         with self._save_lock:
             for key, waited in changed.items():
@@ -466,7 +467,7 @@ class LogStore:
         """Saves a lower recovery point at once, before a truncation cuts below the saved one."""
         self.save_recovery_point_of((one.stream_id, one.partition), point)
 
-    def save_recovery_point_of(self, key: Partition, point: RecoveryPoint) -> None:
+    def save_recovery_point_of(self, key: PartitionKey, point: RecoveryPoint) -> None:
         with self._save_lock:
             self.checkpoints.lower_recovery_point(key, point)
             self.checkpoints.save()

@@ -15,7 +15,7 @@ from tidelog_broker.storage.folder.damage_list import load_damage
 from tidelog_broker.storage.folder.identity import read_held
 from tidelog_broker.storage.folder.page_cache_mark import FILE_NAME as PAGE_CACHE_FILE
 from tidelog_broker.storage.folder.suspicion import FILE_NAME as SUSPECT_FILE
-from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.points import PartitionKey
 from tidelog_broker.storage.segments.index_files import INDEX_SUFFIXES
 from tidelog_broker.storage.segments.scan import DamagedRange
 from tidelog_broker.storage.segments.segment import Segment, segment_base
@@ -42,7 +42,7 @@ class Contents:
     """It may hold what counted without a flush (R17)."""
 
 
-def check_identity(files: OpenFiles, folder: str, key: Partition, assignment: int) -> None:
+def check_identity(files: OpenFiles, folder: str, key: PartitionKey, assignment: int) -> None:
     """Raises `IdentityLost` and `Stray`."""
     found = read_held(files.files, folder)
     if found is None:
@@ -56,7 +56,7 @@ def check_identity(files: OpenFiles, folder: str, key: Partition, assignment: in
         )
 
 
-def read_contents(files: OpenFiles, folder: str, key: Partition, log_start_offset: int) -> Contents:
+def read_contents(files: OpenFiles, folder: str, key: PartitionKey, log_start_offset: int) -> Contents:
     """The folder's files; what an interrupted removal or replacement left behind goes."""
     names = files.files.list(folder)
     bases = sorted(base for base in map(segment_base, names) if base is not None)

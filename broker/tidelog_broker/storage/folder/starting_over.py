@@ -22,7 +22,7 @@ from tidelog_broker.storage.folder.damage_list import save_damage
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.folder.suspicion import clear_suspicion
 from tidelog_broker.storage.guard.snapshots import remove_guard_snapshots
-from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.points import PartitionKey
 from tidelog_broker.storage.segments.index_files import INDEX_SUFFIXES
 from tidelog_broker.storage.segments.segment import SEGMENT_SUFFIX, segment_base
 
@@ -79,7 +79,7 @@ def marked(files: Files, folder: str) -> Beginning | None:
     raise MarkLost(f"{folder}/{FILE_NAME} is damaged: where the log is to begin is unknown")
 
 
-def empty(files: OpenFiles, folder: str, key: Partition, epochs: LeaderEpochs) -> None:
+def empty(files: OpenFiles, folder: str, key: PartitionKey, epochs: LeaderEpochs) -> None:
     """Removes what the old log left, durably; may be repeated. Raises OSError."""
     for name in files.files.list(folder):
         if segment_base(name, (SEGMENT_SUFFIX, *INDEX_SUFFIXES)) is not None:

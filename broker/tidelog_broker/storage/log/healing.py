@@ -19,7 +19,7 @@ from tidelog.errors import DataCorrupt
 from tidelog_broker.storage.files.protocol import Bytes, File, Files
 from tidelog_broker.storage.files.whole_files import write_all
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
-from tidelog_broker.storage.log.received import Continuation, OutOfSequence, check_received
+from tidelog_broker.storage.log.replicated import Continuation, OutOfSequence, check_received
 from tidelog_broker.storage.segments.scan import DamagedRange, Sound, scan
 from tidelog_broker.storage.segments.segment import Segment
 

@@ -20,22 +20,12 @@ from tidelog_broker.storage.folder import starting_over
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
 from tidelog_broker.storage.folder.page_cache_mark import clear_page_cache, mark_page_cache
 from tidelog_broker.storage.folder.suspicion import clear_suspicion, write_suspicion
-from tidelog_broker.storage.log.appending import Appended, AppendItem, LogConfig, Sender, refusal_of
 from tidelog_broker.storage.log.healer import HealableLog
-from tidelog_broker.storage.log.received import Continuation, OutOfSequence, base_of_first, check_received
+from tidelog_broker.storage.log.replicated import Continuation, OutOfSequence, base_of_first, check_received
 from tidelog_broker.storage.log.truncation import Cut, cut_at, cut_files, remove_all
+from tidelog_broker.storage.log.write_batch import refusal_of
 from tidelog_broker.storage.points import RecoveryPoint
-from tidelog_broker.storage.segments.reading import Chunk
 from tidelog_broker.storage.segments.segment import Segment
-
-__all__ = [
-    "AppendItem",
-    "Appended",
-    "Chunk",
-    "LogConfig",
-    "PartitionLog",
-    "Sender",
-]
 
 
 class PartitionLog(HealableLog):

@@ -28,10 +28,10 @@ from tidelog_broker.storage.folder.leader_epochs import EpochsLost, LeaderEpochs
 from tidelog_broker.storage.folder.page_cache_mark import FILE_NAME as PAGE_CACHE_FILE
 from tidelog_broker.storage.folder.suspicion import write_suspicion
 from tidelog_broker.storage.guard.snapshots import remove_guard_snapshots
-from tidelog_broker.storage.log.appending import FULL_DISK_ERRNOS
-from tidelog_broker.storage.log.partition_log import LogConfig, PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.tail_cache import TailCache
-from tidelog_broker.storage.points import CleanEnd, Partition, RecoveryPoint
+from tidelog_broker.storage.log.write_batch import FULL_DISK_ERRNOS, LogConfig
+from tidelog_broker.storage.points import CleanEnd, PartitionKey, RecoveryPoint
 from tidelog_broker.storage.segments.scan import (
     DamagedRange,
     Sound,
@@ -68,7 +68,7 @@ class Place(NamedTuple):
     files: OpenFiles
     cache: TailCache
     folder: str
-    key: Partition
+    key: PartitionKey
     config: LogConfig
     assignment: int = 0
 

@@ -1,7 +1,7 @@
 """The writing side of a partition's log: appends as a leader and as a follower, rolls, flushes.
 
-Appends and rolls take turns; one flush runs at a time beside them. Neighbours: `appending`
-and `received` (what is written, and what is refused), `append_guard` and
+Appends and rolls take turns; one flush runs at a time beside them. Neighbours: `write_batch`
+and `replicated` (what is written, and what is refused), `append_guard` and
 `guard.snapshots`, `leader_epochs`, `unsynced` (what the next flush must sync), `reader` (the
 other side), `partition_log` (where the log begins and ends).
 """
@@ -20,7 +20,11 @@ from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, append_epo
 from tidelog_broker.storage.guard.append_guard import AppendGuard
 from tidelog_broker.storage.guard.append_time import AHEAD_US_MAX, AppendTime
 from tidelog_broker.storage.guard.snapshots import GuardSnapshots
-from tidelog_broker.storage.log.appending import (
+from tidelog_broker.storage.log.reader import ReadableLog
+from tidelog_broker.storage.log.replicated import Continuation, check_received
+from tidelog_broker.storage.log.tail_cache import TailCache
+from tidelog_broker.storage.log.unsynced import Unsynced
+from tidelog_broker.storage.log.write_batch import (
     Appended,
     AppendItem,
     LogConfig,
@@ -28,10 +32,6 @@ from tidelog_broker.storage.log.appending import (
     check_order,
     refusal_of,
 )
-from tidelog_broker.storage.log.reader import ReadableLog
-from tidelog_broker.storage.log.received import Continuation, check_received
-from tidelog_broker.storage.log.tail_cache import TailCache
-from tidelog_broker.storage.log.unsynced import Unsynced
 from tidelog_broker.storage.points import RecoveryPoint
 from tidelog_broker.storage.segments.segment import Segment
 

@@ -14,19 +14,19 @@ from tidelog.errors import CorruptBatch, DataCorrupt
 from tidelog.records import HEADER_BYTES, BatchHeader, header_crc
 from tidelog.records.layout import check_framing
 from tidelog_broker.storage.files.protocol import File
-from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.points import PartitionKey
 
 WALK_BYTES = 64 << 10
 """Read at a time."""
 
 
-def header_holds(raw: bytes, header: BatchHeader, key: Partition) -> bool:
+def header_holds(raw: bytes, header: BatchHeader, key: PartitionKey) -> bool:
     """Whether a header's CRC binds it to this partition."""
     return header_crc(*key, raw) == header.header_crc
 
 
 def walk_headers(
-    file: File, path: str, key: Partition, position: int, end: int
+    file: File, path: str, key: PartitionKey, position: int, end: int
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from a boundary on, up to `end`.
 

@@ -20,7 +20,7 @@ from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.storage.files.open_files import Held, OpenFiles
 from tidelog_broker.storage.files.protocol import Bytes, File
 from tidelog_broker.storage.files.whole_files import write_all
-from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.points import PartitionKey
 from tidelog_broker.storage.segments.header_walk import header_holds, read_bytes, walk_headers
 from tidelog_broker.storage.segments.index import SparseIndex
 from tidelog_broker.storage.segments.index_files import (
@@ -53,7 +53,7 @@ class Segment:
         "timestamp_max_us",
     )
 
-    def __init__(self, files: OpenFiles, folder: str, base_offset: int, key: Partition) -> None:
+    def __init__(self, files: OpenFiles, folder: str, base_offset: int, key: PartitionKey) -> None:
         self._files = files
         self._lock = threading.RLock()
         """Over the index and the times, which readers load while the appender adds to them."""

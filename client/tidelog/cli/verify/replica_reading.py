@@ -12,10 +12,10 @@ from contextlib import aclosing
 
 import grpc
 
-from tidelog._connecting.channels import Broker
+from tidelog._connecting.channels import BrokerChannel
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._connecting.status import error_from_message, error_from_rpc
-from tidelog._reading.fetching import FetchedBatch, Progress
+from tidelog._reading.fetching import FetchedBatch, FetchState
 from tidelog.errors import (
     ConnectionLost,
     CorruptBatch,
@@ -37,14 +37,20 @@ class ReplicaReading:
     """Pieces of one replica, from `start` to `end`."""
 
     def __init__(
-        self, broker: Broker, stream: StreamDescription, partition: int, start: int, end: int, deadline: float
+        self,
+        broker: BrokerChannel,
+        stream: StreamDescription,
+        partition: int,
+        start: int,
+        end: int,
+        deadline: float,
     ) -> None:
         """`deadline`: on the event loop's clock; until then a replica may catch up, and be asked again."""
         self._broker = broker
         self._end = end
         self._deadline = deadline
         self._at = start
-        self._progress = Progress(stream.name, stream.stream_id, partition, Position(start), end)
+        self._progress = FetchState(stream.name, stream.stream_id, partition, Position(start), end)
 
     async def pieces(self) -> AsyncGenerator[Piece]:
         """In order, without gaps, up to the end at least."""
@@ -133,7 +139,7 @@ class ReplicaReading:
         return answer
 
 
-async def extent(broker: Broker, stream: StreamDescription, partition: int) -> tuple[int, int]:
+async def extent(broker: BrokerChannel, stream: StreamDescription, partition: int) -> tuple[int, int]:
     """Log start offset and high watermark of a broker's own copy; raises `TidelogError`."""
     wanted = log_pb2.FetchPartition(
         stream_id=stream.stream_id, partition=partition, earliest=True, end_offset=0

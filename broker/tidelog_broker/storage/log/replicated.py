@@ -2,7 +2,7 @@
 
 They come with both CRCs, offsets, epochs and append times, and are written as they are.
 Everything is checked before anything is written. Neighbours: `partition_log` writes them, and
-`appending` collects what goes into one write.
+`write_batch` collects what goes into one write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.records.layout import SCHEMA_VERSION, check_framing
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX
 from tidelog_broker.storage.files.protocol import Bytes
 from tidelog_broker.storage.guard.replay import message_ids_of
-from tidelog_broker.storage.points import Partition
+from tidelog_broker.storage.points import PartitionKey
 
 
 class OutOfSequence(TidelogError):
@@ -52,7 +52,7 @@ def base_of_first(data: Bytes) -> int:
     return header.base_offset
 
 
-def check_received(data: Bytes, key: Partition, after: Continuation) -> list[Received]:
+def check_received(data: Bytes, key: PartitionKey, after: Continuation) -> list[Received]:
     """The batches in `data`; raises `DataCorrupt` for bytes that are none, `OutOfSequence` for others."""
     found: list[Received] = []
     expected, epoch = after.end_offset, after.last_epoch or 0

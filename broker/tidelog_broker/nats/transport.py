@@ -11,9 +11,9 @@ import ssl
 from collections import deque
 from typing import Any, Protocol, TypeVar, cast
 
-from tidelog_broker.nats.errors import ConnectionLost, HandshakeFailed
+from tidelog_broker.nats.errors import HandshakeFailed, NatsConnectionLost
 from tidelog_broker.nats.parser import Info, Message, Parser, ServerError, Signal
-from tidelog_broker.nats.settings import Server, Settings
+from tidelog_broker.nats.settings import NatsSettings, Server
 
 _T = TypeVar("_T")
 
@@ -43,10 +43,10 @@ class Owner(Protocol):
         """The link takes more bytes again."""
 
 
-class Link(asyncio.Protocol):
+class NatsTransport(asyncio.Protocol):
     """A connection in the making, in use or lost. ``open_link`` makes one."""
 
-    def __init__(self, owner: Owner, settings: Settings) -> None:
+    def __init__(self, owner: Owner, settings: NatsSettings) -> None:
         self._owner = owner
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class Link(asyncio.Protocol):
 
     def __repr__(self) -> str:
         state = f"lost: {self.lost.result()}" if self.lost.done() else "open" if self._transport else "new"
-        return f"<Link {state}>"
+        return f"<NatsTransport {state}>"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport. Called by the event loop."""
@@ -85,7 +85,7 @@ class Link(asyncio.Protocol):
         self.lost.set_result(reason)
         for waiter in self._pongs:
             if waiter is not None and not waiter.done():
-                waiter.set_exception(ConnectionLost(f"connection to NATS lost: {reason}"))
+                waiter.set_exception(NatsConnectionLost(f"connection to NATS lost: {reason}"))
         self._pongs.clear()
 
     def pause_writing(self) -> None:
@@ -137,7 +137,7 @@ class Link(asyncio.Protocol):
         """Return a future for the answer to a PING that is about to be written, in its turn."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         if self.lost.done():
-            waiter.set_exception(ConnectionLost(f"connection to NATS lost: {self.lost.result()}"))
+            waiter.set_exception(NatsConnectionLost(f"connection to NATS lost: {self.lost.result()}"))
         else:
             self._pongs.append(waiter)
         return waiter
@@ -233,14 +233,14 @@ class Link(asyncio.Protocol):
         self.connection_lost(None)
 
 
-async def open_link(owner: Owner, settings: Settings, server: Server, greeting: bytes) -> Link:
+async def open_link(owner: Owner, settings: NatsSettings, server: Server, greeting: bytes) -> NatsTransport:
     """Connect to this server and return the link once the server has answered our greeting.
 
     The greeting follows CONNECT: the subscriptions that have to stand before anything else happens.
     Raises HandshakeFailed or OSError (TLS errors are among these); nothing is left behind then.
     """
     loop = asyncio.get_running_loop()
-    link = Link(owner, settings)
+    link = NatsTransport(owner, settings)
     try:
         async with asyncio.timeout(settings.connect_timeout_seconds):
             await loop.create_connection(lambda: link, server.host, server.port)

@@ -14,7 +14,7 @@ from tidelog.records import HEADER_BYTES, BatchHeader, stamp
 from tidelog_broker.storage.files.protocol import Bytes
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
 from tidelog_broker.storage.guard.append_guard import BatchRef, GuardLimits
-from tidelog_broker.storage.log.received import Received
+from tidelog_broker.storage.log.replicated import Received
 from tidelog_broker.storage.segments.index import RELATIVE_OFFSET_MAX
 from tidelog_broker.storage.segments.segment import Segment
 
@@ -32,7 +32,7 @@ class LogConfig:
     guard: GuardLimits = DEFAULT_GUARD_LIMITS
 
 
-class Sender:
+class PipelineOrder:
     """Somebody who pipelines batches to one partition and expects them in order.
 
     Once one of them is refused, those behind it are refused too (`PrecedingFailed`),
@@ -54,7 +54,7 @@ class AppendItem(NamedTuple):
     expected_offset: int | None = None
     message_ids: tuple[tuple[int, str], ...] = ()
     """(index of the record, id) of those records that are to be deduplicated."""
-    sender: Sender | None = None
+    sender: PipelineOrder | None = None
     """Whose order must hold; None: nobody's."""
     reset: bool = False
     """The sender begins again after a refusal."""
@@ -101,7 +101,7 @@ class Staged:
         self.ids: list[list[tuple[int, str]]] = []
         self.places: list[int] = []
         """Indexes of the outcomes that fail with the write: those of the batches and of their repeats."""
-        self.senders: list[Sender | None] = []
+        self.senders: list[PipelineOrder | None] = []
         """One for each place."""
         self.bytes = 0
         self.end = 0
@@ -148,7 +148,7 @@ class Staged:
         self.bytes += one.header.length
         self.end = one.header.next_offset
 
-    def repeat(self, ref: BatchRef, epochs: LeaderEpochs, sender: Sender | None) -> None:
+    def repeat(self, ref: BatchRef, epochs: LeaderEpochs, sender: PipelineOrder | None) -> None:
         """The outcome of a repeat is where its first copy stands, which may be staged itself."""
         epoch: int | None = self.leader_epoch
         if self.headers and ref.base_offset >= self.headers[0].base_offset:
@@ -159,7 +159,7 @@ class Staged:
         last = ref.base_offset + ref.records - 1
         self.outcomes.append(Appended(ref.base_offset, last, epoch or 0, ref.append_time_us, duplicate=True))
 
-    def refuse(self, error: TidelogError, sender: Sender | None) -> None:
+    def refuse(self, error: TidelogError, sender: PipelineOrder | None) -> None:
         """A batch is not written; nor is what its sender sends behind it."""
         self.outcomes.append(error)
         if sender is not None:
@@ -173,7 +173,7 @@ class Staged:
                 sender.failed = True
 
 
-def check_order(sender: Sender, *, reset: bool) -> None:
+def check_order(sender: PipelineOrder, *, reset: bool) -> None:
     """Raises `PrecedingFailed` if an earlier batch of the sender was refused and this is no new beginning."""
     if not sender.failed:
         return

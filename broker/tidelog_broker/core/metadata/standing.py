@@ -18,7 +18,7 @@ DRAINING = "draining"
 """Shown of a broker that is cordoned, and that replicas are moving away from."""
 
 
-class Survey(NamedTuple):
+class ClusterStanding(NamedTuple):
     standings: tuple[BrokerStanding, ...]
     """By broker id."""
     under_replicated: int
@@ -29,7 +29,7 @@ class Survey(NamedTuple):
     """Under-replicated or leaderless, by name; `TROUBLED_SHOWN_MAX` at most."""
 
 
-def survey(image: ClusterImage, voters: Sequence[int]) -> Survey:
+def cluster_standing(image: ClusterImage, voters: Sequence[int]) -> ClusterStanding:
     under_replicated = leaderless = below_minimum = reassigning = 0
     out_of_sync: dict[int, int] = {}
     emptied: dict[int, None] = {}
@@ -53,7 +53,7 @@ def survey(image: ClusterImage, voters: Sequence[int]) -> Survey:
         _standing(image, broker, voters, out_of_sync.get(broker.id, 0), broker.id in emptied)
         for _, broker in sorted(image.brokers.items())
     )
-    return Survey(
+    return ClusterStanding(
         standings,
         under_replicated,
         leaderless,

@@ -27,7 +27,7 @@ class _Written(NamedTuple):
     """Of the object, with it."""
 
 
-class Telling:
+class StatusWriter:
     """See the module."""
 
     def __init__(self, kube: Kube, reports: Reports, leads: Callable[[], bool]) -> None:
@@ -39,7 +39,7 @@ class Telling:
         """By the object's uid: what was written last."""
 
     def __repr__(self) -> str:
-        return f"<Telling objects={len(self._written)}>"
+        return f"<StatusWriter objects={len(self._written)}>"
 
     def forget(self) -> None:
         """Somebody else may have told them something meanwhile."""

@@ -18,12 +18,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tidelog_broker.core.metadata.commands import PartitionChange, ReplicaName
-from tidelog_broker.core.metadata.elections import CHANGES_MAX, PartitionKey, Unwillingness, successor
+from tidelog_broker.core.metadata.elections import CHANGES_MAX, Deprioritized, PartitionKey, successor
 from tidelog_broker.core.metadata.handovers import WISHES_MAX
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 
-class Unwilling(IntEnum):
+class Reason(IntEnum):
     """Why a broker had rather not lead; the weightier, the greater."""
 
     CLOCK_OFF = 1
@@ -37,10 +37,10 @@ class _Told(NamedTuple):
     clock_yields: bool
 
 
-_NOBODY: Final[Unwillingness] = MappingProxyType({})
+_NOBODY: Final[Deprioritized] = MappingProxyType({})
 
 
-class Reluctance:
+class DeprioritizedLeaders:
     """What each broker said last. At most one word of each broker."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Reluctance:
 
     def __repr__(self) -> str:
         off = sorted(broker for broker, told in self._told.items() if told.clock_off)
-        return f"<Reluctance damaged={len(self._damaged)} clocks_off={off}>"
+        return f"<DeprioritizedLeaders damaged={len(self._damaged)} clocks_off={off}>"
 
     def heard(
         self,
@@ -79,7 +79,7 @@ class Reluctance:
             for key in told.damaged:
                 self._damaged.setdefault(key, {})[broker] = None
 
-    def of(self, image: ClusterImage, key: PartitionKey) -> Unwillingness:
+    def of(self, image: ClusterImage, key: PartitionKey) -> Deprioritized:
         """How unwilling the registered runs of brokers are to lead it; who is not there is willing."""
         if not self._told:
             return _NOBODY
@@ -90,9 +90,9 @@ class Reluctance:
             if known is None or known.incarnation != told.incarnation:
                 continue
             if broker in damaged:
-                found[broker] = Unwilling.DAMAGED
+                found[broker] = Reason.DAMAGED
             elif told.clock_off:
-                found[broker] = Unwilling.CLOCK_OFF
+                found[broker] = Reason.CLOCK_OFF
         return found
 
     def moves(self, image: ClusterImage) -> tuple[PartitionChange, ...]:
@@ -117,9 +117,9 @@ class Reluctance:
         for stream in image.streams.values():
             for number, partition in enumerate(stream.partitions):
                 if partition.leader in yielding and len(changes) < WISHES_MAX:
-                    unwilling = self.of(image, (stream.id, number))
-                    heir = successor(image, partition, unwilling=unwilling)
-                    if heir is not None and heir not in unwilling:
+                    deprioritized = self.of(image, (stream.id, number))
+                    heir = successor(image, partition, deprioritized=deprioritized)
+                    if heir is not None and heir not in deprioritized:
                         changes.append(PartitionChange(stream.id, number, leader=heir))
         self._stuck = None if changes else asked
         return tuple(changes)
@@ -130,11 +130,11 @@ class Reluctance:
             partition = image.partition(*key)
             if partition is None or partition.leader not in holders:
                 continue
-            unwilling = self.of(image, key)
-            if unwilling.get(partition.leader) != Unwilling.DAMAGED:
+            deprioritized = self.of(image, key)
+            if deprioritized.get(partition.leader) != Reason.DAMAGED:
                 # Said by a run that is over.
                 continue
-            heir = sound_heir(image, partition, unwilling)
+            heir = sound_heir(image, partition, deprioritized)
             if heir is not None:
                 changes.append(PartitionChange(*key, leader=heir))
                 if len(changes) >= CHANGES_MAX:
@@ -142,10 +142,10 @@ class Reluctance:
         return tuple(changes)
 
 
-def sound_heir(image: ClusterImage, partition: PartitionImage, unwilling: Unwillingness) -> int | None:
+def sound_heir(image: ClusterImage, partition: PartitionImage, deprioritized: Deprioritized) -> int | None:
     """Who takes over from a damaged leader; None: nobody else in sync is there and without damage."""
-    heir = successor(image, partition, unwilling=unwilling)
-    return None if heir is None or unwilling.get(heir) == Unwilling.DAMAGED else heir
+    heir = successor(image, partition, deprioritized=deprioritized)
+    return None if heir is None or deprioritized.get(heir) == Reason.DAMAGED else heir
 
 
 def _same(one: object, other: object) -> bool:
