@@ -297,7 +297,7 @@ def test_a_lock_ends_with_the_process_that_had_it(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from tidelog_broker.storage.directory.data_directory import DataDirectory\n"
-        "from tidelog_broker.storage.files.files import OsFiles\n"
+        "from tidelog_broker.storage.files.os_files import OsFiles\n"
         "DataDirectory.open(OsFiles(), sys.argv[1], reserve_bytes=0)\n"
         "os.kill(os.getpid(), 9)\n"
     )
