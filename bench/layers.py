@@ -119,9 +119,9 @@ def append(folder: Path, seconds: float, *, fsync: bool) -> Sample:
     with _log(folder) as log:
 
         def one() -> None:
-            log.append([next(items)], leader_epoch=LEADER_EPOCH, now_us=_now_us())
+            log.writer.append([next(items)], leader_epoch=LEADER_EPOCH, now_us=_now_us())
             if fsync:
-                log.sync()
+                log.flusher.sync()
 
         rows = records_per_batch(SIZE)
         done, began = 0, perf_counter()
@@ -137,13 +137,13 @@ def read(folder: Path, seconds: float) -> Sample:
     items = cycle(_items())
     with _log(folder) as log:
         for _ in range(200):
-            log.append([next(items)], leader_epoch=LEADER_EPOCH, now_us=_now_us())
+            log.writer.append([next(items)], leader_epoch=LEADER_EPOCH, now_us=_now_us())
         end, records, began = log.end_offset, 0, perf_counter()
         until = began + seconds
         while perf_counter() < until:
             offset, place = 0, None
             while offset < end:
-                chunk = log.read(offset, READ_BYTES, end, place)
+                chunk = log.reader.read(offset, READ_BYTES, end, place)
                 assert chunk is not None
                 offset, place = chunk.next_offset, chunk.place
             records += end

@@ -210,9 +210,9 @@ class LogChecks(StrayChecks, RetentionChecks):
     def _forgotten(self, replica: Replica) -> None:
         """What was cut off is neither in the cache nor in the append guard (R1)."""
         log = replica.log
-        end, guard = log.end_offset, log._guard
+        end, guard = log.end_offset, log.guarding.loaded
         where = f"{replica.name} on {replica.node.id} was cut at {end}"
-        require(not log._tail.holds(end), "R1", f"{where}, and is in memory beyond")
+        require(not log.reader.is_cached(end), "R1", f"{where}, and is in memory beyond")
         if guard is None:
             return
         for producer, state in guard._producers.items():

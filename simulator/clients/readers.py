@@ -105,7 +105,7 @@ def batches_of(replica: Replica, key: Key, start: int | None = None) -> Iterator
     offset = log.start_offset if start is None else start
     progress = FetchState(replica.name, key[0], key[1], Position(offset), None)
     while offset < log.end_offset:
-        chunk = log.read(offset, FETCH_BYTES, log.end_offset)
+        chunk = log.reader.read(offset, FETCH_BYTES, log.end_offset)
         assert chunk is not None, f"offset {offset} of {log!r} cannot be read"
         data = b"".join(bytes(part) for part in chunk.parts)
         yield from progress.accept(FetchAnswer(log_pb2.FetchResponse(), data))

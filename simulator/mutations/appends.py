@@ -9,8 +9,8 @@ from unittest import mock
 from simulator.mutations.plant import mutation, patched
 from tidelog.errors import TidelogError, UnexpectedOffset
 from tidelog_broker.storage.guard.append_guard import AppendGuard
-from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import Appended
+from tidelog_broker.storage.log.writer import LogWriter
 from tidelog_broker.writing import partition
 from tidelog_broker.writing.partition import Partition
 
@@ -27,13 +27,13 @@ def acks_all_is_answered_when_the_leader_alone_has_it() -> Iterator[None]:
 
 @mutation("R7")
 def what_was_written_is_refused_for_want_of_replicas() -> Iterator[None]:
-    append = PartitionLog.append
+    append = LogWriter.append
 
-    def late(self: PartitionLog, items: Any, *, refuse_new: TidelogError | None = None, **facts: Any) -> Any:
+    def late(self: LogWriter, items: Any, *, refuse_new: TidelogError | None = None, **facts: Any) -> Any:
         outcomes = append(self, items, **facts)
         return outcomes if refuse_new is None else [refuse_new for _ in outcomes]
 
-    with patched((PartitionLog, "append", late)):
+    with patched((LogWriter, "append", late)):
         yield
 
 
@@ -52,15 +52,16 @@ def a_duplicate_is_answered_before_its_first_copy_is_committed() -> Iterator[Non
 
 @mutation("R8")
 def followers_do_not_remember_producers() -> Iterator[None]:
-    replicate = PartitionLog.replicate
+    replicate = LogWriter.replicate
 
-    def forgetful(self: PartitionLog, *arguments: Any, **options: Any) -> Any:
-        with mock.patch.object(type(self.guard), "record"):
+    def forgetful(self: LogWriter, *arguments: Any, **options: Any) -> Any:
+        guard = self._guard.current
+        with mock.patch.object(type(guard), "record"):
             done = replicate(self, *arguments, **options)
-        self.guard.offset = self.end_offset
+        self._guard.current.offset = self._state.end_offset
         return done
 
-    with patched((PartitionLog, "replicate", forgetful)):
+    with patched((LogWriter, "replicate", forgetful)):
         yield
 
 

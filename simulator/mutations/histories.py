@@ -15,7 +15,7 @@ from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
 from tidelog_broker.replication.uplink import Uplink
 from tidelog_broker.replication.wire import from_leader
-from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.start import LogStart
 
 
 @mutation("R1")
@@ -133,15 +133,15 @@ def a_log_start_offset_is_not_saved() -> Iterator[None]:
 def the_history_forgets_epochs_that_the_first_file_still_holds() -> Iterator[None]:
     """Seed 6545 showed it when it was no mutation yet."""
 
-    def let_go(self: PartitionLog) -> Any:
-        gone = original(self)
-        kept = self.epochs.forget_below(self.start_offset) if gone else None
+    def forgetful(self: LogStart) -> Any:
+        gone, state = original(self), self._state
+        kept = state.epochs.forget_below(state.start_offset) if gone else None
         if kept is not None:
-            self._replace_epochs(kept)
+            state.replace_epochs(kept)
         return gone
 
-    original = PartitionLog._let_go_below_start
-    with patched((PartitionLog, "_let_go_below_start", let_go)):
+    original = LogStart._release_files_below
+    with patched((LogStart, "_release_files_below", forgetful)):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog.errors import TidelogError
 from tidelog_broker.hosting.threads import WorkThreads
-from tidelog_broker.storage.log.writer import WritableLog
+from tidelog_broker.storage.log.writer import LogWriter
 from tidelog_broker.storage.points import RecoveryPoint
 from tidelog_broker.writing import partition as partitions
 from tidelog_broker.writing.append_requests import Acks
@@ -36,7 +36,7 @@ def a_flush_speaks_for_what_was_appended_while_it_ran() -> Iterator[None]:
     def generous(self: FlushRounds, flushed: list[Partition], *rest: Any) -> None:
         for one in flushed:
             active = one.log.active
-            one.log.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+            one.log._state.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
         ended(self, flushed, *rest)
 
     ended = FlushRounds._ended
@@ -111,11 +111,11 @@ def what_was_written_as_a_leadership_ended_waits_for_the_next_one() -> Iterator[
 
 @mutation("R7", "full disks")
 def a_failed_write_is_answered_as_if_it_had_been_done() -> Iterator[None]:
-    def hopeful(self: WritableLog, staged: Any, error: OSError) -> None:
-        if self._files.files.exists(self.active.path):
-            self.active.cut_back()
+    def hopeful(self: LogWriter, staged: Any, error: OSError) -> None:
+        if self._state.files.files.exists(self._state.active.path):
+            self._state.active.cut_back()
 
-    with patched((WritableLog, "_take_back", hopeful)):
+    with patched((LogWriter, "_take_back", hopeful)):
         yield
 
 
@@ -125,14 +125,14 @@ def what_a_failed_write_left_is_not_cut_off() -> Iterator[None]:
     for torn. Only a whole batch that nothing overwrites could come back, which takes an error behind the
     write of it."""
 
-    def careless(self: WritableLog, staged: Any, error: OSError) -> TidelogError:
+    def careless(self: LogWriter, staged: Any, error: OSError) -> TidelogError:
         from tidelog_broker.storage.segments.segment import Segment
 
         with patched((Segment, "cut_back", lambda self: None)):
             return take_back(self, staged, error)
 
-    take_back = WritableLog._take_back
-    with patched((WritableLog, "_take_back", careless)):
+    take_back = LogWriter._take_back
+    with patched((LogWriter, "_take_back", careless)):
         yield
 
 

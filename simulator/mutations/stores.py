@@ -11,9 +11,10 @@ from tidelog_broker.hosting.replica_host import Host
 from tidelog_broker.storage.directory.checkpoint import Checkpoints
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
+from tidelog_broker.storage.log.cutter import LogCutter
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.tail_cache import LogTail
-from tidelog_broker.storage.log.writer import WritableLog
+from tidelog_broker.storage.log.writer import LogWriter
 from tidelog_broker.storage.points import RecoveryPoint
 
 
@@ -80,22 +81,23 @@ def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
 
 @mutation("2a", "losses of power")
 def a_closed_segment_is_not_flushed_any_more() -> Iterator[None]:
-    def hasty(self: WritableLog) -> None:
-        old = self.active
+    def hasty(self: LogWriter) -> None:
+        state = self._state
+        old = state.active
         roll(self)
-        if self.active is not old:
-            with self._lock:
-                self._unsynced.drop_segment(old)
+        if state.active is not old:
+            with state.lock:
+                state.unsynced.drop_segment(old)
 
-    roll = WritableLog.roll
-    with patched((WritableLog, "roll", hasty)):
+    roll = LogWriter.roll
+    with patched((LogWriter, "roll", hasty)):
         yield
 
 
 @mutation("R1", "torn cuts")
 def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
     def hasty(self: Host, replica: Any, offset: int) -> None:
-        replica.log.truncate(offset, lambda point: None)
+        replica.log.cutter.truncate(offset, lambda point: None)
 
     with patched((Host, "truncate", hasty)):
         yield
@@ -109,15 +111,15 @@ def what_was_cut_off_is_still_in_memory() -> Iterator[None]:
 
 @mutation("R1, R8", "partings")
 def the_append_guard_remembers_what_was_cut_off() -> Iterator[None]:
-    def keeping(self: PartitionLog, cut: Any) -> None:
-        guard = self._guard
+    def keeping(self: LogCutter, cut: Any) -> None:
+        guard = self._guard.loaded
         cut_back(self, cut)
         if guard is not None:
-            guard.offset = self.end_offset
-            self._guard = guard
+            guard.offset = self._state.end_offset
+            self._guard._guard = guard
 
-    cut_back = PartitionLog._cut
-    with patched((PartitionLog, "_cut", keeping)):
+    cut_back = LogCutter._cut
+    with patched((LogCutter, "_cut", keeping)):
         yield
 
 
@@ -206,17 +208,18 @@ def what_was_saved_of_a_replica_that_left_stays() -> Iterator[None]:
 def a_healer_gives_what_it_has_not_checked() -> Iterator[None]:
     """Harmless by itself: the broker that gets a range checks it before it writes it. A run lets one of a
     partition's replicas rot at a time, so those that are asked hold no rot there."""
-    from tidelog_broker.storage.log.reader import ReadableLog
+    from tidelog_broker.storage.log.damage import LogDamage
+    from tidelog_broker.storage.log.reader import LogReader
 
-    def unchecked(self: ReadableLog, *arguments: Any) -> Any:
+    def unchecked(self: LogReader, *arguments: Any) -> Any:
         with (
             mock.patch("tidelog_broker.storage.segments.reading.verify_batch"),
-            patched((ReadableLog, "_refuse_damaged", lambda self, offset: None)),
+            patched((LogDamage, "refuse", lambda self, offset: None)),
         ):
             return stored(self, *arguments)
 
-    stored = ReadableLog.read_stored
-    with patched((ReadableLog, "read_stored", unchecked)):
+    stored = LogReader.read_stored
+    with patched((LogReader, "read_stored", unchecked)):
         yield
 
 

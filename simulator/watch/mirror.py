@@ -125,7 +125,7 @@ class Mirror:
 def _read(log: PartitionLog, offset: int, length: int) -> bytes | int:
     """Batches from the one that holds `offset` on; of a damaged range its end."""
     try:
-        chunk = log.read(offset, length, log.end_offset)
+        chunk = log.reader.read(offset, length, log.end_offset)
     except DataCorrupt as error:
         return int(error.details["damaged_end"])
     assert chunk is not None, f"offset {offset} of {log!r} cannot be read"

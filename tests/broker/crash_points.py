@@ -337,7 +337,7 @@ def _wanted(image: ClusterImage) -> list[Wanted]:
 def _read(log) -> dict[int, bytes]:  # type: ignore[no-untyped-def]
     found: dict[int, bytes] = {}
     offset, place = log.start_offset, None
-    while (chunk := log.read(offset, 4 << 20, log.end_offset, place)) is not None:
+    while (chunk := log.reader.read(offset, 4 << 20, log.end_offset, place)) is not None:
         for header, body in split_batches(b"".join(chunk.parts)):
             values = decode_batch(body, header).column("value").to_pylist()
             found.update(enumerate(values, header.base_offset))

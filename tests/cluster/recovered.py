@@ -118,7 +118,7 @@ async def _works(machines: Machines, contents: dict[Key, dict[int, bytes]]) -> N
 def _data(log: PartitionLog) -> bytes:
     """All of it, as it lies."""
     offset, place, parts = log.start_offset, None, []
-    while (chunk := log.read(offset, 4 << 20, log.end_offset, place)) is not None:
+    while (chunk := log.reader.read(offset, 4 << 20, log.end_offset, place)) is not None:
         parts += [bytes(part) for part in chunk.parts]
         offset, place = chunk.next_offset, chunk.place
     return b"".join(parts)

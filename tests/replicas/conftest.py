@@ -292,7 +292,7 @@ class Node:
         """All of a log, as it lies."""
         log = self.partition(number).log
         offset, parts = log.start_offset, []
-        while (chunk := log.read(offset, 1 << 20, log.end_offset)) is not None:
+        while (chunk := log.reader.read(offset, 1 << 20, log.end_offset)) is not None:
             parts += [bytes(part) for part in chunk.parts]
             offset = chunk.next_offset
         return b"".join(parts)

@@ -99,7 +99,7 @@ async def test_a_broker_that_restarts_remembers_what_is_damaged_and_heals_it(clu
     flip(segments(cluster, 3)[0], 1000)
     await cut.start()
     with pytest.raises(DataCorrupt):
-        cut.partition().log.read(2, 1, 24)
+        cut.partition().log.reader.read(2, 1, 24)
     await cut.stop()
 
     await cut.start()

@@ -86,7 +86,7 @@ async def test_a_log_that_contradicts_what_was_committed_is_set_aside_and_report
     # Somebody elects a broker whose disk was put back to an older state.
     cluster.controller.change(leader=3, isr=(3,))
     await until(lambda: cluster[3].partition().leads, "the leader")
-    cluster[3].partition().log.truncate(2, lambda point: None)
+    cluster[3].partition().log.cutter.truncate(2, lambda point: None)
 
     await cluster[2].start()
 

@@ -64,7 +64,7 @@ class HandHost:
         done(None)
 
     def receive(self, replica: Replica, batches: Any, leader_epoch: int) -> int:
-        return self.log.replicate(batches.data, leader_epoch=leader_epoch)
+        return self.log.writer.replicate(batches.data, leader_epoch=leader_epoch)
 
     def say(self, replica: Replica, leader: int, message: object) -> None:
         self.said.append(message)
@@ -96,8 +96,8 @@ def a_replica(folder: Path, leader: int, epoch: int = 3) -> tuple[Replica, HandH
 def a_batch(folder: Path, epoch: int = 3) -> bytes:
     """As a leader of the partition stores it."""
     log = make_log(folder)
-    log.append([item(records(2))], leader_epoch=epoch, now_us=1)
-    chunk = log.read(0, 1 << 20, log.end_offset)
+    log.writer.append([item(records(2))], leader_epoch=epoch, now_us=1)
+    chunk = log.reader.read(0, 1 << 20, log.end_offset)
     assert chunk is not None
     return b"".join(bytes(part) for part in chunk.parts)
 
@@ -215,7 +215,7 @@ async def test_batches_go_to_the_question_and_from_the_leader_that_they_were_rea
     tmp_path: Path, what: str
 ) -> None:
     one, _ = a_replica(tmp_path, leader=ME)
-    one.log.append([item(records(2))], leader_epoch=3, now_us=1)
+    one.log.writer.append([item(records(2))], leader_epoch=3, now_us=1)
     links, connection = HandLinks(one), HandConnection()
     with ThreadPoolExecutor(1) as threads:
         feed = ReplicaFeed(cast(ReplicaLinks, links), threads)

@@ -24,8 +24,8 @@ def filled(folder: Path) -> PartitionLog:
     store = LogStore(OsFiles(), str(folder))
     log = store.create(Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes=40_000)))
     for _ in range(10):
-        log.append([item(records(10, 1000))], leader_epoch=1, now_us=T0)
-    log.sync()
+        log.writer.append([item(records(10, 1000))], leader_epoch=1, now_us=T0)
+    log.flusher.sync()
     return log
 
 

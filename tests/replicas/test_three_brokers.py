@@ -229,7 +229,7 @@ async def test_an_unclean_epoch_lets_followers_cut_what_was_committed(cluster: C
     for number in (1, 2):
         await cluster[number].stop()
     cluster[3].partition().end_role()
-    cluster[3].partition().log.truncate(2, lambda point: None)
+    cluster[3].partition().log.cutter.truncate(2, lambda point: None)
 
     cluster.controller.change(leader=3, isr=(3,), unclean_epoch=2)
     for number in (1, 2):
@@ -283,7 +283,7 @@ async def test_an_unclean_epoch_in_which_nobody_came_to_lead_is_told_of_by_the_n
     for node in cluster.nodes.values():
         await node.stop()
     await cluster.start(3)
-    cluster[3].partition().log.truncate(2, lambda point: None)
+    cluster[3].partition().log.cutter.truncate(2, lambda point: None)
     cluster.controller.change(leader=None, isr=(3,))
 
     # Elected uncleanly in epoch 2, it restarts before it hears of that, and leads in epoch 3.

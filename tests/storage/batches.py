@@ -56,7 +56,7 @@ def records(count: int, size: int = 20, first: int = 0) -> list[bytes]:
 def read_all(log: PartitionLog, start: int | None = None, bytes_max: int = 1 << 20) -> bytes:
     """The bytes of all batches from one offset on, read from the files with each place hint used."""
     offset, place, parts = log.start_offset if start is None else start, None, []
-    while (chunk := log.read(offset, bytes_max, log.end_offset, place)) is not None:
+    while (chunk := log.reader.read(offset, bytes_max, log.end_offset, place)) is not None:
         assert chunk.next_offset > offset
         parts += [bytes(part) for part in chunk.parts]
         offset, place = chunk.next_offset, chunk.place

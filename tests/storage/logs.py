@@ -33,7 +33,7 @@ class Bench:
 
     def append(self, *items: AppendItem, now_us: int = T0) -> list[Appended]:
         """Appends what must not be refused."""
-        outcomes = self.log.append(items, leader_epoch=self.epoch, now_us=now_us)
+        outcomes = self.log.writer.append(items, leader_epoch=self.epoch, now_us=now_us)
         appended = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
         assert len(appended) == len(items), outcomes
         return appended
@@ -66,7 +66,7 @@ class Bench:
         return self.log
 
     def truncate(self, offset: int) -> int:
-        return self.log.truncate(offset, lambda point: self.store.save_recovery_point(self.log, point))
+        return self.log.cutter.truncate(offset, lambda point: self.store.save_recovery_point(self.log, point))
 
     def segment_path(self, number: int) -> str:
         return self.log.segments[number].path

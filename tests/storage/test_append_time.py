@@ -70,9 +70,9 @@ def test_f7_the_segment_of_a_log_that_is_dated_ahead_is_rolled_by_age() -> None:
     bench = Bench()
     bench.log.configure(LogConfig(segment_age_us=DAY))
     bench.append(item([b"x"]), now_us=T0 + YEAR)
-    assert not bench.log.is_due(T0)
-    assert not bench.log.is_due(T0 + DAY)
-    assert bench.log.is_due(T0 + 2 * DAY)
+    assert not bench.log.writer.is_due(T0)
+    assert not bench.log.writer.is_due(T0 + DAY)
+    assert bench.log.writer.is_due(T0 + 2 * DAY)
 
 
 def test_r8_producers_of_a_log_that_is_dated_ahead_still_become_idle() -> None:
@@ -87,10 +87,10 @@ def test_r8_producers_of_a_log_that_is_dated_ahead_still_become_idle() -> None:
 def test_n3_message_ids_of_a_log_that_is_dated_ahead_are_forgotten() -> None:
     bench = Bench(guard=GuardLimits(dedupe_window_us=2 * MINUTE))
     bench.append(item([b"x"], ids=["m"]), now_us=T0 + YEAR)
-    assert bench.log.guard.find_message("m", bench.log.time_at(T0)) == 0
+    assert bench.log.guard.find_message("m", bench.log.writer.time_at(T0)) == 0
 
-    assert bench.log.guard.find_message("m", bench.log.time_at(T0 + 4 * MINUTE)) == 0
-    assert bench.log.guard.find_message("m", bench.log.time_at(T0 + 5 * MINUTE)) is None
+    assert bench.log.guard.find_message("m", bench.log.writer.time_at(T0 + 4 * MINUTE)) == 0
+    assert bench.log.guard.find_message("m", bench.log.writer.time_at(T0 + 5 * MINUTE)) is None
 
 
 def test_r8_one_batch_that_is_dated_years_ahead_makes_no_producer_idle() -> None:
@@ -98,7 +98,7 @@ def test_r8_one_batch_that_is_dated_years_ahead_makes_no_producer_idle() -> None
     bench.append(item(records(1), producer_id=1), now_us=T0)
     bench.append(item([b"x"]), now_us=T0 + YEAR)
 
-    (outcome,) = bench.log.append(
+    (outcome,) = bench.log.writer.append(
         [item(records(1), producer_id=2)], leader_epoch=bench.epoch, now_us=T0 + YEAR
     )
 

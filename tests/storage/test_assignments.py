@@ -123,7 +123,7 @@ def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of(tmp_pat
     format_solo(files, root, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16)
     wanted = Bench().wanted._replace(assignment=41)
     log = LogStore(files, root).create(wanted)
-    log.append([item(records(3))], leader_epoch=1, now_us=T0)
+    log.writer.append([item(records(3))], leader_epoch=1, now_us=T0)
     log.close()
 
     told = list(recover_data_directory(files, root))
@@ -152,7 +152,7 @@ def test_the_mark_is_durable_when_it_is_made_and_survives_starting_over(clean: b
     assert not bench.log.page_cache
 
     bench.log.mark_page_cache()
-    bench.log.restart_at(5, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(5, lambda start: bench.store.save_restart(bench.log, start))
     if clean:
         bench.stop()
     bench.disk = bench.disk.crash(random.Random(1))

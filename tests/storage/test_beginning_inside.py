@@ -22,13 +22,13 @@ START = 15
 def leader_log() -> Bench:
     leader = Bench(segment_bytes=1500)
     leader.fill(8, count=6)
-    leader.log.advance_start(START)
+    leader.log.start.advance(START)
     return leader
 
 
 def served(leader: Bench) -> bytes:
     """What a leader answers who asks from its log start."""
-    chunk = leader.log.read(START, 1200, leader.log.end_offset)
+    chunk = leader.log.reader.read(START, 1200, leader.log.end_offset)
     assert chunk is not None
     data = b"".join(bytes(part) for part in chunk.parts)
     assert headers_of(data)[0].base_offset == 12
@@ -40,12 +40,12 @@ def empty_follower(*, with_old_records: bool = False) -> Bench:
     bench = Bench(segment_bytes=1500)
     if with_old_records:
         bench.fill(3, count=3)
-    bench.log.restart_at(START, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(START, lambda start: bench.store.save_restart(bench.log, start))
     return bench
 
 
 def receive(bench: Bench, data: bytes) -> int:
-    return bench.log.receive(
+    return bench.log.cutter.receive(
         data,
         leader_epoch=1,
         save_recovery_point=lambda point: bench.store.save_recovery_point(bench.log, point),
@@ -69,7 +69,7 @@ def test_it_holds_the_whole_batch_and_serves_it_from_the_start_on() -> None:
     assert (bench.log.start_offset, bench.log.end_offset) == (START, leader.log.end_offset)
     assert read_all(bench.log, START) == read_all(leader.log, START)
     with pytest.raises(OffsetOutOfRange):
-        bench.log.read(14, 100, 100)
+        bench.log.reader.read(14, 100, 100)
     assert list(bench.log.epochs) == [(1, 12, False)]
     for same_boot in (True, False):
         bench.disk = bench.disk.crash(random.Random(1))
@@ -116,7 +116,7 @@ def test_an_emptied_log_takes_the_batch_in_place_of_what_lay_below_its_start() -
     leader, bench = leader_log(), Bench(segment_bytes=1 << 20)
     bench.fill(5, count=3)
     bench.sync()
-    bench.log.advance_start(START)
+    bench.log.start.advance(START)
     bench.checkpoint()
     assert bench.log.end_offset == START
 

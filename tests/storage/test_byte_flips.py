@@ -52,7 +52,7 @@ def small_log(*, clean: bool) -> Small:
     def append(count: int, **fields: object) -> None:
         stamps = [next(times) for _ in range(count)]
         one = item(records(count, first=log.end_offset), timestamps=stamps, **fields)  # type: ignore[arg-type]
-        outcome = log.append([one], leader_epoch=epoch, now_us=stamps[-1])[0]
+        outcome = log.writer.append([one], leader_epoch=epoch, now_us=stamps[-1])[0]
         assert isinstance(outcome, Appended)
 
     epoch = 1
@@ -62,7 +62,7 @@ def small_log(*, clean: bool) -> Small:
     epoch = 2
     append(2, producer_id=5, sequence=2)
     store.sync([log])
-    log.advance_start(START)
+    log.start.advance(START)
     store.save_checkpoints([(log, log.end_offset)])
     durable = log.durable_offset
     epoch = 3
@@ -85,7 +85,7 @@ def served(log: PartitionLog, small: Small) -> list[bool]:
     found = []
     for base, _, raw in small.batches:
         try:
-            chunk = log.read(max(base, log.start_offset), 1, log.end_offset)
+            chunk = log.reader.read(max(base, log.start_offset), 1, log.end_offset)
         except (DataCorrupt, OffsetOutOfRange):
             chunk = None
         if chunk is not None:
@@ -107,14 +107,14 @@ def start_with(small: Small, path: str, position: int, bit: int, *, same_boot: b
     log = opened.logs[KEY]
     readable = served(log, small)
     for number, (base, _, _) in enumerate(small.batches):
-        at = log.find_time(T0 + 10 * base, log.end_offset)
+        at = log.reader.find_time(T0 + 10 * base, log.end_offset)
         if all(readable):
             assert at == max(base, log.start_offset)
         elif at is not None and readable[number] and base >= log.start_offset:
             assert at == base
     assert log.guard.offset == log.end_offset
     end = log.end_offset
-    outcome = log.append([item([b"more"])], leader_epoch=9, now_us=T0)[0]
+    outcome = log.writer.append([item([b"more"])], leader_epoch=9, now_us=T0)[0]
     assert isinstance(outcome, Appended)
     assert outcome.base_offset == end
     if all(readable):

@@ -87,7 +87,9 @@ def recover_and_go_on(crash: Crash) -> None:
         crash.models[key].check(log)
     for log in opened.logs.values():
         end = log.end_offset
-        outcome = log.append([item(records(2))], leader_epoch=1000, now_us=log.last_append_us + 1)[0]
+        outcome = log.writer.append(
+            [item(records(2))], leader_epoch=1000, now_us=log.writer.last_append_us + 1
+        )[0]
         assert isinstance(outcome, Appended)
         assert outcome.base_offset == end
     store.sync(opened.logs.values())

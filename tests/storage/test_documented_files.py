@@ -43,7 +43,7 @@ def tree() -> dict[str, bytes]:
     bench.fill(12, count=3, size=12_000)
     bench.epoch = 4
     bench.fill(3)
-    bench.log.advance_start(5)
+    bench.log.start.advance(5)
     bench.store.save_waited({(STREAM_ID, 0): Waited(5, 77)})
     bench.store.checkpoints.save_retention_time(T0)
     bench.stop()

@@ -44,7 +44,7 @@ def damage(bench: Bench, offset: int, byte: int = 150) -> None:
 def find(log: PartitionLog) -> list[DamagedRange]:
     for segment in log.segments:
         if segment.size:
-            log.map_damage(segment)
+            log.damage.map_segment(segment)
     return log.damaged
 
 
@@ -53,13 +53,13 @@ def test_a_damaged_batch_is_replaced_and_the_segment_is_as_it_was(byte: int) -> 
     bench = full_bench()
     whole, history = read_all(bench.log), list(bench.log.epochs)
     before = {path: content for path, content in bench.disk.tree().items() if path.endswith(".log")}
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3, byte)
     (found,) = find(bench.log)
     assert found == (3, 6)
 
-    assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
+    assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
 
     assert bench.log.damaged == []
     assert read_all(bench.log) == whole
@@ -81,7 +81,7 @@ def test_rot_that_a_reader_finds_is_logged_once() -> None:
     with capture_logs() as lines:
         for _ in range(3):
             with pytest.raises(DataCorrupt):
-                bench.log.read(3, 1, 60)
+                bench.log.reader.read(3, 1, 60)
         find(bench.log)
 
     assert told(lines) == [[[3, 6]]]
@@ -97,7 +97,7 @@ def test_rot_that_the_scrubber_finds_is_logged_once() -> None:
         find(bench.log)
         find(bench.log)
         with pytest.raises(DataCorrupt):
-            bench.log.read(3, 1, 60)
+            bench.log.reader.read(3, 1, 60)
 
     assert told(lines) == [[[3, 6]]]
 
@@ -118,14 +118,14 @@ def test_rot_that_is_known_at_a_start_is_logged_once(same_boot: bool) -> None:
 
 def test_what_healing_left_of_a_range_is_no_new_rot() -> None:
     bench = full_bench()
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3)
     damage(bench, 6)
     (found,) = find(bench.log)
 
     with capture_logs() as lines:
-        assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
+        assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
 
     assert bench.log.damaged == [(6, found.end)]
     assert told(lines) == []
@@ -134,7 +134,7 @@ def test_what_healing_left_of_a_range_is_no_new_rot() -> None:
 def test_a_range_of_several_batches_is_healed_piece_by_piece() -> None:
     bench = full_bench()
     whole = read_all(bench.log)
-    good = bench.log.read(0, 1 << 20, 1 << 20)
+    good = bench.log.reader.read(0, 1 << 20, 1 << 20)
     assert good is not None
     data = bytes(good.parts[0])
     first = bench.log.segments[0]
@@ -149,7 +149,7 @@ def test_a_range_of_several_batches_is_healed_piece_by_piece() -> None:
     ends = []
     while bench.log.damaged:
         wanted = bench.log.damaged[0]
-        ends.append(bench.log.heal(wanted, pieces[wanted.start // 3], leader_epoch=2))
+        ends.append(bench.log.healer.heal(wanted, pieces[wanted.start // 3], leader_epoch=2))
 
     assert ends == list(range(3, first.next_offset + 1, 3))
     assert read_all(bench.log) == whole
@@ -157,7 +157,7 @@ def test_a_range_of_several_batches_is_healed_piece_by_piece() -> None:
 
 def test_damage_is_known_after_a_restart_that_reads_no_log_and_forgotten_when_it_is_mended() -> None:
     bench = full_bench()
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3)
     find(bench.log)
@@ -166,9 +166,9 @@ def test_damage_is_known_after_a_restart_that_reads_no_log_and_forgotten_when_it
     log = bench.reopen()
     assert log.damaged == [(3, 6)]
     with pytest.raises(DataCorrupt):
-        log.read(3, 100, 100)
-    assert log.read(6, 100, 100) is not None
-    log.heal(log.damaged[0], bytes(good.parts[0]), leader_epoch=2)
+        log.reader.read(3, 100, 100)
+    assert log.reader.read(6, 100, 100) is not None
+    log.healer.heal(log.damaged[0], bytes(good.parts[0]), leader_epoch=2)
 
     assert not any(path.endswith(FILE_NAME) for path in bench.disk.tree())
     bench.stop()
@@ -177,7 +177,7 @@ def test_damage_is_known_after_a_restart_that_reads_no_log_and_forgotten_when_it
 
 def test_what_is_not_the_missing_batch_is_refused_and_changes_nothing() -> None:
     bench = full_bench()
-    good, later = bench.log.read(3, 1, 6), bench.log.read(6, 1, 9)
+    good, later = bench.log.reader.read(3, 1, 6), bench.log.reader.read(6, 1, 9)
     assert good is not None
     assert later is not None
     other_epoch, other = Bench(), Bench()
@@ -190,12 +190,12 @@ def test_what_is_not_the_missing_batch_is_refused_and_changes_nothing() -> None:
 
     for wrong in (bytes(later.parts[0]), read_all(other_epoch.log, 3), read_all(other.log, 3)):
         with pytest.raises(OutOfSequence):
-            bench.log.heal(found, wrong, leader_epoch=2)
+            bench.log.healer.heal(found, wrong, leader_epoch=2)
     data = bytearray(good.parts[0])
     data[90] ^= 1
     for wrong in (bytes(data), bytes(good.parts[0])[:-8], b""):
         with pytest.raises(DataCorrupt):
-            bench.log.heal(found, wrong, leader_epoch=2)
+            bench.log.healer.heal(found, wrong, leader_epoch=2)
 
     assert bench.disk.tree() == files
     assert bench.log.damaged == [found]
@@ -204,22 +204,22 @@ def test_what_is_not_the_missing_batch_is_refused_and_changes_nothing() -> None:
 def test_an_open_segment_is_closed_and_flushed_first() -> None:
     bench = Bench()
     bench.fill(4)
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3)
     (found,) = find(bench.log)
 
-    assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) is None
-    bench.log.roll()
-    assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) is None
+    assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) is None
+    bench.log.writer.roll()
+    assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) is None
     bench.sync()
-    assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) == found.end
+    assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) == found.end
 
 
 def test_wherever_a_crash_comes_the_segment_is_damaged_or_healed_and_nothing_else_is_lost() -> None:
     bench = full_bench()
     whole = read_all(bench.log)
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3)
     (found,) = find(bench.log)
@@ -231,7 +231,7 @@ def test_wherever_a_crash_comes_the_segment_is_damaged_or_healed_and_nothing_els
         crashes.extend((bench.disk.crash(random.Random(rng.getrandbits(32))), False) for _ in range(3))
 
     bench.disk.before = lambda operation: take()
-    bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2)
+    bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2)
     bench.disk.before = None
     take()
 
@@ -255,8 +255,8 @@ def test_the_append_guard_knows_what_the_healed_batch_said() -> None:
     bench = full_bench()
     bench.append(item(records(2), producer_id=7, sequence=0))
     bench.append(item(records(2), producer_id=8, sequence=0))
-    bench.log.roll()
-    good = bench.log.read(60, 1, 62)
+    bench.log.writer.roll()
+    good = bench.log.reader.read(60, 1, 62)
     assert good is not None
     bench.sync()
     bench.checkpoint()
@@ -269,7 +269,7 @@ def test_the_append_guard_knows_what_the_healed_batch_said() -> None:
     with pytest.raises(UnknownProducer):
         log.guard.check(headers_of(item(records(2), producer_id=7, sequence=2).batch)[0], None)
     (found,) = find(log)
-    log.heal(found, bytes(good.parts[0]), leader_epoch=2)
+    log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2)
 
     (again,) = bench.append(item(records(2), producer_id=7, sequence=0))
 
@@ -281,17 +281,17 @@ def test_the_append_guard_knows_what_the_healed_batch_said() -> None:
 @pytest.mark.parametrize("operation", ["pwrite", "datasync", "rename"])
 def test_a_disk_that_does_not_take_the_new_file_leaves_the_old_one(operation: str) -> None:
     bench = full_bench()
-    good = bench.log.read(3, 1, 6)
+    good = bench.log.reader.read(3, 1, 6)
     assert good is not None
     damage(bench, 3)
     (found,) = find(bench.log)
     bench.disk.faults.append(Fault(operation, errno.ENOSPC, path=".log.tmp"))
 
     with pytest.raises(OSError, match=str(errno.ENOSPC)):
-        bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2)
+        bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2)
 
     bench.disk.faults.clear()
-    assert bench.log.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
+    assert bench.log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2) == 6
 
 
 def test_what_is_cut_off_takes_its_damage_with_it_before_other_batches_stand_there() -> None:
@@ -306,7 +306,7 @@ def test_what_is_cut_off_takes_its_damage_with_it_before_other_batches_stand_the
         removed.append((listed, bench.log.end_offset))
 
     bench.disk.before = before
-    bench.log.truncate(30, lambda point: bench.store.save_recovery_point(bench.log, point))
+    bench.log.cutter.truncate(30, lambda point: bench.store.save_recovery_point(bench.log, point))
     bench.disk.before = None
 
     assert bench.log.damaged == []
@@ -316,7 +316,7 @@ def test_what_is_cut_off_takes_its_damage_with_it_before_other_batches_stand_the
     assert bench.reopen().damaged == []
     damage(bench, 3)
     find(bench.log)
-    bench.log.restart_at(12, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(12, lambda start: bench.store.save_restart(bench.log, start))
     assert not any(path.endswith(FILE_NAME) for path in bench.disk.tree())
 
 

@@ -20,7 +20,7 @@ def test_too_small_an_isr_refuses_what_is_new_and_neither_repeats_nor_what_is_wr
     new = item(records(2), producer_id=7, sequence=2)
     bench.append(first)
 
-    outcomes = bench.log.append(
+    outcomes = bench.log.writer.append(
         [new, first, gap, item(records(1))], leader_epoch=1, now_us=T0, refuse_new=TOO_FEW
     )
 
@@ -51,7 +51,7 @@ def test_a_replica_that_left_is_gone_and_begins_with_nothing_if_it_comes_back() 
     bench = Bench()
     bench.fill(4)
     bench.sync()
-    bench.log.advance_start(6)
+    bench.log.start.advance(6)
     bench.checkpoint()
 
     path = bench.store.remove_replica(bench.log)
@@ -78,8 +78,8 @@ def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_i
     assert store.open_all([], same_boot=True).strays == [bench.folder]
 
     log = store.create(bench.wanted)
-    log.append([item(records(1))], leader_epoch=9, now_us=T0)
-    log.sync()
+    log.writer.append([item(records(1))], leader_epoch=9, now_us=T0)
+    log.flusher.sync()
 
     assert bench.disk.tree()[f"{bench.folder.rpartition('/')[0]}/.stray-0/{0:020d}.log"] == left
     again = LogStore(bench.disk, ROOT).open_all([bench.wanted], same_boot=False)
@@ -92,7 +92,7 @@ def test_beside_a_quarantined_log_a_new_one_begins_at_the_log_start_and_the_old_
     bench = Bench()
     bench.fill(4)
     bench.sync()
-    bench.log.advance_start(6)
+    bench.log.start.advance(6)
     bench.checkpoint()
     before = read_all(bench.log)
 

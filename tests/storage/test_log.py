@@ -34,7 +34,7 @@ from tidelog_broker.storage.segments.index import INDEX_INTERVAL_BYTES
 
 def served_from(log: PartitionLog, offset: int, **limits: int) -> tuple[int, int] | None:
     """Base offset of the first and next offset behind the last batch of a read."""
-    chunk = log.read(offset, limits.get("bytes_max", 1), limits.get("limit", log.end_offset))
+    chunk = log.reader.read(offset, limits.get("bytes_max", 1), limits.get("limit", log.end_offset))
     if chunk is None:
         return None
     found = headers_of(b"".join(bytes(part) for part in chunk.parts))
@@ -80,7 +80,7 @@ def test_a_place_hint_that_went_stale_is_only_a_hint() -> None:
     bench = Bench()
     bench.fill(10)
     for place in [(0, 8), (0, 1 << 30), (0, -8), (7, 0), (0, 0)]:
-        chunk = bench.log.read(15, 1, 30, place)
+        chunk = bench.log.reader.read(15, 1, 30, place)
 
         assert chunk is not None
         assert chunk.next_offset == 18
@@ -89,14 +89,14 @@ def test_a_place_hint_that_went_stale_is_only_a_hint() -> None:
 def test_batches_at_the_tail_come_from_memory_until_the_log_is_cut() -> None:
     bench = Bench()
     bench.fill(4)
-    cached = bench.log.read_cached(3, 1 << 20, 9)
+    cached = bench.log.reader.read_cached(3, 1 << 20, 9)
 
     assert cached is not None
     assert b"".join(bytes(part) for part in cached.parts) == read_all(bench.log, 3)[: cached.bytes]
     assert cached.next_offset == 9
-    assert bench.log.read_cached(4, 1 << 20, 9) is None
+    assert bench.log.reader.read_cached(4, 1 << 20, 9) is None
     bench.truncate(6)
-    assert not bench.log.is_cached(3)
+    assert not bench.log.reader.is_cached(3)
 
 
 def test_append_time_never_goes_back_also_after_a_start_that_read_nothing() -> None:
@@ -114,7 +114,7 @@ def test_r5_an_epoch_whose_first_write_failed_is_not_in_the_history_after_a_clea
     bench.fill(2)
     bench.epoch = 7
     bench.disk.faults.append(Fault("pwrite", errno.ENOSPC, path=".log"))
-    (outcome,) = bench.log.append([item([b"x"])], leader_epoch=7, now_us=T0)
+    (outcome,) = bench.log.writer.append([item([b"x"])], leader_epoch=7, now_us=T0)
     assert isinstance(outcome, DiskFull)
     bench.disk.faults.clear()
     bench.sync()
@@ -129,11 +129,11 @@ def test_r5_an_epoch_whose_first_write_failed_is_not_in_the_history_after_a_clea
 
 def test_a_roll_closes_the_segment_and_loses_nothing() -> None:
     bench = Bench()
-    bench.log.roll()
+    bench.log.writer.roll()
     assert len(bench.log.segments) == 1
     bench.fill(3)
-    bench.log.roll()
-    bench.log.roll()
+    bench.log.writer.roll()
+    bench.log.writer.roll()
     bench.fill(2)
 
     assert [segment.base_offset for segment in bench.log.segments] == [0, 9]
@@ -143,15 +143,15 @@ def test_a_roll_closes_the_segment_and_loses_nothing() -> None:
 def test_a_segment_is_old_by_its_first_batch() -> None:
     bench = Bench()
     bench.log.configure(LogConfig(segment_age_us=50))
-    assert not bench.log.is_due(T0 + 1000)
+    assert not bench.log.writer.is_due(T0 + 1000)
     bench.append(item([b"x"]), now_us=T0)
     bench.append(item([b"x"]), now_us=T0 + 40)
     bench.stop()
     bench.reopen()
     bench.log.configure(LogConfig(segment_age_us=50))
 
-    assert not bench.log.is_due(T0 + 49)
-    assert bench.log.is_due(T0 + 50)
+    assert not bench.log.writer.is_due(T0 + 49)
+    assert bench.log.writer.is_due(T0 + 50)
 
 
 def test_offsets_that_a_segment_cannot_count_begin_a_new_one() -> None:
@@ -167,7 +167,7 @@ def test_offsets_that_a_segment_cannot_count_begin_a_new_one() -> None:
 
 def test_a_conditional_append_holds_within_one_write_too() -> None:
     bench = Bench()
-    outcomes = bench.log.append(
+    outcomes = bench.log.writer.append(
         [item(records(2)), item(records(1), expected_offset=2), item(records(1), expected_offset=2)],
         leader_epoch=1,
         now_us=T0,
@@ -195,7 +195,9 @@ def test_behind_a_refused_batch_of_a_sender_the_rest_is_refused_until_it_begins_
     bad = item(records(1), producer_id=4, sequence=9)._replace(sender=sender)
     good = item(records(1))._replace(sender=sender)
 
-    outcomes = bench.log.append([bad, good, good._replace(reset=True), good], leader_epoch=1, now_us=T0)
+    outcomes = bench.log.writer.append(
+        [bad, good, good._replace(reset=True), good], leader_epoch=1, now_us=T0
+    )
 
     assert isinstance(outcomes[1], PrecedingFailed)
     assert [type(outcome) for outcome in outcomes[2:]] == [Appended, Appended]
@@ -217,13 +219,13 @@ def test_a_time_is_found_like_by_a_slow_twin(batches: list[list[int]], data: st.
         bench.append(item([b"x"], timestamps=[T0]))
         truth.append(0)
     start = data.draw(st.integers(0, len(truth)))
-    bench.log.advance_start(start)
+    bench.log.start.advance(start)
     limit = data.draw(st.integers(0, len(truth)))
 
     for wanted in range(62):
         at = next((o for o, time in enumerate(truth) if o >= start and time >= wanted), None)
         expected = at if at is not None and at < limit else None
-        assert bench.log.find_time(T0 + wanted, limit) == expected
+        assert bench.log.reader.find_time(T0 + wanted, limit) == expected
 
 
 # --- indexes are caches
@@ -257,7 +259,7 @@ def test_a_log_is_read_right_whatever_became_of_its_indexes(harm: str) -> None:
 
     for offset in range(0, 120, 7):
         assert served_from(bench.log, offset) == (offset // 2 * 2, offset // 2 * 2 + 2)
-        assert bench.log.find_time(T0 + offset, 120) == offset
+        assert bench.log.reader.find_time(T0 + offset, 120) == offset
 
 
 def test_an_index_left_by_a_history_that_a_crash_cut_off_leads_nobody_astray() -> None:
@@ -281,13 +283,13 @@ def test_an_index_left_by_a_history_that_a_crash_cut_off_leads_nobody_astray() -
 
     for offset in range(60, 130):
         assert served_from(bench.log, offset) == (offset, offset + 1)
-        assert bench.log.find_time(T0 + offset, 130) == offset
+        assert bench.log.reader.find_time(T0 + offset, 130) == offset
     bench.sync()
     bench.checkpoint()
     bench.disk = bench.disk.crash()
     bench.reopen(same_boot=False)
     for offset in range(60, 130):
-        assert bench.log.find_time(T0 + offset, 130) == offset
+        assert bench.log.reader.find_time(T0 + offset, 130) == offset
 
 
 # --- the start
@@ -297,18 +299,18 @@ def test_below_the_log_start_nothing_is_read_and_files_go_only_when_wholly_below
     bench = Bench(segment_bytes=1500)
     bench.fill(12)
     bases = [segment.base_offset for segment in bench.log.segments]
-    bench.log.advance_start(bases[2] + 1)
+    bench.log.start.advance(bases[2] + 1)
     bench.checkpoint()
 
-    freed = bench.log.remove_below_start()
+    freed = bench.log.start.remove_files_below()
 
     assert freed > 0
     assert bench.log.segments[0].base_offset == bases[2]
     with pytest.raises(OffsetOutOfRange) as refused:
-        bench.log.read(bases[2], 1, bench.log.end_offset)
+        bench.log.reader.read(bases[2], 1, bench.log.end_offset)
     assert refused.value.details["log_start_offset"] == str(bases[2] + 1)
     assert served_from(bench.log, bases[2] + 1) == (bases[2], bases[2] + 3)
-    bench.log.advance_start(3)
+    bench.log.start.advance(3)
     assert bench.log.start_offset == bases[2] + 1
 
 
@@ -317,9 +319,9 @@ def test_what_the_guard_knew_of_removed_segments_survives_a_power_cut() -> None:
     batch = item(records(2), producer_id=4)
     bench.append(batch)
     bench.fill(12)
-    bench.log.advance_start(bench.log.segments[-1].base_offset)
+    bench.log.start.advance(bench.log.segments[-1].base_offset)
     bench.checkpoint()
-    bench.log.remove_below_start()
+    bench.log.start.remove_files_below()
     bench.disk = bench.disk.crash()
     bench.reopen(same_boot=False)
 
@@ -331,7 +333,7 @@ def test_segments_that_a_crash_kept_from_being_removed_go_at_the_next_start() ->
     bench.fill(12)
     bases = [segment.base_offset for segment in bench.log.segments]
     bench.sync()
-    bench.log.advance_start(bases[3])
+    bench.log.start.advance(bases[3])
     bench.checkpoint()
     bench.disk.remove(bench.segment_path(1))
     bench.reopen(same_boot=False)
@@ -343,10 +345,10 @@ def test_segments_that_a_crash_kept_from_being_removed_go_at_the_next_start() ->
 def test_retention_beside_a_flush_takes_nothing_from_under_it() -> None:
     bench = Bench(segment_bytes=1500)
     bench.fill(12)
-    assert bench.log.unsynced
+    assert bench.log.flusher.unsynced
 
-    bench.log.advance_start(bench.log.end_offset)
-    bench.log.remove_below_start()
+    bench.log.start.advance(bench.log.end_offset)
+    bench.log.start.remove_files_below()
     bench.sync()
 
     assert bench.log.durable_offset == bench.log.end_offset
@@ -399,11 +401,11 @@ def test_a_truncation_makes_the_segments_durable_that_it_keeps() -> None:
     bench = Bench(segment_bytes=4096)
     bench.fill(30)
     assert len(bench.log.segments) > 3
-    bench.log.truncate(
+    bench.log.cutter.truncate(
         bench.log.segments[-1].base_offset, lambda point: bench.store.save_recovery_point(bench.log, point)
     )
     kept = read_all(bench.log)
-    assert not bench.log.unsynced
+    assert not bench.log.flusher.unsynced
     bench.checkpoint()
     for seed in range(20):
         after = Bench(segment_bytes=4096)
@@ -414,7 +416,7 @@ def test_a_truncation_makes_the_segments_durable_that_it_keeps() -> None:
 def test_a_truncation_below_the_start_leaves_an_empty_log_at_the_start() -> None:
     bench = Bench()
     bench.fill(10)
-    bench.log.advance_start(14)
+    bench.log.start.advance(14)
     bench.checkpoint()
 
     assert bench.truncate(13) == 14
@@ -438,7 +440,7 @@ def test_a_snapshot_of_the_guard_from_before_a_truncation_is_not_believed_after_
     bench = Bench()
     bench.append(item(records(2), producer_id=4))
     bench.append(item(records(2), producer_id=4, sequence=2))
-    bench.log.save_guard()
+    bench.log.guarding.save()
     bench.sync()
     bench.truncate(2)
     bench.append(item(records(2), producer_id=5))
@@ -456,7 +458,7 @@ def test_a_snapshot_of_the_guard_that_recovery_removed_cannot_come_back() -> Non
     bench.sync()
     bench.checkpoint()
     bench.append(item(records(2), producer_id=1, sequence=2))
-    bench.log.save_guard()
+    bench.log.guarding.save()
     # By chance the snapshot came to the disk, and the batch before it did not.
     snapshot = bench.disk.open(f"{bench.folder}/{4:020d}.guard")
     snapshot.datasync()
@@ -498,11 +500,11 @@ def test_a_damaged_batch_is_refused_and_the_rest_serves(base: int, byte: int) ->
     for offset in range(39):
         if base <= offset < base + 3:
             with pytest.raises(DataCorrupt) as refused:
-                bench.log.read(offset, 1, 39)
+                bench.log.reader.read(offset, 1, 39)
             assert refused.value.details["damaged_end"] == str(base + 3)
         else:
             assert served_from(bench.log, offset) == (offset // 3 * 3, offset // 3 * 3 + 3)
-            assert bench.log.find_time(T0 + offset, 39) == offset
+            assert bench.log.reader.find_time(T0 + offset, 39) == offset
     assert [(damage.start, damage.end) for damage in bench.log.damaged] == [(base, base + 3)]
     bench.fill(2)
     assert served_from(bench.log, 39) == (39, 42)
@@ -516,7 +518,7 @@ def test_a_sector_that_cannot_be_read_is_damage_like_any_other() -> None:
     assert served_from(bench.log, 6) == (6, 9)
     bench.disk.fail("pread", errno.EIO, path=".log", times=1000)
     with pytest.raises(DataCorrupt):
-        bench.log.read(6, 1, 15)
+        bench.log.reader.read(6, 1, 15)
 
 
 def test_a_segment_that_is_gone_is_damage_and_not_a_wait() -> None:
@@ -528,7 +530,7 @@ def test_a_segment_that_is_gone_is_damage_and_not_a_wait() -> None:
     bench.reopen()
 
     with pytest.raises(DataCorrupt):
-        bench.log.read(base, 1, bench.log.end_offset)
+        bench.log.reader.read(base, 1, bench.log.end_offset)
     assert served_from(bench.log, bench.log.segments[-1].base_offset) is not None
 
 
@@ -552,7 +554,7 @@ def test_a_rotten_end_is_no_obstacle_to_rolling() -> None:
     bench.stop()
     damage_in(bench, 6, byte=4)
     bench.reopen()
-    bench.log.roll()
+    bench.log.writer.roll()
     bench.fill(2)
 
     assert served_from(bench.log, 9) == (9, 12)
@@ -569,7 +571,7 @@ def test_on_a_full_disk_appends_are_refused_for_certain_reads_go_on_and_writes_r
     bench.disk.capacity = bench.disk._used + 500
     batch = item(records(4, 400), producer_id=3)
 
-    outcomes = bench.log.append([item([b"small"]), batch, batch], leader_epoch=1, now_us=T0)
+    outcomes = bench.log.writer.append([item([b"small"]), batch, batch], leader_epoch=1, now_us=T0)
 
     assert [type(outcome) for outcome in outcomes[1:]] == [DiskFull, DiskFull]
     ends = bench.log.end_offset
@@ -588,7 +590,7 @@ def test_of_a_refused_write_nothing_is_left_even_after_a_power_cut() -> None:
     batches = [item(records(1, 300)) for _ in range(4)]
     bench.disk.capacity = bench.disk._used + 2 * batches[0].header.length + 10
 
-    assert all(isinstance(o, DiskFull) for o in bench.log.append(batches, leader_epoch=1, now_us=T0))
+    assert all(isinstance(o, DiskFull) for o in bench.log.writer.append(batches, leader_epoch=1, now_us=T0))
     for seed in range(30):
         after = bench.disk.crash(random.Random(seed)).tree()[bench.segment_path(0)]
         assert len(after) == bench.log.active.size
@@ -600,7 +602,7 @@ def test_a_repeat_of_a_batch_whose_write_failed_is_refused_with_it() -> None:
     batch = item(records(2), producer_id=3)
     bench.disk.fail("pwrite", errno.EIO, path=".log")
 
-    outcomes = bench.log.append([batch, batch], leader_epoch=1, now_us=T0)
+    outcomes = bench.log.writer.append([batch, batch], leader_epoch=1, now_us=T0)
 
     assert [type(outcome) for outcome in outcomes] == [StorageFailed, StorageFailed]
     assert not bench.append(batch)[0].duplicate
@@ -613,10 +615,10 @@ def test_a_write_that_cannot_be_taken_back_ends_the_log() -> None:
     bench.disk.fail("truncate", errno.EIO, path=".log")
 
     with pytest.raises(StorageFailure):
-        bench.log.append([item(records(9))], leader_epoch=1, now_us=T0)
+        bench.log.writer.append([item(records(9))], leader_epoch=1, now_us=T0)
     bench.disk.capacity = None
     with pytest.raises(StorageFailure):
-        bench.log.append([item(records(1))], leader_epoch=1, now_us=T0)
+        bench.log.writer.append([item(records(1))], leader_epoch=1, now_us=T0)
 
 
 def test_an_epoch_that_cannot_be_taken_back_ends_the_log() -> None:
@@ -626,10 +628,10 @@ def test_an_epoch_that_cannot_be_taken_back_ends_the_log() -> None:
     bench.disk.fail("datasync", errno.EIO, path="leader-epochs")
 
     with pytest.raises(StorageFailure, match="could not be cut off"):
-        bench.log.append([item(records(1))], leader_epoch=2, now_us=T0)
+        bench.log.writer.append([item(records(1))], leader_epoch=2, now_us=T0)
     bench.disk.capacity = None
     with pytest.raises(StorageFailure):
-        bench.log.append([item(records(1))], leader_epoch=2, now_us=T0)
+        bench.log.writer.append([item(records(1))], leader_epoch=2, now_us=T0)
 
 
 @pytest.mark.parametrize("path", [".log", "leader-epochs"])
@@ -643,7 +645,7 @@ def test_after_a_failed_flush_nothing_is_ever_called_durable_again(path: str) ->
     with pytest.raises(StorageFailure):
         bench.sync()
     with pytest.raises(StorageFailure):
-        bench.log.append([item(records(1))], leader_epoch=1, now_us=T0)
+        bench.log.writer.append([item(records(1))], leader_epoch=1, now_us=T0)
     assert bench.log.durable_offset == 0
 
 
@@ -653,7 +655,7 @@ def test_a_closed_log_refuses_appends_and_has_nothing_to_flush() -> None:
     path = bench.store.delete_stream("orders", KEY[0], [bench.log])
 
     bench.sync()
-    outcome = bench.log.append([item(records(1))], leader_epoch=1, now_us=T0)[0]
+    outcome = bench.log.writer.append([item(records(1))], leader_epoch=1, now_us=T0)[0]
 
     assert getattr(outcome, "code", None) == "STOPPING"
     assert len(bench.store.files) == 0
@@ -675,26 +677,28 @@ def test_appends_flushes_retention_and_reads_go_on_at_the_same_time(tmp_path: Pa
 
     def write() -> None:
         for number in range(appended):
-            log.append([item(records(3), timestamps=[T0 + number] * 3)], leader_epoch=1, now_us=T0 + number)
+            log.writer.append(
+                [item(records(3), timestamps=[T0 + number] * 3)], leader_epoch=1, now_us=T0 + number
+            )
         done.set()
 
     def flush() -> None:
         while not done.is_set():
-            point = log.sync()
+            point = log.flusher.sync()
             assert log.durable_offset >= point.offset
 
     def forget() -> None:
         while not done.is_set():
-            log.advance_start(log.durable_offset - 700)
+            log.start.advance(log.durable_offset - 700)
             store.save_checkpoints([(log, log.durable_offset)])
-            log.remove_below_start()
+            log.start.remove_files_below()
 
     def read() -> None:
         while not done.is_set():
             try:
                 offset = max(log.start_offset, log.durable_offset - 400)
-                chunk = log.read(offset, 3000, log.durable_offset)
-                found = log.find_time(T0 + offset // 3, log.end_offset)
+                chunk = log.reader.read(offset, 3000, log.durable_offset)
+                found = log.reader.find_time(T0 + offset // 3, log.end_offset)
             except OffsetOutOfRange:
                 continue
             assert chunk is None or chunk.next_offset > offset
@@ -719,7 +723,7 @@ def test_a_flush_that_ran_while_a_batch_was_written_does_not_vouch_for_it() -> N
 
     def flush_first(operation: object) -> None:
         if getattr(operation, "name", "") == "pwrite" and not flushed:
-            flushed.append(bench.log.sync().offset)
+            flushed.append(bench.log.flusher.sync().offset)
 
     bench.disk.before = flush_first
     bench.fill(1)
@@ -736,12 +740,12 @@ def test_a_flush_speaks_for_what_was_appended_before_it_began_and_no_more() -> N
     bench = Bench(segment_bytes=1500)
     bench.fill(2)
 
-    with bench.log.flushing() as unsynced:
+    with bench.log.flusher.flushing() as unsynced:
         unsynced.sync()
         bench.fill(20)
 
     assert bench.log.durable_offset == 6
-    assert bench.log.unsynced
+    assert bench.log.flusher.unsynced
     bench.disk = bench.disk.crash()
     assert bench.reopen(same_boot=False).end_offset == 6
 
@@ -749,6 +753,6 @@ def test_a_flush_speaks_for_what_was_appended_before_it_began_and_no_more() -> N
 def test_a_segment_that_is_larger_than_segments_are_by_now_is_due() -> None:
     bench = Bench(segment_bytes=1 << 20)
     bench.append(item([b"x" * 6000]), now_us=T0)
-    assert not bench.log.is_due(T0)
+    assert not bench.log.writer.is_due(T0)
     bench.log.configure(LogConfig(segment_bytes=4096))
-    assert bench.log.is_due(T0)
+    assert bench.log.writer.is_due(T0)

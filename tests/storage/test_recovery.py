@@ -120,7 +120,7 @@ def test_damage_below_the_recovery_point_is_left_for_the_reads_to_refuse() -> No
 
     assert log.end_offset == 42
     with pytest.raises(DataCorrupt):
-        log.read(15, 1, 42)
+        log.reader.read(15, 1, 42)
     assert cut_files(bench) == []
 
 
@@ -299,7 +299,7 @@ def test_the_history_knows_the_epochs_of_what_lies_below_the_start_in_the_first_
     assert file < begins - 3, "the file holds batches of both epochs"
     # As DeleteRecords does: the start is saved, then files go.
     bench.store.advance_starts([(bench.log, bench.log.end_offset, begins + 2)])
-    assert bench.log.remove_below_start() > 0
+    assert bench.log.start.remove_files_below() > 0
     assert bench.log.segments[0].base_offset == file
 
     log = bench.reopen(same_boot=same_boot)
@@ -367,7 +367,7 @@ def test_a_quarantined_log_is_not_replaced_by_an_empty_one_before_the_first_chec
 
 def test_a_log_created_in_the_place_of_a_lost_one_begins_at_its_start_and_opens_again() -> None:
     bench = crashed()
-    bench.log.advance_start(20)
+    bench.log.start.advance(20)
     bench.checkpoint()
     bench.disk.remove_tree(bench.folder)
     assert bench.open().lost
@@ -383,7 +383,7 @@ def test_a_log_that_ends_below_its_start_is_emptied() -> None:
     bench.fill(5)
     bench.sync()
     bench.fill(5)
-    bench.log.advance_start(24)
+    bench.log.start.advance(24)
     bench.checkpoint()
     bench.disk = bench.disk.crash()
     log = bench.reopen(same_boot=False)
@@ -438,7 +438,7 @@ def test_what_is_flushed_in_a_folder_that_was_just_made_when_the_process_ended_s
     for point in points:
         store = LogStore(point, ROOT)
         log = store.open_all([wanted], same_boot=True).logs[KEY]
-        log.append([item(records(3))], leader_epoch=1, now_us=T0)
+        log.writer.append([item(records(3))], leader_epoch=1, now_us=T0)
         store.sync([log])
         after = LogStore(point.crash(), ROOT).open_all([wanted], same_boot=False)
         assert after.logs[KEY].end_offset == 3
@@ -545,7 +545,7 @@ STARTS = ["log-start-offsets", "log-start-offsets.copy"]
 
 def a_lost_beginning(bench: Bench) -> None:
     """Of a log that starts over, with a leader's batches that no flush has covered."""
-    bench.log.restart_at(9, lambda at: bench.store.save_restart(bench.log, at))
+    bench.log.cutter.restart_at(9, lambda at: bench.store.save_restart(bench.log, at))
     bench.fill(5)
     bench.disk.remove(bench.segment_path(0))
     bench.disk = bench.disk.copy()
@@ -564,7 +564,7 @@ def a_deleted_beginning(bench: Bench) -> None:
     bench.checkpoint()
     bench.fill(6)
     bench.store.advance_starts([(bench.log, bench.log.end_offset, 4)])
-    bench.log.remove_below_start()
+    bench.log.start.remove_files_below()
     bench.disk.sync_dir(bench.folder)
     bench.disk = bench.disk.crash()
 
@@ -572,11 +572,11 @@ def a_deleted_beginning(bench: Bench) -> None:
 def nothing_is_left(bench: Bench) -> None:
     """Retention by age has emptied the log."""
     bench.fill(5)
-    bench.log.roll()
+    bench.log.writer.roll()
     bench.sync()
     bench.checkpoint()
     bench.store.advance_starts([(bench.log, bench.log.end_offset, bench.log.end_offset)])
-    bench.log.remove_below_start()
+    bench.log.start.remove_files_below()
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["rotten", "missing"])
@@ -634,7 +634,7 @@ def test_where_both_files_of_log_starts_are_rotten_the_first_batch_says_where_a_
     bench.sync()
     first = bench.log.segments[1].base_offset
     bench.store.advance_starts([(bench.log, bench.log.end_offset, first + 1)])
-    bench.log.remove_below_start()
+    bench.log.start.remove_files_below()
     for name in STARTS:
         bench.disk.flip(f"{ROOT}/checkpoints/{name}", 20)
 

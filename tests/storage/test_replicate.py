@@ -58,22 +58,22 @@ def test_the_follower_has_the_same_bytes_history_guard_and_times(
 
     for at in range(0, len(whole), batches_at_once):
         data = b"".join(whole[at : at + batches_at_once])
-        end = follower.log.replicate(data, leader_epoch=4)
+        end = follower.log.writer.replicate(data, leader_epoch=4)
         assert end == follower.log.end_offset
 
     assert stored(follower.log) == stored(leader.log)
     assert list(follower.log.epochs) == list(leader.log.epochs)
     assert guard_state(follower.log.guard) == guard_state(leader.log.guard)
-    assert follower.log.last_append_us == leader.log.last_append_us
+    assert follower.log.writer.last_append_us == leader.log.writer.last_append_us
     assert all(segment.size <= max(segment_bytes, 800) for segment in follower.log.segments)
-    cached = follower.log.read_cached(0, 1 << 20, follower.log.end_offset)
+    cached = follower.log.reader.read_cached(0, 1 << 20, follower.log.end_offset)
     assert cached is not None
     assert b"".join(bytes(part) for part in cached.parts) == stored(leader.log)[: cached.bytes]
 
 
 def test_what_was_replicated_is_there_after_a_power_cut_once_it_was_flushed() -> None:
     leader, follower = leader_log(), Bench(segment_bytes=900)
-    follower.log.replicate(stored(leader.log), leader_epoch=4)
+    follower.log.writer.replicate(stored(leader.log), leader_epoch=4)
     assert follower.log.durable_epoch is None
     follower.sync()
     assert (follower.log.durable_epoch, follower.log.durable_offset) == (4, leader.log.end_offset)
@@ -91,7 +91,7 @@ def test_batches_of_one_segment_are_one_write() -> None:
     leader.fill(20)
     follower.disk.log = []
 
-    follower.log.replicate(stored(leader.log), leader_epoch=1)
+    follower.log.writer.replicate(stored(leader.log), leader_epoch=1)
 
     written = [operation for operation in follower.disk.log if operation.path.endswith(".log")]
     assert [operation.name for operation in written] == ["create", "pwrite"]
@@ -100,14 +100,14 @@ def test_batches_of_one_segment_are_one_write() -> None:
 def test_what_does_not_continue_the_log_is_refused() -> None:
     leader, follower = leader_log(), Bench()
     whole = split(stored(leader.log))
-    follower.log.replicate(whole[0] + whole[1], leader_epoch=4)
+    follower.log.writer.replicate(whole[0] + whole[1], leader_epoch=4)
     before = stored(follower.log)
 
     for data in (whole[3], whole[1] + whole[2], whole[2] + whole[4], whole[2] + whole[2]):
         with pytest.raises(OutOfSequence, match="is next"):
-            follower.log.replicate(data, leader_epoch=4)
+            follower.log.writer.replicate(data, leader_epoch=4)
     with pytest.raises(OutOfSequence, match="leader epoch 4"):
-        follower.log.replicate(b"".join(whole[2:]), leader_epoch=3)
+        follower.log.writer.replicate(b"".join(whole[2:]), leader_epoch=3)
     assert stored(follower.log) == before
     assert follower.log.guard.offset == 4
 
@@ -121,12 +121,12 @@ def test_epochs_never_go_back_from_one_record_to_the_next() -> None:
     other = Bench()
     other.epoch = 2
     other.fill(2)
-    follower.log.replicate(first + second, leader_epoch=9)
+    follower.log.writer.replicate(first + second, leader_epoch=9)
 
     third = split(stored(other.log))[1]
     moved = _stamped(third, base_offset=6, leader_epoch=2)
     with pytest.raises(OutOfSequence, match="from 5 to its own, 9"):
-        follower.log.replicate(moved, leader_epoch=9)
+        follower.log.writer.replicate(moved, leader_epoch=9)
 
 
 def _stamped(batch: bytes, *, base_offset: int, leader_epoch: int) -> bytes:
@@ -146,14 +146,14 @@ def _stamped(batch: bytes, *, base_offset: int, leader_epoch: int) -> bytes:
 def test_a_flipped_bit_anywhere_is_refused_and_nothing_is_written(data: st.DataObject) -> None:
     leader, follower = leader_log(), Bench()
     whole = split(stored(leader.log))
-    follower.log.replicate(whole[0], leader_epoch=4)
+    follower.log.writer.replicate(whole[0], leader_epoch=4)
     good = bytearray(b"".join(whole[1:4]))
     at = data.draw(st.integers(0, len(good) - 1))
     good[at] ^= 1 << data.draw(st.integers(0, 7))
     operations = follower.disk.operations
 
     with pytest.raises((DataCorrupt, OutOfSequence)):
-        follower.log.replicate(bytes(good), leader_epoch=4)
+        follower.log.writer.replicate(bytes(good), leader_epoch=4)
 
     assert follower.disk.operations == operations
     assert follower.log.end_offset == 2
@@ -164,7 +164,7 @@ def test_bytes_that_end_inside_a_batch_are_refused(length: int) -> None:
     whole = stored(leader_log().log)
 
     with pytest.raises(DataCorrupt):
-        Bench().log.replicate(whole[:length], leader_epoch=4)
+        Bench().log.writer.replicate(whole[:length], leader_epoch=4)
 
 
 def test_a_batch_of_another_partition_is_refused() -> None:
@@ -174,7 +174,7 @@ def test_a_batch_of_another_partition_is_refused() -> None:
     head[28:32] = header_crc(STREAM_ID, 1, bytes(head)).to_bytes(4, "little")
 
     with pytest.raises(DataCorrupt, match="header CRC"):
-        Bench().log.replicate(bytes(head) + whole[80:], leader_epoch=4)
+        Bench().log.writer.replicate(bytes(head) + whole[80:], leader_epoch=4)
 
 
 def test_a_leader_that_counts_wrongly_is_refused() -> None:
@@ -185,20 +185,20 @@ def test_a_leader_that_counts_wrongly_is_refused() -> None:
     assert BatchHeader.unpack(bytes(whole)).last_offset_delta == 7
 
     with pytest.raises(DataCorrupt, match="whose last is 7 behind"):
-        Bench().log.replicate(bytes(whole), leader_epoch=4)
+        Bench().log.writer.replicate(bytes(whole), leader_epoch=4)
 
 
 def test_a_write_that_fails_is_taken_back_and_can_be_repeated() -> None:
     leader, follower = leader_log(), Bench()
     whole = split(stored(leader.log))
-    follower.log.replicate(whole[0], leader_epoch=4)
+    follower.log.writer.replicate(whole[0], leader_epoch=4)
     follower.disk.faults.append(Fault("pwrite", errno.ENOSPC, path=".log"))
 
     with pytest.raises(DiskFull):
-        follower.log.replicate(b"".join(whole[1:]), leader_epoch=4)
+        follower.log.writer.replicate(b"".join(whole[1:]), leader_epoch=4)
 
     assert follower.log.end_offset == 2
-    follower.log.replicate(b"".join(whole[1:]), leader_epoch=4)
+    follower.log.writer.replicate(b"".join(whole[1:]), leader_epoch=4)
     assert stored(follower.log) == stored(leader.log)
     assert list(follower.log.epochs) == list(leader.log.epochs)
 
@@ -206,10 +206,10 @@ def test_a_write_that_fails_is_taken_back_and_can_be_repeated() -> None:
 def test_an_epoch_without_records_gives_way_to_the_leaders_history() -> None:
     leader, follower = leader_log(), Bench()
     whole = split(stored(leader.log))
-    follower.log.replicate(whole[0], leader_epoch=4)
-    follower.log.begin_unclean_epoch(2)
+    follower.log.writer.replicate(whole[0], leader_epoch=4)
+    follower.log.writer.begin_unclean_epoch(2)
 
-    follower.log.replicate(b"".join(whole[1:]), leader_epoch=4)
+    follower.log.writer.replicate(b"".join(whole[1:]), leader_epoch=4)
 
     assert list(follower.log.epochs) == list(leader.log.epochs)
     follower.sync()
@@ -219,17 +219,17 @@ def test_an_epoch_without_records_gives_way_to_the_leaders_history() -> None:
 def test_unclean_epochs_are_marked_where_they_begin_with_and_without_records() -> None:
     leader = Bench()
     leader.fill(2)
-    leader.log.begin_unclean_epoch(2)
+    leader.log.writer.begin_unclean_epoch(2)
     leader.epoch = 3
     leader.fill(1)
-    leader.log.begin_unclean_epoch(4)
+    leader.log.writer.begin_unclean_epoch(4)
     leader.epoch = 4
     leader.fill(1)
     marks = [(epoch, start) for epoch, start, unclean in leader.log.epochs if unclean]
     assert marks == [(2, 6), (4, 9)]
 
     follower = Bench()
-    follower.log.replicate(stored(leader.log), leader_epoch=4, unclean=marks)
+    follower.log.writer.replicate(stored(leader.log), leader_epoch=4, unclean=marks)
 
     assert list(follower.log.epochs) == list(leader.log.epochs)
 
@@ -238,13 +238,13 @@ def test_of_epochs_without_records_only_those_later_than_the_leaders_batches_giv
     leader, follower = Bench(), Bench()
     for one in (leader, follower):
         one.fill(2)
-        one.log.begin_unclean_epoch(2)
-    follower.log.begin_unclean_epoch(5)
-    leader.log.begin_unclean_epoch(3)
+        one.log.writer.begin_unclean_epoch(2)
+    follower.log.writer.begin_unclean_epoch(5)
+    leader.log.writer.begin_unclean_epoch(3)
     leader.epoch = 4
     leader.fill(1)
 
-    follower.log.replicate(split(stored(leader.log))[-1], leader_epoch=6, unclean=[(3, 6)])
+    follower.log.writer.replicate(split(stored(leader.log))[-1], leader_epoch=6, unclean=[(3, 6)])
 
     assert list(follower.log.epochs) == list(leader.log.epochs)
     follower.sync()
@@ -254,8 +254,8 @@ def test_of_epochs_without_records_only_those_later_than_the_leaders_batches_giv
 def test_an_unclean_epoch_without_records_is_remembered_over_a_crash() -> None:
     bench = Bench()
     bench.fill(2)
-    bench.log.begin_unclean_epoch(5)
-    bench.log.begin_unclean_epoch(5)
+    bench.log.writer.begin_unclean_epoch(5)
+    bench.log.writer.begin_unclean_epoch(5)
     bench.sync()
     assert bench.log.durable_epoch == 5
     bench.disk = bench.disk.crash(random.Random(3))
@@ -294,7 +294,7 @@ def test_wherever_a_crash_comes_the_follower_has_a_beginning_of_the_leaders_log(
 
     follower.disk.before = before
     for at in range(0, len(whole), 3):
-        follower.log.replicate(b"".join(whole[at : at + 3]), leader_epoch=4)
+        follower.log.writer.replicate(b"".join(whole[at : at + 3]), leader_epoch=4)
         if at % 2:
             follower.sync()
             flushed = follower.log.end_offset
@@ -311,7 +311,7 @@ def test_wherever_a_crash_comes_the_follower_has_a_beginning_of_the_leaders_log(
             one for one in whole if BatchHeader.unpack(one).next_offset <= log.end_offset
         )
         assert list(log.epochs) == [e for e in leader.log.epochs if e.start_offset < log.end_offset]
-        log.replicate(
+        log.writer.replicate(
             b"".join(one for one in whole if BatchHeader.unpack(one).base_offset >= log.end_offset)
             or _stamped(whole[0], base_offset=log.end_offset, leader_epoch=4),
             leader_epoch=4,

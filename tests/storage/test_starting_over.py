@@ -25,15 +25,17 @@ def full_bench() -> Bench:
     bench.epoch = 2
     bench.fill(4)
     bench.sync()
-    bench.log.advance_start(20)
+    bench.log.start.advance(20)
     bench.checkpoint()
-    bench.log.remove_below_start()
+    bench.log.start.remove_files_below()
     bench.fill(2)
     return bench
 
 
 def restart(bench: Bench, offset: int, epoch_before: int | None = None) -> None:
-    bench.log.restart_at(offset, lambda start: bench.store.save_restart(bench.log, start), epoch_before)
+    bench.log.cutter.restart_at(
+        offset, lambda start: bench.store.save_restart(bench.log, start), epoch_before
+    )
 
 
 OFFSETS = [7, 20, 31, 56, 500]
@@ -56,13 +58,13 @@ def test_the_log_is_empty_begins_there_and_takes_batches(offset: int) -> None:
     restart(bench, offset)
 
     assert_empty_at(bench.log, offset)
-    assert not bench.log.is_cached(51)
+    assert not bench.log.reader.is_cached(51)
     bench.epoch = 3
     bench.append(item(records(3)))
     assert bench.log.end_offset == offset + 3
     if offset:
         with pytest.raises(OffsetOutOfRange):
-            bench.log.read(offset - 1, 100, offset)
+            bench.log.reader.read(offset - 1, 100, offset)
     bench.sync()
     bench.disk = bench.disk.crash(random.Random(1))
     log = bench.reopen(same_boot=False)
@@ -177,7 +179,7 @@ def test_a_log_that_lost_its_end_below_its_start_forgets_its_history_with_its_re
     bench.fill(2)
     bench.checkpoint()
     bench.fill(4)
-    bench.log.advance_start(12)
+    bench.log.start.advance(12)
     bench.store.checkpoints.put_log_start_offset(KEY, 12)
     bench.store.checkpoints.save()
     bench.disk = bench.disk.crash()

@@ -76,7 +76,7 @@ def _logs(store: LogStore, count: int) -> list[PartitionLog]:
 
 def _fill(logs: list[PartitionLog]) -> None:
     for log in logs:
-        log.append([item(records(3))], leader_epoch=1, now_us=1)
+        log.writer.append([item(records(3))], leader_epoch=1, now_us=1)
 
 
 def test_a_real_file_system_takes_it_and_all_logs_are_durable(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_real_file_system_takes_it_and_all_logs_are_durable(tmp_path: Path) ->
     store.sync(logs, whole=True)
 
     assert [log.durable_offset for log in logs] == [3] * 20
-    assert not any(log.unsynced for log in logs)
+    assert not any(log.flusher.unsynced for log in logs)
     store.close_clean([(log, 3) for log in logs])
     volume.close()
     with pytest.raises(OSError, match="Bad file descriptor"):

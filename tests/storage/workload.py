@@ -69,10 +69,12 @@ class Run:
         self.now_us += 1_500_000
         planned, base = [], log.end_offset
         for one in items:
-            planned.append(Written.of(one, log, base, self.epoch, max(self.now_us, log.last_append_us)))
+            planned.append(
+                Written.of(one, log, base, self.epoch, max(self.now_us, log.writer.last_append_us))
+            )
             base = planned[-1].header.next_offset
         model.uncertain = tuple(planned)
-        outcomes = log.append(items, leader_epoch=self.epoch, now_us=self.now_us)
+        outcomes = log.writer.append(items, leader_epoch=self.epoch, now_us=self.now_us)
         stays = [
             batch for batch, outcome in zip(planned, outcomes, strict=True) if isinstance(outcome, Appended)
         ]
@@ -98,9 +100,9 @@ class Run:
     def forget_below(self, key: Key, offset: int) -> None:
         log, model = self.logs[key], self.models[key]
         model.start_max = max(model.start_max, offset)
-        log.advance_start(offset)
+        log.start.advance(offset)
         self.checkpoint()
-        log.remove_below_start()
+        log.start.remove_files_below()
 
     def truncate(self, key: Key, offset: int) -> None:
         log, model = self.logs[key], self.models[key]
@@ -110,7 +112,7 @@ class Run:
         )
         if holding is not None:
             model.acknowledged = min(model.acknowledged, holding.header.base_offset)
-        end = log.truncate(offset, lambda point: self.store.save_recovery_point(log, point))
+        end = log.cutter.truncate(offset, lambda point: self.store.save_recovery_point(log, point))
         model.cut(end)
         assert model.end == end
         model.acknowledged = end

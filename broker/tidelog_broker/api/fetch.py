@@ -280,7 +280,9 @@ class FetchCall:
             # Who compares replicas wants to know what is on the disk.
             from_memory = not self._request.own_replica
             log = reading.partition.log
-            chunk = log.read_cached(reading.offset, bytes_max, reading.limit()) if from_memory else None
+            chunk = (
+                log.reader.read_cached(reading.offset, bytes_max, reading.limit()) if from_memory else None
+            )
             source = "memory"
             if chunk is None:
                 chunk, source = await self._from_disk(reading, bytes_max), "disk"
@@ -293,7 +295,7 @@ class FetchCall:
     def _from_disk(self, reading: Reading, bytes_max: int) -> asyncio.Future[Chunk | None]:
         log = reading.partition.log
         return self._broker.in_catch_up_thread(
-            log.read, reading.offset, bytes_max, reading.limit(), reading.place
+            log.reader.read, reading.offset, bytes_max, reading.limit(), reading.place
         )
 
     def _read_ahead(self, reading: Reading) -> None:
@@ -301,7 +303,7 @@ class FetchCall:
         log = reading.partition.log
         if reading.finished() or self._aheads * self._bytes_max >= AHEAD_BYTES_MAX:
             return
-        if reading.offset < reading.limit() and not log.is_cached(reading.offset):
+        if reading.offset < reading.limit() and not log.reader.is_cached(reading.offset):
             reading.ahead_room = self._answers.take(self._client, self._bytes_max)
             if reading.ahead_room is None:
                 return

@@ -35,7 +35,9 @@ async def resolve_start(
         check_newest_known(partition)
         return partition.high_watermark, _epoch_before(partition, partition.high_watermark)
     if kind == "timestamp_us":
-        found = await broker.in_catch_up_thread(log.find_time, wanted.timestamp_us, partition.high_watermark)
+        found = await broker.in_catch_up_thread(
+            log.reader.find_time, wanted.timestamp_us, partition.high_watermark
+        )
         if found is None:
             check_newest_known(partition)
         offset = partition.high_watermark if found is None else found

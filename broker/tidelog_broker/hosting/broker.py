@@ -375,7 +375,7 @@ class Broker:
         Its log is not written again before a start has recovered it. Another member of its ISR leads, if
         there is one.
         """
-        partition.log.abandon()
+        partition.log.writer.abandon()
         log.error(
             "a partition failed unexpectedly and is served no more on this broker; a restart of the broker "
             "recovers its log and opens it again; please report it",

@@ -154,7 +154,7 @@ class Host:
         one = replica.log
         if self._reserve is not None:
             self._reserve.check_records()
-        return one.receive(
+        return one.cutter.receive(
             batches.data,
             leader_epoch=leader_epoch,
             unclean=batches.unclean,
@@ -163,11 +163,11 @@ class Host:
 
     def truncate(self, replica: Replica, offset: int) -> None:
         one = replica.log
-        one.truncate(offset, lambda point: self._store.save_recovery_point(one, point))
+        one.cutter.truncate(offset, lambda point: self._store.save_recovery_point(one, point))
 
     def restart(self, replica: Replica, offset: int, epoch_before: int | None) -> None:
         one = replica.log
-        one.restart_at(offset, lambda at: self._store.save_restart(one, at), epoch_before)
+        one.cutter.restart_at(offset, lambda at: self._store.save_restart(one, at), epoch_before)
 
     def advance_start(self, replica: Replica, offset: int) -> None:
         assert self.maintenance is not None, "a broker that replicates keeps checkpoints"

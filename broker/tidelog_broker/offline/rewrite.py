@@ -27,7 +27,8 @@ from tidelog_broker.storage.folder.contents import Stray
 from tidelog_broker.storage.folder.identity import read_held
 from tidelog_broker.storage.folder.leader_epochs import save_epochs
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.recovery import LastRun, Place, Quarantine, recover
+from tidelog_broker.storage.log.recovery import LastRun, recover
+from tidelog_broker.storage.log.recovery_scan import Place, Quarantine
 from tidelog_broker.storage.log.tail_cache import TailCache
 from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.storage.raft.recovery import open_raft_log

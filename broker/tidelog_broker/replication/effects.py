@@ -53,7 +53,7 @@ def perform_for_follower(replica: Replica, role: FollowerPartition, effect: obje
         case do.Restart(offset, epoch_before):
             _cut(replica, role, lambda: host.restart(replica, offset, epoch_before), role.restarted)
         case do.BeginUnclean(epoch):
-            _note(replica, lambda: replica.log.begin_unclean_epoch(epoch))
+            _note(replica, lambda: replica.log.writer.begin_unclean_epoch(epoch))
         case do.Wait(ms):
             host.later(ms, lambda: replica.event_of(role, role.waited))
         case do.AdvanceStart(offset):

@@ -171,7 +171,7 @@ class ReplicaFeed:
             turn = self._line.pop(next(iter(self._line)))
             if not self._stands(turn):
                 continue
-            chunk = turn.replica.log.read_cached(turn.offset, ANSWER_BYTES_MAX, turn.end)
+            chunk = turn.replica.log.reader.read_cached(turn.offset, ANSWER_BYTES_MAX, turn.end)
             if chunk is not None:
                 self._send(turn, chunk)
             else:
@@ -203,7 +203,7 @@ class ReplicaFeed:
     def _read(self, turn: _Turn) -> None:
         self._reading = True
         reading = self._loop.run_in_executor(
-            self._threads, turn.replica.log.read, turn.offset, ANSWER_BYTES_MAX, turn.end
+            self._threads, turn.replica.log.reader.read, turn.offset, ANSWER_BYTES_MAX, turn.end
         )
         reading.add_done_callback(lambda done: self._was_read(turn, done))
 

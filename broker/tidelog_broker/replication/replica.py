@@ -259,7 +259,7 @@ class Replica:
             self._lead(epoch)
         else:
             # The entry that says so is in the log's history before anything else of the epoch (R5).
-            self.write(lambda: self.log.begin_unclean_epoch(unclean), self._unclean_begun)
+            self.write(lambda: self.log.writer.begin_unclean_epoch(unclean), self._unclean_begun)
 
     def time_known(self) -> None:
         """The cluster's clock is known (R18)."""

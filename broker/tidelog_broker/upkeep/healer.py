@@ -207,7 +207,7 @@ class Healer:
             return
         self._answers += 1
         reading = self._loop.run_in_executor(
-            self._reads, replica.log.read_stored, wanted.start, RANGE_BYTES_MAX, wanted.end
+            self._reads, replica.log.reader.read_stored, wanted.start, RANGE_BYTES_MAX, wanted.end
         )
 
         def read(done: asyncio.Future[Chunk | None]) -> None:
@@ -230,7 +230,7 @@ class Healer:
         try:
             await self._close_segment(partition, damage)
             end = await self._loop.run_in_executor(
-                self._heals, partition.log.heal, damage, held.data, held.leader_epoch
+                self._heals, partition.log.healer.heal, damage, held.data, held.leader_epoch
             )
         except StorageFailure as error:
             self._fail(error)
@@ -258,7 +258,7 @@ class Healer:
         """Only what is closed and on disk is put into another file."""
         one = partition.log
         if damage.end > one.active.base_offset and not partition.removed:
-            await self._rounds.exclusively(one.roll)
+            await self._rounds.exclusively(one.writer.roll)
             self._flushes.wrote(partition)
         if one.durable_offset < damage.end and not partition.removed:
             await self._flushes.flush([partition])

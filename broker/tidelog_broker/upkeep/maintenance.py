@@ -152,7 +152,7 @@ class Maintenance:
         """Flushes page-cache streams that waited long enough or hold too much (DESIGN 4, 2b)."""
         now = self._loop.time()
         dirty = [p for p in self._flushes.unsaved if p.dirty_since is not None]
-        held = sum(p.log.unsynced_bytes for p in dirty)
+        held = sum(p.log.flusher.unsynced_bytes for p in dirty)
         for partition in dirty:
             assert partition.dirty_since is not None
             if (
@@ -190,14 +190,14 @@ class Maintenance:
         old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
         for partition in old:
             if not partition.removed:
-                await self._rounds.exclusively(partition.log.roll)
+                await self._rounds.exclusively(partition.log.writer.roll)
                 self._flushes.wrote(partition)
         await self._forget(
             # Only a leader moves the log start (R11).
             [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
         # What could not be unlinked before, on followers too.
-        await self._free([p for p in self.partitions.values() if p.log.keeps_files_below_start])
+        await self._free([p for p in self.partitions.values() if p.log.start.has_files_below])
         if self._removing is None or self._removing.done():
             # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
             self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
@@ -223,7 +223,7 @@ class Maintenance:
 
     @staticmethod
     def _due_actives(partitions: Iterable[Partition], now_us: int) -> list[Partition]:
-        return [p for p in partitions if _or_warn(p, lambda p: p.log.is_due(now_us), False)]
+        return [p for p in partitions if _or_warn(p, lambda p: p.log.writer.is_due(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
         roles = {partition: partition.role_number for partition in partitions}
@@ -285,7 +285,7 @@ class Maintenance:
             if partition.removed:
                 continue
             try:
-                freed = await self._in_thread(partition.log.remove_below_start)
+                freed = await self._in_thread(partition.log.start.remove_files_below)
             except OSError as error:
                 log.warning(
                     "segments below the log start could not be removed; it tries again",

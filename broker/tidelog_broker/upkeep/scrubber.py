@@ -97,7 +97,7 @@ class Scrubber:
         await self._pause(max(0, left))
 
     async def _map(self, partition: Partition, segment: Segment) -> None:
-        await self._loop.run_in_executor(self._thread, partition.log.map_damage, segment)
+        await self._loop.run_in_executor(self._thread, partition.log.damage.map_segment, segment)
         await self._wait_for(segment.size)
 
     async def _wait_for(self, size: int) -> None:

@@ -124,7 +124,7 @@ class FlushRounds:
             return None
         asked = dict.fromkeys(partitions)
         beside = [one for one in self.unsaved if one.dirty_since is not None and one not in asked]
-        unflushed = sum(one.log.unsynced_bytes for one in beside)
+        unflushed = sum(one.log.flusher.unsynced_bytes for one in beside)
         return beside if unflushed <= self._syncfs_dirty_bytes_max else None
 
     def _ended(
@@ -179,7 +179,7 @@ class FlushRounds:
         Raises `StorageFailure`, and `Stopping` once the threads stopped.
         """
         ticket = self._begun + 1
-        self._flush([partition for partition in partitions if partition.log.unsynced])
+        self._flush([partition for partition in partitions if partition.log.flusher.unsynced])
         await self._round(ticket if self._dirty else self._begun)
 
     async def forget(self, partitions: Iterable[Partition]) -> None:

@@ -257,8 +257,8 @@ class Partition(Replica):
         self, appends: list[Append], now_us: int, refuse_new: TidelogError | None
     ) -> list[Outcome]:
         # Message ids are remembered by append time, which may be ahead of the clock (F7).
-        plan = batches_of(appends, self.log.guard, self.limits, self.log.time_at(now_us))
-        written = self.log.append(
+        plan = batches_of(appends, self.log.guard, self.limits, self.log.writer.time_at(now_us))
+        written = self.log.writer.append(
             plan.items, leader_epoch=self.leader_epoch, now_us=now_us, refuse_new=refuse_new
         )
         return plan.outcomes(written, self.leader_epoch)

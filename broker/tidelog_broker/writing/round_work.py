@@ -56,7 +56,7 @@ def _append(
     except StorageFailure:
         raise
     except Exception as error:
-        partition.log.abandon()
+        partition.log.writer.abandon()
         unforeseen[partition] = error
         answer = _may_be_written(partition, error)
         return [(append, answer) for append in appends]
@@ -73,7 +73,7 @@ def _do(task: Task, unforeseen: dict[Partition, Exception]) -> Exception | None:
     except StorageFailure:
         raise
     except Exception as error:
-        partition.log.abandon()
+        partition.log.writer.abandon()
         unforeseen[partition] = error
         return _may_be_written(partition, error)
     return None

@@ -28,7 +28,8 @@ from tidelog_broker.storage.folder.identity import read_assignment, read_identit
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, save_epochs
 from tidelog_broker.storage.folder.page_cache_mark import mark_page_cache
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.recovery import LastRun, Place, Quarantine, open_clean, recover
+from tidelog_broker.storage.log.recovery import LastRun, open_clean, recover
+from tidelog_broker.storage.log.recovery_scan import Place, Quarantine
 from tidelog_broker.storage.log.tail_cache import TailCache
 from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.storage.points import CleanEnd, PartitionKey, RecoveryPoint
@@ -133,7 +134,7 @@ class LogStore:
         }
         opening = threads.map if threads is not None else map
         found = list(opening(lambda want: self._open_or_set_aside(want, ends, same_boot), entries))
-        logs = {(one.stream_id, one.partition): one for one in found if isinstance(one, PartitionLog)}
+        logs = {one.key: one for one in found if isinstance(one, PartitionLog)}
         lost = [one for one in found if isinstance(one, Lost)]
         self._forget_deleted({want.stream_id for want in entries})
         self._save_recovered(logs)
@@ -325,13 +326,13 @@ class LogStore:
             self.files,
             self.cache,
             folder,
-            *key,
+            key,
             want.config,
             epochs=epochs,
             segments=[Segment(self.files, folder, base, key)],
             start_offset=base,
         )
-        made.assignment, made.page_cache = want.assignment, want.page_cache
+        made.recall(suspect=False, page_cache=want.page_cache, damaged=[], assignment=want.assignment)
         return made
 
     def delete_stream(self, name: str, stream_id: bytes, logs: Iterable[PartitionLog]) -> str | None:
@@ -353,7 +354,7 @@ class LogStore:
         begins with nothing. Raises OSError; the folder is a stray then.
         """
         one.close()
-        return self._forget_replica((one.stream_id, one.partition), one.folder)
+        return self._forget_replica(one.key, one.folder)
 
     def _forget_replica(self, key: PartitionKey, folder: str) -> str:
         with self._save_lock:
@@ -409,13 +410,13 @@ class LogStore:
                 assert self.volume is not None, "see volume_flush"
                 with contextlib.ExitStack() as flushing:
                     for one in logs:
-                        flushing.enter_context(one.flushing())
+                        flushing.enter_context(one.flusher.flushing())
                     self.volume.syncfs()
             elif threads is None or len(logs) == 1:
                 for one in logs:
-                    one.sync()
+                    one.flusher.sync()
             else:
-                futures = [threads.submit(one.sync) for one in logs]
+                futures = [threads.submit(one.flusher.sync) for one in logs]
                 wait(futures)
                 for future in futures:
                     future.result()
@@ -445,13 +446,13 @@ class LogStore:
                 self.checkpoints.save()
             except OSError:
                 for one, _, _ in entries:
-                    self.checkpoints.put_log_start_offset((one.stream_id, one.partition), one.start_offset)
+                    self.checkpoints.put_log_start_offset(one.key, one.start_offset)
                 raise
             for one, _, offset in entries:
-                one.advance_start(offset)
+                one.start.advance(offset)
 
     def _put(self, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
-        key = (one.stream_id, one.partition)
+        key = one.key
         one.active.save_index()
         self.checkpoints.put_recovery_point(key, one.recovery_point, high_watermark)
         self.checkpoints.put_log_start_offset(key, start_offset)
@@ -465,7 +466,7 @@ class LogStore:
 
     def save_recovery_point(self, one: PartitionLog, point: RecoveryPoint) -> None:
         """Saves a lower recovery point at once, before a truncation cuts below the saved one."""
-        self.save_recovery_point_of((one.stream_id, one.partition), point)
+        self.save_recovery_point_of(one.key, point)
 
     def save_recovery_point_of(self, key: PartitionKey, point: RecoveryPoint) -> None:
         with self._save_lock:
@@ -474,7 +475,7 @@ class LogStore:
 
     def save_restart(self, one: PartitionLog, offset: int) -> None:
         """Saves at once that a log was emptied and begins at `offset`, also if it began later before."""
-        key = (one.stream_id, one.partition)
+        key = one.key
         with self._save_lock:
             self.checkpoints.put_recovery_point(key, RecoveryPoint(offset, offset, 0), offset)
             self.checkpoints.put_log_start_offset(key, offset)
@@ -488,12 +489,11 @@ class LogStore:
         whole = self.volume is not None and len(entries) >= VOLUME_FLUSH_LOGS_MIN
         self.sync((one for one, _ in entries), whole=whole)
         for one, _ in entries:
-            one.save_guard()
+            one.guarding.save()
             one.active.save_index()
         self.save_checkpoints(entries)
         ends = {
-            (one.stream_id, one.partition): CleanEnd(one.end_offset, one.active.base_offset, one.active.size)
-            for one, _ in entries
+            one.key: CleanEnd(one.end_offset, one.active.base_offset, one.active.size) for one, _ in entries
         }
         self.checkpoints.write_clean_mark(ends)
         self.files.close()

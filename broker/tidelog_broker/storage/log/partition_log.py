@@ -1,295 +1,233 @@
-"""The log of one partition: batches in segments, with what guards and describes them.
+"""The log of one partition: a reader, a writer, a flusher, a cutter and a healer over one state.
 
-Its reading side is in `reader`, its writing side in `writer`, the mending of what rotted
-in `healer`; here is where it begins and where it ends, and what cuts it: retention,
-truncation, starting over. What excludes what is the same for all: appends, rolls and cuts take
-turns, one flush runs at a time beside appends, and any number of readers. `recovery` opens a
-log after a crash, `store` has all of a data directory. Blocking.
+Neighbours: `state` has what they share and the locks over it; `recovery` opens a log after a crash,
+`directory.store` has all logs of a data directory. Blocking.
 
-A log knows its end (LEO), its start (LSO) and what is durable. What is committed (HW) is
-the runtime's, which passes it as a limit to reads.
+A log knows its end (LEO), its start (LSO) and what is durable. The committed part (HW) is known to the
+replica, which passes it as a limit to reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.files.protocol import Bytes
-from tidelog_broker.storage.folder import starting_over
+from tidelog_broker.storage.files.open_files import OpenFiles
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
 from tidelog_broker.storage.folder.page_cache_mark import clear_page_cache, mark_page_cache
 from tidelog_broker.storage.folder.suspicion import clear_suspicion, write_suspicion
-from tidelog_broker.storage.log.healer import HealableLog
-from tidelog_broker.storage.log.replicated import Continuation, OutOfSequence, base_of_first, check_received
-from tidelog_broker.storage.log.truncation import Cut, cut_at, cut_files, remove_all
-from tidelog_broker.storage.log.write_batch import refusal_of
-from tidelog_broker.storage.points import RecoveryPoint
+from tidelog_broker.storage.guard.append_guard import AppendGuard
+from tidelog_broker.storage.log.cutter import LogCutter
+from tidelog_broker.storage.log.damage import LogDamage
+from tidelog_broker.storage.log.flusher import LogFlusher
+from tidelog_broker.storage.log.guarding import LogGuard
+from tidelog_broker.storage.log.healer import LogHealer
+from tidelog_broker.storage.log.reader import LogReader
+from tidelog_broker.storage.log.start import LogStart
+from tidelog_broker.storage.log.state import LogState
+from tidelog_broker.storage.log.tail_cache import TailCache
+from tidelog_broker.storage.log.write_batch import LogConfig
+from tidelog_broker.storage.log.writer import LogWriter
+from tidelog_broker.storage.points import PartitionKey, RecoveryPoint
+from tidelog_broker.storage.segments.scan import DamagedRange
 from tidelog_broker.storage.segments.segment import Segment
 
 
-class PartitionLog(HealableLog):
-    """See the module. Offsets are of records; sizes are bytes."""
+class PartitionLog:
+    """One partition's log and its parts. Offsets are of records; sizes are bytes."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_state",
+        "assignment",
+        "cut_bytes",
+        "cutter",
+        "damage",
+        "flusher",
+        "guarding",
+        "healer",
+        "page_cache",
+        "reader",
+        "recovered",
+        "start",
+        "writer",
+    )
 
-    def advance_start(self, offset: int) -> None:
-        """Moves the LSO forward, which is saved by then; the files stay until `remove_below_start`."""
-        with self._lock:
-            self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+    def __init__(
+        self,
+        files: OpenFiles,
+        cache: TailCache,
+        folder: str,
+        key: PartitionKey,
+        config: LogConfig,
+        *,
+        epochs: LeaderEpochs,
+        segments: list[Segment],
+        start_offset: int = 0,
+    ) -> None:
+        state = self._state = LogState(
+            files, cache, folder, key, config, epochs=epochs, segments=segments, start_offset=start_offset
+        )
+        self.guarding = LogGuard(state)
+        self.damage = LogDamage(state)
+        self.reader = LogReader(state, self.damage)
+        self.writer = LogWriter(state, self.guarding)
+        self.flusher = LogFlusher(state, self.guarding)
+        self.start = LogStart(state, self.guarding, self.flusher)
+        self.cutter = LogCutter(state, self.damage, self.guarding, self.writer)
+        self.healer = LogHealer(state, self.damage, self.guarding)
+        self.assignment = 0
+        """Of this replica: which of the replicas that its broker has had of the partition (R16)."""
+        self.page_cache = False
+        """A mark on the disk says that the log may hold what counted without a flush (R17)."""
+        self.recovered = False
+        """The log was not as a clean stop leaves it when it was opened."""
+        self.cut_bytes = 0
+        """Bytes that the last recovery cut off and kept."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionLog {self.folder.rsplit('/', 2)[-2]}/{self.partition} lso={self.start_offset} "
+            f"leo={self.end_offset} durable={self.durable_offset} segments={len(self.segments)}>"
+        )
+
+    # --- what it is
 
     @property
-    def keeps_files_below_start(self) -> bool:
-        """Whether `remove_below_start` has anything to do."""
-        segments = self.segments
-        return len(segments) > 1 and segments[0].next_offset <= self.start_offset
+    def folder(self) -> str:
+        return self._state.folder
 
-    def remove_below_start(self) -> int:
-        """Unlinks segments wholly below the LSO, oldest first; their bytes.
+    @property
+    def key(self) -> PartitionKey:
+        return self._state.key
 
-        The LSO must be durable before (DESIGN 4, 2b). Raises OSError; what is left then stays
-        a part of the log, so that the same call may be repeated. Raises `StorageFailure`.
-        """
-        end = max(
-            (s.next_offset for s in self.segments[:-1] if s.next_offset <= self.start_offset), default=0
-        )
-        if end and self._snapshots.durable_offset < end:
-            # What the guard knows of these segments is kept, unless the disk has no room for it.
-            with self._writing:
-                self._write_snapshot(self.guard)
-            try:
-                self.sync()
-            except OSError as error:
-                raise StorageFailure(f"{self.folder}: a flush failed ({error})") from error
-        gone = self._let_go_below_start()
-        for number, segment in enumerate(gone):
-            try:
-                segment.remove()
-            except OSError:
-                self._keep_again(gone[number:])
-                raise
-        return sum(segment.size for segment in gone)
+    @property
+    def stream_id(self) -> bytes:
+        return self._state.key[0]
 
-    def _let_go_below_start(self) -> list[Segment]:
-        """Takes segments wholly below the LSO out of the log. Raises OSError, and then it has all of them."""
-        with self._syncing, self._writing:
-            segments = self.segments
-            gone = [one for one in segments[:-1] if one.next_offset <= self.start_offset]
-            if not gone:
-                return []
-            # Of what the first file still holds the history tells the epoch, below the start as well.
-            kept = self.epochs.forget_below(segments[len(gone)].base_offset)
-            if kept is not None:
-                self._replace_epochs(kept)
-            with self._lock:
-                self.segments = segments[len(gone) :]
-                self.damaged = [d for d in self.damaged if d.end > self.start_offset]
-            for segment in gone:
-                self._unsynced.drop_segment(segment)
-            return gone
+    @property
+    def partition(self) -> int:
+        return self._state.key[1]
 
-    def _keep_again(self, left: list[Segment]) -> None:
-        """What could not be unlinked counts as the log's again, unless the log began elsewhere meanwhile."""
-        with self._syncing, self._writing, self._lock:
-            if self.segments[0].base_offset == left[-1].next_offset:
-                self.segments = [*left, *self.segments]
+    @property
+    def config(self) -> LogConfig:
+        return self._state.config
 
-    def truncate(self, offset: int, save_recovery_point: Callable[[RecoveryPoint], None]) -> int:
-        """Cuts the log back to `offset`, or to the start of the batch that holds it; the new end.
+    def configure(self, config: LogConfig) -> None:
+        """Takes changed settings, from the next append on."""
+        self._state.config = config
+        self.guarding.follow_config()
 
-        Durable when it returns: log, epochs, append guard and cache (R1). The lower
-        recovery point is saved first, so that a crash in between is not taken for loss.
-        A log cut below its start is empty and begins at its start again. Raises
-        `StorageFailure` if the disk fails half-way.
-        """
-        with self._syncing, self._writing:
-            self._refuse_failed()
-            if offset >= self.end_offset:
-                return self.end_offset
-            cut = cut_at(self.segments, offset)
-            if cut.end_offset < self.recovery_point.offset:
-                self.recovery_point = cut.recovery_point
-                save_recovery_point(cut.recovery_point)
-            try:
-                epoch_before = self.epochs.epoch_at(self.start_offset - 1)
-                self._cut(cut)
-                if cut.end_offset < self.start_offset:
-                    self._restart_at(self.start_offset, epoch_before)
-                self._sync_rest()
-            except OSError as error:
-                self._failed = error
-                raise StorageFailure(f"{self.folder}: a truncation failed half-way ({error})") from error
-            active = self.active
-            self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
-            return self.end_offset
+    # --- what it holds
 
-    def _cut(self, cut: Cut) -> None:
-        self._forget_damage(cut.end_offset)
-        with self._lock:
-            self._tail.begin_history()
-            self.segments = cut.kept
-            self._guard = None
-        cut_files(self._files, self.folder, cut, self._unsynced)
-        kept = self.epochs.cut(cut.end_offset)
-        if kept is not None:
-            self._replace_epochs(kept)
-        with self._lock:
-            # Once more, for a look for damage that began while what is cut off was still there.
-            self._tail.begin_history()
-            self._snapshots.log_was_cut()
+    @property
+    def start_offset(self) -> int:
+        """LSO."""
+        return self._state.start_offset
 
-    def _sync_rest(self) -> None:
-        """What is kept in front of the cut: the recovery point is going to speak for it, too."""
-        with self._lock:
-            rest = self._take_unsynced()
-        rest.sync()
-        rest.release()
-        self.durable_epoch = self.epochs.latest
+    @property
+    def end_offset(self) -> int:
+        """LEO: the offset that the next record gets."""
+        return self._state.segments[-1].next_offset
 
-    def _restart_at(self, offset: int, epoch_before: int | None) -> None:
-        """Begins an empty log at `offset`; what is left lies below the LSO."""
-        old = self.segments
-        self._forget_damage(-1)
-        with self._lock:
-            self.segments = [old[0].sibling(offset)]
-        remove_all(self._files, self.folder, old)
-        # The rest would speak for records that are gone.
-        self._replace_epochs(LeaderEpochs.of_empty_log(offset, epoch_before))
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk."""
+        return self._state.recovery_point.offset
 
-    def receive(
-        self,
-        data: Bytes,
-        *,
-        leader_epoch: int,
-        unclean: Sequence[tuple[int, int]] = (),
-        save_recovery_point: Callable[[RecoveryPoint], None],
-    ) -> int:
-        """As `replicate`; into an empty log also the whole batch that holds its start (R11).
+    @property
+    def recovery_point(self) -> RecoveryPoint:
+        """Everything below is on disk: the offset and its place."""
+        return self._state.recovery_point
 
-        A log start may lie inside a batch, which no replica cuts in two: whoever begins there
-        begins with all of it. The start stays; a crash before the batch is durable leaves an
-        empty log. Raises what `replicate` and `truncate` raise.
-        """
-        start = self.start_offset
-        base = base_of_first(data) if self.end_offset == start else start
-        if base >= start:
-            return self.replicate(data, leader_epoch=leader_epoch, unclean=unclean)
-        with self._syncing, self._writing:
-            self._refuse_failed()
-            received = check_received(
-                data, (self.stream_id, self.partition), Continuation(base, None, leader_epoch)
-            )
-            if received[0].header.next_offset <= start:
-                raise OutOfSequence(f"a leader sent offset {base} where {start} is next")
-            epoch_before = self.epochs.epoch_at(start - 1)
-            self._begin_anew(base, None, save_recovery_point)
-            try:
-                return self.replicate(data, leader_epoch=leader_epoch, unclean=unclean)
-            finally:
-                if self.end_offset < start and self._failed is None:
-                    self._begin_anew(start, epoch_before, save_recovery_point)
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Which leader epoch began where (R5)."""
+        return self._state.epochs
 
-    def _begin_anew(
-        self, offset: int, epoch_before: int | None, save_recovery_point: Callable[[RecoveryPoint], None]
-    ) -> None:
-        """An empty log's first batch is to begin at `offset`; the LSO stays as it is."""
-        self.recovery_point = RecoveryPoint(offset, offset, 0)
-        # In front of the files: a recovery point in a segment that is not there tells of loss.
-        save_recovery_point(self.recovery_point)
-        with self._lock:
-            unsynced = self._take_unsynced()
-            self._tail.begin_history()
-            self._guard = None
-            self._snapshots.log_was_cut()
-        unsynced.release()
-        try:
-            self._restart_at(offset, epoch_before)
-        except OSError as error:
-            self._failed = error
-            raise StorageFailure(f"{self.folder}: beginning again failed half-way ({error})") from error
+    @property
+    def durable_epoch(self) -> int | None:
+        """The newest leader epoch whose beginning is on disk (R5)."""
+        return self._state.durable_epoch
 
-    def restart_at(
-        self, offset: int, save_restart: Callable[[int], None], epoch_before: int | None = None
-    ) -> None:
-        """Drops the log and begins an empty one at `offset`, durably (R1, R11).
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last is the active one; never empty. Replaced, never changed."""
+        return self._state.segments
 
-        `epoch_before`: the leader epoch of the last record below, which the empty log remembers; None: it is
-        not known. A crash leaves the old log or the empty one. `save_restart` saves `offset` as recovery
-        point and log start. Raises `DiskFull` if nothing happened for want of room, and
-        `StorageFailure` if the disk fails half-way.
-        """
-        with self._syncing, self._writing:
-            self._refuse_failed()
-            try:
-                starting_over.mark(self._files.files, self.folder, offset, epoch_before)
-            except OSError as error:
-                if not starting_over.is_marked(self._files.files, self.folder):
-                    raise refusal_of(error) from error
-                self._failed = error
-                raise StorageFailure(f"{self.folder}: starting over failed half-way ({error})") from error
-            try:
-                epochs = LeaderEpochs.of_empty_log(offset, epoch_before)
-                self._forget_everything(offset, epochs)
-                starting_over.empty(self._files, self.folder, (self.stream_id, self.partition), epochs)
-                with self._lock:
-                    # Once more, for what readers began while the old files were still there.
-                    self._tail.begin_history()
-                save_restart(offset)
-                starting_over.unmark(self._files.files, self.folder)
-            except OSError as error:
-                self._failed = error
-                raise StorageFailure(f"{self.folder}: starting over failed half-way ({error})") from error
+    @property
+    def active(self) -> Segment:
+        return self._state.segments[-1]
 
-    def _forget_everything(self, offset: int, epochs: LeaderEpochs) -> None:
-        with self._damage_saving, self._lock:
-            old, unsynced = self.segments, self._take_unsynced()
-            self._tail.begin_history()
-            self.segments = [old[0].sibling(offset)]
-            self.start_offset = offset
-            self.recovery_point = RecoveryPoint(offset, offset, 0)
-            self.epochs = epochs
-            self.durable_epoch = epochs.latest
-            self.damaged = []
-            self.suspect = False
-            self._guard = None
-            self._snapshots.log_was_cut()
-        unsynced.release()
-        for segment in old:
-            segment.forget_files()
+    @property
+    def bytes(self) -> int:
+        return sum(segment.size for segment in self._state.segments)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes lie from `offset` to the end; rather too many."""
+        return self.reader.bytes_from(offset)
+
+    @property
+    def guard(self) -> AppendGuard:
+        """The append guard, brought up to the log's end when first asked for."""
+        return self.guarding.current
+
+    @property
+    def damaged(self) -> list[DamagedRange]:
+        """What is known to be unreadable. Replaced, never changed."""
+        return self._state.damaged
+
+    @property
+    def abandoned(self) -> bool:
+        """A write ended in an unforeseen exception; only a start may open the log again."""
+        return self._state.abandoned
+
+    # --- marks on the disk
 
     def mark_page_cache(self) -> None:
         """What is written may count from now on, flushed or not (R17). Durable at the end; raises OSError."""
         if not self.page_cache:
-            mark_page_cache(self._files.files, self.folder)
+            mark_page_cache(self._state.files.files, self.folder)
             self.page_cache = True
 
     def clear_page_cache(self) -> None:
         """Everything that counted without a flush is flushed. Raises OSError."""
         if self.page_cache:
-            clear_page_cache(self._files.files, self.folder)
+            clear_page_cache(self._state.files.files, self.folder)
             self.page_cache = False
 
-    def mark_suspect(self, reason: str) -> None:
-        """It may lack what was acknowledged (R6); durable when it returns. Raises OSError.
+    @property
+    def suspect(self) -> bool:
+        """The log may lack what was acknowledged (2b, R6)."""
+        return self._state.suspect
 
-        So it is registered as suspect even if this run ends before anybody was told.
+    def mark_suspect(self, reason: str) -> None:
+        """The log may lack what was acknowledged (R6); durable when it returns. Raises OSError.
+
+        So the replica is registered as suspect even if this run ends before it could register.
         """
-        if not self.suspect:
-            write_suspicion(self._files.files, self.folder, reason)
-            self.suspect = True
+        if not self._state.suspect:
+            write_suspicion(self._state.files.files, self.folder, reason)
+            self._state.suspect = True
 
     def clear_suspect(self) -> None:
-        """The replica was compared with its peers, or somebody accepts it as it is."""
-        clear_suspicion(self._files.files, self.folder)
-        self.suspect = False
+        """The replica was compared with its peers, or an operator accepts it as it is."""
+        clear_suspicion(self._state.files.files, self.folder)
+        self._state.suspect = False
+
+    def recall(
+        self, *, suspect: bool, page_cache: bool, damaged: list[DamagedRange], assignment: int
+    ) -> None:
+        """At a start: what the marks in the folder say."""
+        self._state.suspect = suspect
+        self._state.damaged = damaged
+        self.page_cache = page_cache
+        self.assignment = assignment
 
     def close(self) -> None:
         """Lets go of the files; what is unsynced stays so. Appends are refused from now on."""
-        with self._syncing, self._writing:
-            with self._lock:
-                self._closed = True
-                unsynced = self._take_unsynced()
+        state = self._state
+        with state.syncing, state.writing:
+            with state.lock:
+                state.closed = True
+                unsynced = state.take_unsynced()
             unsynced.release()
-            for segment in self.segments:
+            for segment in state.segments:
                 segment.forget_files()
-            self._files.forget_below(self.folder)
+            state.files.forget_below(state.folder)

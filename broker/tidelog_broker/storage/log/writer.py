@@ -1,158 +1,35 @@
-"""The writing side of a partition's log: appends as a leader and as a follower, rolls, flushes.
+"""The writer of a partition's log: appends as a leader and as a follower, and rolls.
 
-Appends and rolls take turns; one flush runs at a time beside them. Neighbours: `write_batch`
-and `replicated` (what is written, and what is refused), `append_guard` and
-`guard.snapshots`, `leader_epochs`, `unsynced` (what the next flush must sync), `reader` (the
-other side), `partition_log` (where the log begins and ends).
+Appends, rolls and cuts take turns. Neighbours: `write_batch` and `replicated` (what is written, and what is
+refused), `guarding` (the append guard), `folder.leader_epochs`, `unsynced` (what the next flush must sync).
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.files.open_files import Held, OpenFiles
+from tidelog_broker.storage.files.open_files import Held
 from tidelog_broker.storage.files.protocol import Bytes
-from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, append_epoch, save_epochs
-from tidelog_broker.storage.guard.append_guard import AppendGuard
+from tidelog_broker.storage.folder.leader_epochs import append_epoch
 from tidelog_broker.storage.guard.append_time import AHEAD_US_MAX, AppendTime
-from tidelog_broker.storage.guard.snapshots import GuardSnapshots
-from tidelog_broker.storage.log.reader import ReadableLog
+from tidelog_broker.storage.log.guarding import LogGuard
 from tidelog_broker.storage.log.replicated import Continuation, check_received
-from tidelog_broker.storage.log.tail_cache import TailCache
-from tidelog_broker.storage.log.unsynced import Unsynced
-from tidelog_broker.storage.log.write_batch import (
-    Appended,
-    AppendItem,
-    LogConfig,
-    Staged,
-    check_order,
-    refusal_of,
-)
-from tidelog_broker.storage.points import RecoveryPoint
+from tidelog_broker.storage.log.state import LogState
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem, Staged, check_order, refusal_of
 from tidelog_broker.storage.segments.segment import Segment
 
 
-class WritableLog(ReadableLog):
-    """See the module."""
+class LogWriter:
+    """Appends and rolls of one log. Offsets are of records; sizes are bytes."""
 
-    __slots__ = (
-        "_closed",
-        "_failed",
-        "_guard",
-        "_guard_has_gaps",
-        "_snapshots",
-        "_syncing",
-        "_time",
-        "_unsynced",
-        "_writing",
-        "abandoned",
-        "assignment",
-        "config",
-        "cut_bytes",
-        "durable_epoch",
-        "epochs",
-        "page_cache",
-        "partition",
-        "recovered",
-        "recovery_point",
-        "stream_id",
-        "suspect",
-    )
+    __slots__ = ("_guard", "_state", "_time")
 
-    def __init__(
-        self,
-        files: OpenFiles,
-        cache: TailCache,
-        folder: str,
-        stream_id: bytes,
-        partition: int,
-        config: LogConfig,
-        *,
-        epochs: LeaderEpochs,
-        segments: list[Segment],
-        start_offset: int = 0,
-    ) -> None:
-        super().__init__(files, cache, folder, segments, start_offset)
-        self._syncing = threading.Lock()
-        """Held by a flush, and by what must not run beside one. Taken before `_writing`."""
-        self._writing = threading.RLock()
-        """Held by what changes the log."""
-        self.stream_id = stream_id
-        self.partition = partition
-        self.assignment = 0
-        """Of this replica: which of those that its broker has had of the partition it is (R16)."""
-        self.page_cache = False
-        """A mark on the disk says that it may hold what counted without a flush (R17)."""
-        self.config = config
-        self.epochs = epochs
-        self.durable_epoch = epochs.latest
-        """The newest leader epoch whose beginning is on disk (R5)."""
+    def __init__(self, state: LogState, guard: LogGuard) -> None:
+        self._state = state
+        self._guard = guard
         self._time = AppendTime()
-        self._guard: AppendGuard | None = None
-        """None: not asked for yet, or the log was cut."""
-        self._guard_has_gaps = False
-        """It lacks what damaged batches said; it is made again once they are healed."""
-        self._snapshots = GuardSnapshots(files, folder)
-        self._unsynced = Unsynced(files, folder)
-        """Another one with each flush. Changed under `_lock`, or by who holds all before it."""
-        self._failed: BaseException | None = None
-        """A flush failed, or a write that could not be undone: what is on disk is unknown."""
-        self._closed = False
-        self.abandoned = False
-        """An exception that nobody foresaw came out of a write: what is believed here may be wrong."""
-        active = segments[-1]
-        self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
-        """Everything below is on disk."""
-        self.suspect = False
-        """A recovery cut a tail in which a valid batch stood behind an invalid one (2b)."""
-        self.recovered = False
-        """It was opened as something else than a clean stop left it."""
-        self.cut_bytes = 0
-        """Bytes that the last recovery cut off and kept."""
-
-    def __repr__(self) -> str:
-        return (
-            f"<PartitionLog {self.folder.rsplit('/', 2)[-2]}/{self.partition} lso={self.start_offset} "
-            f"leo={self.end_offset} durable={self.durable_offset} segments={len(self.segments)}>"
-        )
-
-    @property
-    def durable_offset(self) -> int:
-        """Everything below is on disk."""
-        return self.recovery_point.offset
-
-    @property
-    def unsynced_bytes(self) -> int:
-        """Bytes that a sync would make durable, about."""
-        point = self.recovery_point
-        behind = [segment for segment in self.segments if segment.base_offset >= point.segment_base]
-        return max(0, sum(segment.size for segment in behind) - point.position)
-
-    @property
-    def unsynced(self) -> bool:
-        return self._unsynced.any_records
-
-    @property
-    def guard(self) -> AppendGuard:
-        """The append guard, brought up to the log's end when first asked for."""
-        guard = self._guard
-        if guard is None:
-            with self._writing:
-                if self._guard is None:
-                    self._guard, whole = self._snapshots.rebuild(self.segments, self.config.guard)
-                    self._guard_has_gaps = not whole
-                guard = self._guard
-        return guard
-
-    def configure(self, config: LogConfig) -> None:
-        """Takes changed settings; they hold from the next append on."""
-        self.config = config
-        if self._guard is not None:
-            self._guard.set_limits(config.guard)
 
     # --- appending
 
@@ -171,10 +48,11 @@ class WritableLog(ReadableLog):
         all checks (R7, R8). Raises `StorageFailure` when a failed write could not be taken
         back: the log must not be used any more.
         """
-        with self._writing:
-            self._refuse_failed()
+        state = self._state
+        with state.writing:
+            state.refuse_failed()
             staged = Staged(leader_epoch, self.time_at(now_us))
-            refusal: TidelogError | None = Stopping("the log is closed") if self._closed else None
+            refusal: TidelogError | None = Stopping("the log is closed") if state.closed else None
             for item in items:
                 refusal = self._append_one(item, staged, refusal, refuse_new)
             self._write(staged)
@@ -187,8 +65,9 @@ class WritableLog(ReadableLog):
         refusal: TidelogError | None,
         refuse_new: TidelogError | None,
     ) -> TidelogError | None:
-        """Decides about one batch; an error that refuses all that follow, if there is one."""
-        guard, header = self.guard, item.header
+        """Decides about one batch; returns an error that refuses all that follow, if there is one."""
+        state = self._state
+        guard, header = self._guard.current, item.header
         try:
             if refusal is not None:
                 raise refusal
@@ -197,7 +76,7 @@ class WritableLog(ReadableLog):
             repeat = guard.check(header, item.expected_offset)
             if repeat is None and refuse_new is not None:
                 raise refuse_new
-            if repeat is None and not staged.fits(header, self.active, self.config.segment_bytes):
+            if repeat is None and not staged.fits(header, state.active, state.config.segment_bytes):
                 refusal = self._write(staged) or self._roll_or_refusal()
                 staged.clear()
                 if refusal is not None:
@@ -206,10 +85,10 @@ class WritableLog(ReadableLog):
             staged.refuse(error, item.sender)
             return refusal
         if repeat is not None:
-            staged.repeat(repeat, self.epochs, item.sender)
+            staged.repeat(repeat, state.epochs, item.sender)
             return None
-        base = staged.end if staged.headers else self.end_offset
-        staged.add(item, self.stream_id, self.partition, base)
+        base = staged.end if staged.headers else state.end_offset
+        staged.add(item, *state.key, base)
         guard.stage(staged.headers[-1])
         return None
 
@@ -221,19 +100,22 @@ class WritableLog(ReadableLog):
         and `StorageFailed`, after which a part may be, as `end_offset` tells, and
         `StorageFailure`.
         """
-        with self._writing:
-            self._refuse_failed()
-            if self._closed:
+        state = self._state
+        with state.writing:
+            state.refuse_failed()
+            if state.closed:
                 raise Stopping("the log is closed")
-            last = self.epochs.epoch_at(self.end_offset - 1) if self.end_offset > self.start_offset else None
-            after = Continuation(self.end_offset, last, leader_epoch)
+            last = (
+                state.epochs.epoch_at(state.end_offset - 1) if state.end_offset > state.start_offset else None
+            )
+            after = Continuation(state.end_offset, last, leader_epoch)
             staged: Staged | None = None
-            for one in check_received(data, (self.stream_id, self.partition), after):
+            for one in check_received(data, state.key, after):
                 epoch = one.header.leader_epoch
                 if staged is None or staged.leader_epoch != epoch:
                     self._write_received(staged, unclean)
                     staged = Staged(epoch, one.header.append_time_us)
-                if not staged.fits(one.header, self.active, self.config.segment_bytes):
+                if not staged.fits(one.header, state.active, state.config.segment_bytes):
                     self._write_received(staged, unclean)
                     staged = Staged(epoch, one.header.append_time_us)
                     refusal = self._roll_or_refusal()
@@ -242,16 +124,17 @@ class WritableLog(ReadableLog):
                 staged.take(one)
                 staged.append_time_us = max(staged.append_time_us, one.header.append_time_us)
             self._write_received(staged, unclean)
-            return self.end_offset
+            return state.end_offset
 
     def _write_received(self, staged: Staged | None, unclean: Sequence[tuple[int, int]]) -> None:
         """Writes batches of one epoch into one segment; history first (R5)."""
+        state = self._state
         if staged is None or not staged.headers:
             return
         try:
             self._supersede(staged.leader_epoch)
             for epoch, start in unclean:
-                if start == self.end_offset and (self.epochs.latest or 0) < epoch <= staged.leader_epoch:
+                if start == state.end_offset and (state.epochs.latest or 0) < epoch <= staged.leader_epoch:
                     self._add_epoch(epoch, start, unclean=True)
         except OSError as error:
             raise refusal_of(error) from error
@@ -261,20 +144,22 @@ class WritableLog(ReadableLog):
 
     def _supersede(self, epoch: int) -> None:
         """Forgets later epochs of which this log holds no record: the leader's history is another one."""
-        kept = self.epochs.up_to(epoch)
+        state = self._state
+        kept = state.epochs.up_to(epoch)
         if kept is not None:
-            self._replace_epochs(kept)
+            state.replace_epochs(kept)
 
     def begin_unclean_epoch(self, epoch: int) -> None:
         """Begins an epoch without records that is marked unclean (R5); durable with the next sync.
 
         Raises `DiskFull`, `StorageFailed` and `StorageFailure`.
         """
-        with self._writing:
-            self._refuse_failed()
-            if (self.epochs.latest or 0) < epoch:
+        state = self._state
+        with state.writing:
+            state.refuse_failed()
+            if (state.epochs.latest or 0) < epoch:
                 try:
-                    self._add_epoch(epoch, self.end_offset, unclean=True)
+                    self._add_epoch(epoch, state.end_offset, unclean=True)
                 except OSError as error:
                     raise refusal_of(error) from error
 
@@ -285,15 +170,17 @@ class WritableLog(ReadableLog):
 
     def time_at(self, now_us: int) -> int:
         """The append time of a batch that is appended now: it never goes back (F7)."""
-        with self._writing:
+        state = self._state
+        with state.writing:
             if not self._time.last_us:
                 self._load_last_append()
             return self._time.at(now_us)
 
     def _load_last_append(self) -> None:
         """After a start that read no log: append time must not go back behind the last batch's (F7)."""
-        known = self.guard.last_append_us or 0
-        for segment in reversed(self.segments):
+        state = self._state
+        known = self._guard.current.last_append_us or 0
+        for segment in reversed(state.segments):
             if segment.size:
                 segment.load_times()
                 known = max(known, segment.last_append_us or 0)
@@ -302,10 +189,11 @@ class WritableLog(ReadableLog):
 
     def _write(self, staged: Staged) -> TidelogError | None:
         """Writes what is staged; on failure takes all of it back and turns its outcomes into the error."""
+        state = self._state
         headers = staged.headers
         if not headers:
             return None
-        guard, active = self.guard, self.active
+        guard, active = self._guard.current, state.active
         guard.unstage()
         try:
             active.prepare()
@@ -317,29 +205,31 @@ class WritableLog(ReadableLog):
         self._time.appended(staged.append_time_us)
         for header, ids in zip(headers, staged.ids, strict=True):
             guard.record(header, ids)
-        self._tail.put(headers, staged.buffers)
-        if self._snapshots.appended(len(headers), staged.bytes):
-            self.save_guard()
+        state.tail.put(headers, staged.buffers)
+        if self._guard.snapshots.appended(len(headers), staged.bytes):
+            self._guard.save()
         return None
 
     def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """The epoch's entry is written, and so synced, no later than its first batch (R5)."""
-        if self.epochs.latest != leader_epoch:
+        state = self._state
+        if state.epochs.latest != leader_epoch:
             self._add_epoch(leader_epoch, base_offset)
 
     def _add_epoch(self, epoch: int, base_offset: int, *, unclean: bool = False) -> None:
-        entry = self.epochs.begin(epoch, base_offset, unclean=unclean)
+        state = self._state
+        entry = state.epochs.begin(epoch, base_offset, unclean=unclean)
         assert entry is not None
         try:
-            held = append_epoch(self._files, self.folder, self.epochs, entry)
+            held = append_epoch(state.files, state.folder, state.epochs, entry)
         except OSError:
-            self.epochs.withdraw()
+            state.epochs.withdraw()
             raise
         except StorageFailure as failure:
-            self._failed = failure
+            state.failed = failure
             raise
-        with self._lock:
-            self._unsynced.add_epoch(epoch, held)
+        with state.lock:
+            state.unsynced.add_epoch(epoch, held)
 
     def _wrote(self, active: Segment, held: Held, staged: Staged) -> None:
         """The batches are in the file: from this moment on they are the log's, and unsynced.
@@ -347,42 +237,42 @@ class WritableLog(ReadableLog):
         Both at once under the lock, so that a flush that sees the new end also sees what
         it must sync for it.
         """
-        with self._lock:
-            self._unsynced.add_segment(active, held)
+        state = self._state
+        with state.lock:
+            state.unsynced.add_segment(active, held)
             active.extend(staged.headers)
 
     def _take_back(self, staged: Staged, error: OSError) -> TidelogError:
-        active = self.active
+        state = self._state
+        active = state.active
         try:
-            if self._files.files.exists(active.path):
+            if state.files.files.exists(active.path):
                 active.cut_back()
         except OSError as worse:
-            self._failed = worse
+            state.failed = worse
             raise StorageFailure(
-                f"{self.folder}: a write failed ({error}) and what it left could not be cut off ({worse})"
+                f"{state.folder}: a write failed ({error}) and what it left could not be cut off ({worse})"
             ) from error
         refusal = refusal_of(error)
         staged.write_failed(refusal)
         return refusal
 
     def abandon(self) -> None:
-        """Takes nothing more, and its recovery point stays, until a start opens it again.
+        """Refuses all further appends until a start opens the log again; the recovery point stays.
 
-        After an exception that nobody foresaw: batches may be in the file of which nothing is known here, or
-        the other way round. Recovery knows what the file holds, and nothing may be written before it.
+        After an unforeseen exception the file may hold batches that are not known here, or lack batches that
+        are. Recovery finds out what the file holds, and nothing may be written before it.
         """
-        self.abandoned = self._closed = True
-
-    def _refuse_failed(self) -> None:
-        if self._failed is not None:
-            raise StorageFailure(f"{self.folder}: not used any more after a failure ({self._failed})")
+        state = self._state
+        state.abandoned = state.closed = True
 
     # --- rolling
 
     def is_due(self, now_us: int) -> bool:
         """Whether the active segment should be rolled: for its age, or because segments are to be smaller."""
-        age, active = self.config.segment_age_us, self.active
-        if active.size >= self.config.segment_bytes:
+        state = self._state
+        age, active = state.config.segment_age_us, state.active
+        if active.size >= state.config.segment_bytes:
             return True
         if age is None or active.size == 0:
             return False
@@ -402,74 +292,13 @@ class WritableLog(ReadableLog):
 
     def roll(self) -> None:
         """Closes the active segment and begins the next; raises OSError and changes nothing if it cannot."""
-        with self._writing:
-            old = self.active
-            if old.size == 0 or self._closed:
+        state = self._state
+        with state.writing:
+            old = state.active
+            if old.size == 0 or state.closed:
                 return
             old.load_times()
-            self.save_guard()
+            self._guard.save()
             old.close()
-            with self._lock:
-                self.segments = [*self.segments, old.sibling(old.next_offset)]
-
-    def save_guard(self) -> None:
-        """Snapshots the append guard, if it changed and the disk takes it; durable with the next sync."""
-        with self._writing:
-            if self._guard is not None and self._snapshots.outdated:
-                self._write_snapshot(self._guard)
-
-    def _write_snapshot(self, guard: AppendGuard) -> None:
-        held = self._snapshots.write(guard)
-        if held is not None:
-            with self._lock:
-                self._unsynced.add_snapshot(guard.offset, held)
-
-    # --- making durable
-
-    def sync(self) -> RecoveryPoint:
-        """Makes everything durable that was appended before the call; returns the new recovery point.
-
-        Raises OSError; after that nothing about the unsynced part is known, and the
-        broker must stop (DESIGN 4.3): every later call raises `StorageFailure`.
-        """
-        with self.flushing() as unsynced:
-            unsynced.sync()
-        return self.recovery_point
-
-    @contextlib.contextmanager
-    def flushing(self) -> Iterator[Unsynced]:
-        """What was appended before the `with` block is durable once it ends: the block makes it so.
-
-        With whatever it likes: `sync` flushes file by file, `LogStore.sync` many logs at once. An
-        OSError in the block is a failed flush, see `sync`.
-        """
-        with self._syncing:
-            self._refuse_failed()
-            with self._lock:
-                # A closed log has let go of what was unsynced, and its recovery point stays.
-                unsynced, active = self._take_unsynced(), self.segments[-1]
-                point = self.recovery_point
-                if not self._closed:
-                    point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
-            try:
-                yield unsynced
-            except OSError as error:
-                self._failed = error
-                raise
-            unsynced.release()
-            if unsynced.epoch is not None:
-                self.durable_epoch = unsynced.epoch
-            self.recovery_point = point
-            if unsynced.snapshot_offset is not None:
-                self._snapshots.synced(unsynced.snapshot_offset)
-
-    def _take_unsynced(self) -> Unsynced:
-        taken, self._unsynced = self._unsynced, Unsynced(self._files, self.folder)
-        return taken
-
-    def _replace_epochs(self, epochs: LeaderEpochs) -> None:
-        save_epochs(self._files, self.folder, self.stream_id, self.partition, epochs)
-        with self._lock:
-            self._unsynced.drop_epochs()
-            self.epochs = epochs
-            self.durable_epoch = epochs.latest
+            with state.lock:
+                state.segments = [*state.segments, old.sibling(old.next_offset)]

@@ -1,0 +1,139 @@
+"""What a partition's log consists of, and the locks over it: the one state that all parts of a log share.
+
+The parts (`reader`, `writer`, `flusher`, `start`, `cutter`, `healer`, and the log's `guarding` and
+`damage`) hold no state of the log of their own. Neighbour: `partition_log` puts them together.
+
+Four locks, always taken in this order:
+
+1. `syncing`: one flush at a time, and nothing that must not run beside a flush.
+2. `writing`: appends, rolls and cuts take turns.
+3. `damage.saving` (`damage`): one writer of the list of damage on disk.
+4. `lock`: for moments, over what readers and a flush take from the writer.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tidelog_broker.errors import StorageFailure
+from tidelog_broker.storage.files.open_files import OpenFiles
+from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs, save_epochs
+from tidelog_broker.storage.log.tail_cache import LogTail, TailCache
+from tidelog_broker.storage.log.unsynced import Unsynced
+from tidelog_broker.storage.log.write_batch import LogConfig
+from tidelog_broker.storage.points import PartitionKey, RecoveryPoint
+from tidelog_broker.storage.segments.scan import DamagedRange
+from tidelog_broker.storage.segments.segment import Segment
+
+
+class LogState:
+    """Segments, offsets, history and failures of one log. Offsets are of records; sizes are bytes."""
+
+    __slots__ = (
+        "_damaged",
+        "abandoned",
+        "closed",
+        "config",
+        "durable_epoch",
+        "epochs",
+        "failed",
+        "files",
+        "folder",
+        "key",
+        "lock",
+        "recovery_point",
+        "segments",
+        "start_offset",
+        "suspect",
+        "syncing",
+        "tail",
+        "unsynced",
+        "writing",
+    )
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        cache: TailCache,
+        folder: str,
+        key: PartitionKey,
+        config: LogConfig,
+        *,
+        epochs: LeaderEpochs,
+        segments: list[Segment],
+        start_offset: int,
+    ) -> None:
+        self.files = files
+        self.folder = folder
+        self.key = key
+        self.config = config
+        self.syncing = threading.Lock()
+        self.writing = threading.RLock()
+        self.lock = threading.Lock()
+        self.segments = segments
+        """Oldest first; the last is the active one; never empty. Replaced, never changed."""
+        self.start_offset = start_offset
+        """LSO."""
+        self.epochs = epochs
+        self.durable_epoch = epochs.latest
+        """The newest leader epoch whose beginning is on disk (R5)."""
+        active = segments[-1]
+        self.recovery_point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
+        """Everything below is on disk."""
+        self.unsynced = Unsynced(files, folder)
+        """Replaced by each flush. Changed under `lock`, or by a holder of all locks before it."""
+        self.tail = LogTail(cache)
+        """Recent batches in memory."""
+        self.damaged = []
+        self.failed: BaseException | None = None
+        """A flush failed, or a write that could not be undone: what is on disk is unknown."""
+        self.closed = False
+        self.suspect = False
+        """A recovery cut a tail in which a valid batch stood behind an invalid one (2b)."""
+        self.abandoned = False
+        """A write ended in an unforeseen exception: what is believed here may be wrong."""
+
+    @property
+    def damaged(self) -> list[DamagedRange]:
+        """What is known to be unreadable. Replaced, never changed."""
+        return self._damaged
+
+    @damaged.setter
+    def damaged(self, ranges: list[DamagedRange]) -> None:
+        self._damaged = ranges
+        if ranges:
+            self.files.damaged_folders[self.folder] = None
+        else:
+            self.files.damaged_folders.pop(self.folder, None)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        """LEO: the offset that the next record gets."""
+        return self.segments[-1].next_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk."""
+        return self.recovery_point.offset
+
+    def refuse_failed(self) -> None:
+        """Raises `StorageFailure` after a failure that leaves unknown what is on disk (DESIGN 4.3)."""
+        if self.failed is not None:
+            raise StorageFailure(f"{self.folder}: not used any more after a failure ({self.failed})")
+
+    def take_unsynced(self) -> Unsynced:
+        """What the next flush must sync; the log begins to collect again. Under `lock`."""
+        taken, self.unsynced = self.unsynced, Unsynced(self.files, self.folder)
+        return taken
+
+    def replace_epochs(self, epochs: LeaderEpochs) -> None:
+        """Writes the whole history again, durably; raises OSError."""
+        save_epochs(self.files, self.folder, *self.key, epochs)
+        with self.lock:
+            self.unsynced.drop_epochs()
+            self.epochs = epochs
+            self.durable_epoch = epochs.latest
