@@ -27,7 +27,8 @@ from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings, parse_address, parse_listen
 from tidelog_broker.core.metadata.registration import Registration, put_back
 from tidelog_broker.errors import BrokerError, DirectoryDamaged, StorageFailure
-from tidelog_broker.hosting.broker import Broker, BrokerLimits
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.hosting.broker_limits import BrokerLimits
 from tidelog_broker.hosting.handover import HandingOver
 from tidelog_broker.hosting.quorum_peers import QuorumPeers
 from tidelog_broker.membership.cluster_clock import ClusterClock
@@ -44,6 +45,7 @@ from tidelog_broker.storage.directory import superseding
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.protocol import Volume
+from tidelog_broker.upkeep.maintenance import MaintenanceLimits
 from tidelog_proto import admin_pb2, log_pb2, metadata_pb2
 
 log = structlog.get_logger(__name__)
@@ -161,19 +163,21 @@ class Assembly:
             tail_cache_bytes_max=settings.tail_cache_bytes_max,
             volume=self._volume,
         )
+        self._peers = QuorumPeers(controller) if settings.peer_listener else None
         self.broker = broker = Broker(
             directory.broker_id,
             store,
             controller,
             self._clock,
             _limits(settings),
-            directory.reserve,
-            controller.incarnation,
+            platform.rng,
+            reserve=directory.reserve,
+            incarnation=controller.incarnation,
+            peers=self._peers,
             make_threads=platform.threads,
         )
-        self._peers = QuorumPeers(controller) if settings.peer_listener else None
-        if self._peers is not None:
-            self._peers.join(broker, platform.rng)
+        if self._peers is not None and broker.links is not None:
+            self._peers.connect(broker.links)
         admin = AdminService(broker, controller, platform.new_id)
         controller.serve_calls(admin.serve_call)
         membership = controller.membership
@@ -363,12 +367,14 @@ async def _flush_answers(connection: NatsConnection) -> None:
 def _limits(settings: Settings) -> BrokerLimits:
     return BrokerLimits(
         produce_timeout=settings.produce_timeout_ms / 1000,
-        checkpoint_interval=settings.checkpoint_interval_ms / 1000,
-        page_cache_flush_interval=settings.page_cache_flush_interval_ms / 1000,
-        page_cache_dirty_bytes_max=settings.page_cache_dirty_bytes_max,
+        maintenance=MaintenanceLimits(
+            checkpoint_interval=settings.checkpoint_interval_ms / 1000,
+            page_cache_flush_interval=settings.page_cache_flush_interval_ms / 1000,
+            page_cache_dirty_bytes_max=settings.page_cache_dirty_bytes_max,
+            sweep_interval=settings.sweep_interval_ms / 1000,
+            deleted_delay=settings.deleted_delay_ms / 1000,
+        ),
         syncfs_dirty_bytes_max=settings.syncfs_dirty_bytes_max,
-        sweep_interval=settings.sweep_interval_ms / 1000,
-        deleted_delay=settings.deleted_delay_ms / 1000,
         flush_threads=settings.flush_threads,
         catch_up_threads=settings.catch_up_threads,
         decode_threads=settings.decode_threads,

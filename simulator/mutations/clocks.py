@@ -8,7 +8,7 @@ from typing import Any
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker import assembly
 from tidelog_broker.core.metadata import clocks, registration
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.quorum import transport as control_neighbours
 
@@ -31,7 +31,7 @@ def records_are_dated_by_the_clock_of_their_leader() -> Iterator[None]:
 
 @mutation("R18", "cold starts")
 def a_broker_leads_before_it_knows_the_time() -> Iterator[None]:
-    with patched((Host, "awaits_time", lambda self, replica: False)):
+    with patched((BrokerPartitionHost, "awaits_time", lambda self, replica: False)):
         yield
 
 

@@ -13,15 +13,15 @@ from tidelog_broker.storage.directory.store import LogStore
 @mutation("2a", "restarts")
 def an_unsynced_tail_is_trusted_after_a_restart() -> Iterator[None]:
     from simulator.disk import FakeFile
-    from tidelog_broker.storage.log import recovery
+    from tidelog_broker.storage.log import recovery_scan
 
-    original = recovery._Tail._scan_file
+    original = recovery_scan.RecoveryScan._scan_file
 
     def trusting(self: Any, *arguments: Any) -> Any:
         with mock.patch.object(FakeFile, "datasync"):
             return original(self, *arguments)
 
-    with patched((recovery._Tail, "_scan_file", trusting)):
+    with patched((recovery_scan.RecoveryScan, "_scan_file", trusting)):
         yield
 
 

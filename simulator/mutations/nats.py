@@ -24,7 +24,7 @@ def a_publisher_is_answered_before_the_commit() -> Iterator[None]:
     def hasty(*arguments: Any, **options: Any) -> Any:
         return RecordsAppend(*arguments, **{**options, "acks": Acks.LEADER})
 
-    with patched((recorder_module, "SinglesAppend", hasty)):
+    with patched((recorder_module, "RecordsAppend", hasty)):
         yield
 
 

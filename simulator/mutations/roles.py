@@ -14,7 +14,7 @@ from tidelog_broker.core.replication.leadership import Leadership
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.progress import FollowerState
 from tidelog_broker.hosting.broker import START_LOOK_SECONDS, Broker
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.replication.replica import Replica
 from tidelog_broker.replication.uplink import Uplink
 
@@ -28,14 +28,14 @@ def a_role_begins_while_a_write_of_the_last_one_is_on_its_way() -> Iterator[None
         finally:
             self._operations += operations
 
-    begin = Replica._begin_when_idle
-    with patched((Replica, "_begin_when_idle", at_once)):
+    begin = Replica.begin_when_idle
+    with patched((Replica, "begin_when_idle", at_once)):
         yield
 
 
 @mutation("R10", "restarts")
 def a_run_leads_what_the_run_before_it_led() -> Iterator[None]:
-    with patched((Host, "is_this_run", lambda self, incarnation: True)):
+    with patched((BrokerPartitionHost, "is_this_run", lambda self, incarnation: True)):
         yield
 
 
@@ -62,7 +62,7 @@ def a_follower_waits_for_what_was_lost_with_its_connection() -> Iterator[None]:
 
 @uncaught("R1", "returns")
 def a_follower_stays_with_its_last_leader() -> Iterator[None]:
-    with patched((Host, "unfollow", lambda self, replica, leader: None)):
+    with patched((BrokerPartitionHost, "unfollow", lambda self, replica, leader: None)):
         yield
 
 
@@ -77,7 +77,7 @@ def a_connection_that_is_open_again_is_told_to_nobody() -> Iterator[None]:
 
 @uncaught("R4", "flapping")
 def a_leader_has_no_ticks() -> Iterator[None]:
-    with patched((Host, "needs_ticks", lambda self, replica: None)):
+    with patched((BrokerPartitionHost, "needs_ticks", lambda self, replica: None)):
         yield
 
 

@@ -102,7 +102,7 @@ def what_was_written_as_a_leadership_ended_waits_for_the_next_one() -> Iterator[
             written(self, outcomes)
         finally:
             self._left = left
-        self._begin_when_idle()
+        self.replica.begin_when_idle()
 
     written = Partition.written
     with patched((Partition, "written", patient)):

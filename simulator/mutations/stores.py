@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.storage.directory.checkpoint import Checkpoints
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
@@ -96,10 +96,10 @@ def a_closed_segment_is_not_flushed_any_more() -> Iterator[None]:
 
 @mutation("R1", "torn cuts")
 def a_log_is_cut_below_the_recovery_point_that_is_saved() -> Iterator[None]:
-    def hasty(self: Host, replica: Any, offset: int) -> None:
+    def hasty(self: BrokerPartitionHost, replica: Any, offset: int) -> None:
         replica.log.cutter.truncate(offset, lambda point: None)
 
-    with patched((Host, "truncate", hasty)):
+    with patched((BrokerPartitionHost, "truncate", hasty)):
         yield
 
 

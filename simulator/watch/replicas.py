@@ -57,19 +57,19 @@ class Replica:
 
     @property
     def role(self) -> LeaderPartition | FollowerPartition | None:
-        return self.partition.role
+        return self.partition.replica.role
 
     @property
     def leads(self) -> bool:
-        return isinstance(self.partition.role, LeaderPartition)
+        return isinstance(self.partition.replica.role, LeaderPartition)
 
     @property
     def fsync(self) -> bool:
-        return self.partition.fsync
+        return self.partition.replica.fsync
 
     @property
     def placed(self) -> PartitionImage:
-        return self.partition.placed
+        return self.partition.replica.placed
 
     @property
     def high_watermark(self) -> int:
@@ -77,6 +77,6 @@ class Replica:
 
     def now(self) -> Looks:
         partition = self.partition
-        role, log = partition.role, partition.log
+        role, log = partition.replica.role, partition.log
         reached = partition.high_watermark if role is None else role.high_watermark
         return Looks(role, reached, log.start_offset, log.end_offset, log.durable_offset, len(log.damaged))

@@ -19,7 +19,7 @@ from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.upkeep import maintenance
-from tidelog_broker.upkeep.maintenance import Maintenance
+from tidelog_broker.upkeep.maintenance import Maintenance, MaintenanceLimits
 
 FULL = errno.ENOSPC
 
@@ -33,6 +33,7 @@ class Replica:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.replica = self
         self.role_number = 1
         self.moved: list[int] = []
         """Where the log began when the role was told that it moved."""
@@ -59,19 +60,15 @@ class Stage:
         self.threads = ThreadPoolExecutor(1)
         self.maintenance = Maintenance(
             self.bench.store,
+            {KEY: cast(Any, self.replica)},
             cast(Any, None),
             cast(Any, None),
             self.threads,
             ClusterClock(lambda: T0),
             self.failures.append,
-            checkpoint_interval=1,
-            page_cache_flush_interval=1,
-            page_cache_dirty_bytes_max=1,
-            sweep_interval=1,
-            deleted_delay=1,
+            MaintenanceLimits(1, 1, 1, 1, 1),
             newest=cast(Any, None),
         )
-        self.maintenance.partitions = {KEY: cast(Any, self.replica)}
 
     @property
     def log(self) -> PartitionLog:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -26,7 +26,7 @@ from tidelog.model import Durability, StreamConfig
 from tidelog_broker.clock import elapsed_clock, system_clock
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.storage.directory.store import LogStore, Wanted
 from tidelog_broker.storage.files.volume_flush import VOLUME_FLUSH_LOGS_MIN
@@ -67,7 +67,7 @@ class Lanes:
 
     def _isolate(self, partition: Partition, error: Exception) -> None:
         self.isolated[partition] = error
-        partition.removed = True
+        partition.replica.removed = True
         partition.give_up(Unavailable("it failed"), TimedOut("it failed"))
 
     def flush_whole(self) -> None:
@@ -79,12 +79,13 @@ class Lanes:
         page_cache = durability is Durability.PAGE_CACHE
         log = self.store.create(Wanted(name, stream_id, 0, LogConfig(), page_cache=page_cache))
         config = StreamConfig(replication_factor=1, min_insync_replicas=1, durability=durability)
-        host = Host(
-            1, None, self.store, self.rounds, self.flushes, ClusterClock(), lambda partition, reason: None
-        )
+        host = BrokerPartitionHost(
+            1, None, self.store, self.rounds, self.flushes, cast(Any, None), ClusterClock(),
+            lambda partition, reason: None,
+        )  # fmt: skip
         made = Partition(name, stream_id, 0, config, log, host)
         placed = PartitionImage(replicas=(1,), isr=(1,), leader=1, leader_epoch=1)
-        made.imaged(ClusterImage(), StreamImage(name, stream_id, config, 1, 0, (placed,)))
+        made.replica.imaged(ClusterImage(), StreamImage(name, stream_id, config, 1, 0, (placed,)))
         self.partitions.append(made)
         return made
 
@@ -245,7 +246,7 @@ async def test_what_is_given_up_while_it_is_written_is_answered(
     writing = lanes.append(partition)
     assert await asyncio.to_thread(entered.wait, 5)
     queued = lanes.append(partition)
-    partition.removed = True
+    partition.replica.removed = True
     partition.give_up(StreamNotFound("unwritten"), StreamNotFound("uncommitted"))
     go.set()
     assert str(await asyncio.wait_for(queued, 5)) == "unwritten"

@@ -24,7 +24,8 @@ from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Su
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.hosting.broker import Broker, BrokerLimits
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.hosting.broker_limits import BrokerLimits
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.peers.hello import Hello, Identity
 from tidelog_broker.peers.listener import PeerListener
@@ -33,6 +34,7 @@ from tidelog_broker.replication.links import ReplicaLinks
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.log.write_batch import Appended
+from tidelog_broker.upkeep.maintenance import MaintenanceLimits
 from tidelog_broker.writing.append_requests import Acks, BatchAppend
 from tidelog_broker.writing.partition import Partition
 
@@ -220,16 +222,17 @@ class Node:
             self._cluster.controller,  # type: ignore[arg-type]
             clock,
             BrokerLimits(
-                checkpoint_interval=0.1,
-                sweep_interval=0.1,
-                deleted_delay=0.0,
+                maintenance=MaintenanceLimits(checkpoint_interval=0.1, sweep_interval=0.1, deleted_delay=0.0),
                 catch_up_bytes_per_second=self._cluster.catch_up_rate,
                 scrub_bytes_per_second=self._cluster.scrub_rate,
                 scrub_interval=0.1,
             ),
+            random.Random(self.id),
             incarnation=self.incarnation,
+            peers=self,
         )
-        self.links = self.broker.join(self, random.Random(self.id))
+        assert self.broker.links is not None
+        self.links = self.broker.links
         self.listener = PeerListener(self.identity, self._accept)
         await self.listener.start(HOST, self.port)
         self.port = self.listener.port
@@ -253,17 +256,14 @@ class Node:
         self.running = False
         broker = self.broker
         for partition in broker.partitions.values():
-            partition.end_role()
-            partition.removed = True
+            partition.replica.end_role()
+            partition.replica.removed = True
         await self.listener.stop("killed")
         broker._host.stop()
         await self.links.stop("killed")
-        await broker._stop_caring()
+        await broker._upkeep.stop_repairs()
         await broker._follower.stop()
-        await broker._maintenance.stop()
-        assert broker._maintaining is not None
-        broker._maintaining.cancel()
-        await asyncio.gather(broker._maintaining, return_exceptions=True)
+        await broker._upkeep.stop_maintenance()
         broker._threads.shutdown(wait=True)
         broker._store.files.close()
         for other in self._cluster.nodes.values():
@@ -328,7 +328,7 @@ class Cluster:
 
     @staticmethod
     def _all_follow(partition: Partition) -> bool:
-        role, placed = partition.role, partition.placed
+        role, placed = partition.replica.role, partition.replica.placed
         return (
             isinstance(role, LeaderPartition)
             and set(placed.isr) == set(placed.replicas)

@@ -59,8 +59,8 @@ async def test_a_leader_that_sees_a_replica_leave_and_come_at_once_takes_the_new
     controller.release(1)
 
     leader, assigned = cluster[1].partition(), controller.placed().assignments
-    await until(lambda: leader.placed.assignments == assigned, "the leader knows")
-    role = leader.role
+    await until(lambda: leader.replica.placed.assignments == assigned, "the leader knows")
+    role = leader.replica.role
     assert isinstance(role, LeaderPartition)
     assert (role.followers[3].fit, role.followers[3].durable) == (False, 0)
     await appended(cluster[1].append(b"more"))
@@ -79,7 +79,7 @@ async def test_a_follower_that_sees_itself_leave_and_come_at_once_begins_with_an
     controller, before = cluster.controller, cluster[3].partition()
     controller.hold(3)
     controller.change(replicas=(1, 2), isr=(1, 2))
-    role = cluster[1].partition().role
+    role = cluster[1].partition().replica.role
     assert isinstance(role, LeaderPartition)
     await until(lambda: 3 not in role.followers, "the leader knows")
     controller.change(replicas=(1, 2, 3))

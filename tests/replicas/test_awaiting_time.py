@@ -19,7 +19,7 @@ async def waiting(cluster: Cluster) -> Cluster:
     there = [node.broker.partitions for node in cluster.nodes.values()]
     await until(lambda: all((STREAM, 0) in one for one in there), "replicas")
     one = cluster[1].partition()
-    await until(lambda: one in cluster[1].broker._host._awaiting_time, "its turn to lead")
+    await until(lambda: one.replica in cluster[1].broker._host._awaiting_time, "its turn to lead")
     assert not one.leads
     return cluster
 
@@ -30,7 +30,7 @@ def tell_the_time(cluster: Cluster, broker: int, off_us: int = 0) -> None:
 
 
 async def test_r18_a_replica_leads_once_the_clusters_clock_is_known(waiting: Cluster) -> None:
-    assert waiting[2].partition().role is not None, "to follow it needs no clock"
+    assert waiting[2].partition().replica.role is not None, "to follow it needs no clock"
 
     tell_the_time(waiting, 1, HOUR_US)
     await until(lambda: waiting[1].partition().leads, "a leader")
@@ -42,7 +42,7 @@ async def test_r18_a_replica_leads_once_the_clusters_clock_is_known(waiting: Clu
 
 async def test_r18_a_replica_that_waits_for_the_clock_may_follow_another_leader(waiting: Cluster) -> None:
     waiting.controller.change(leader=2, leader_epoch=2)
-    await until(lambda: waiting[1].partition().role is not None, "it follows")
+    await until(lambda: waiting[1].partition().replica.role is not None, "it follows")
 
     tell_the_time(waiting, 1)
     tell_the_time(waiting, 2)

@@ -64,12 +64,14 @@ async def test_acknowledgements_wait_until_every_member_has_flushed_and_said_so(
     controller = cluster.controller
     controller.hold(3)  # For it the stream is one of the page cache still.
     controller.configure(durability=FSYNC)
-    await until(lambda: cluster[1].partition().fsync and cluster[2].partition().fsync, "two know")
+    await until(
+        lambda: cluster[1].partition().replica.fsync and cluster[2].partition().replica.fsync, "two know"
+    )
     await until(lambda: cluster[1].partition().log.durable_offset == 4, "the leader has flushed")
 
     told = cluster[1].append(b"more")
     await until(lambda: cluster[3].partition().log.end_offset == 5, "it is written on 3")
-    role = cluster[1].partition().role
+    role = cluster[1].partition().replica.role
     assert isinstance(role, LeaderPartition)
     await until(lambda: role.followers[2].durable == 5, "it is flushed on 2")
     await until(lambda: role.followers[3].end == 5, "the leader knows what 3 has")
@@ -89,7 +91,7 @@ async def test_a_power_loss_before_the_flush_makes_a_replica_suspect_though_the_
     with without_flushes(monkeypatch):
         for durability in steps:
             cluster.controller.configure(durability=durability)
-        await until(lambda: cluster[3].partition().fsync, "it knows")
+        await until(lambda: cluster[3].partition().replica.fsync, "it knows")
         assert mark(cluster, 3).exists()
         await cluster[3].kill()
     os.truncate(next(folder_of(cluster, 3).glob("*.log")), 0)
@@ -103,7 +105,10 @@ async def test_a_broker_that_missed_both_changes_is_suspect_by_what_it_wrote(clu
     """page-cache and back to fsync, and the broker was away when fsync came."""
     await written(cluster, durability=FSYNC)
     cluster.controller.configure(durability=PAGE_CACHE)
-    await until(lambda: not cluster[3].partition().fsync and not cluster[1].partition().fsync, "they know")
+    await until(
+        lambda: not cluster[3].partition().replica.fsync and not cluster[1].partition().replica.fsync,
+        "they know",
+    )
     await appended(cluster[1].append(b"written"))
     await until(lambda: cluster[3].partition().log.end_offset == 5, "3 has it")
     await cluster[3].kill()
@@ -131,16 +136,16 @@ async def test_nothing_counts_as_written_before_the_mark_of_it_is_on_the_disk(
     await written(cluster, durability=FSYNC)
     assert not mark(cluster, 1).exists()
     with monkeypatch.context() as patch:
-        patch.setattr("tidelog_broker.replication.replica.MARK_RETRY_MS", 10)
+        patch.setattr("tidelog_broker.replication.durability.MARK_RETRY_MS", 10)
         patch.setattr("tidelog_broker.storage.log.partition_log.mark_page_cache", failing)
         cluster.controller.configure(durability=PAGE_CACHE)
         await cluster[1].broker.applied(cluster.controller.image.version)
         await until(lambda: tries[0] > 3, "it was tried")
-        assert cluster[1].partition().fsync
+        assert cluster[1].partition().replica.fsync
         await appended(cluster[1].append(b"flushed"))
         assert cluster[1].partition().log.durable_offset == 5
 
-    await until(lambda: not cluster[1].partition().fsync, "the disk takes it")
+    await until(lambda: not cluster[1].partition().replica.fsync, "the disk takes it")
 
     assert mark(cluster, 1).exists()
 
@@ -158,7 +163,7 @@ async def test_below_the_feature_level_what_was_written_does_not_pass_for_flushe
 ) -> None:
     cluster.controller.publish(feature_level=1)
     await written(cluster)
-    role = cluster[1].partition().role
+    role = cluster[1].partition().replica.role
     assert isinstance(role, LeaderPartition)
     await until(lambda: [one.durable for one in role.followers.values()] == [4, 4], "both have it")
 
@@ -175,7 +180,7 @@ async def test_logs_of_earlier_software_are_marked_at_a_start(cluster: Cluster) 
     await cluster[3].start()
 
     assert mark(cluster, 3).exists()
-    assert not cluster[3].partition().fsync
+    assert not cluster[3].partition().replica.fsync
     assert cluster[3].suspects == ()
 
 
@@ -203,7 +208,7 @@ async def test_the_mark_stays_while_a_flush_for_it_is_under_way(
 
     monkeypatch.setattr(LogStore, "sync", slow)
     cluster.controller.configure(durability=FSYNC)
-    await until(lambda: all(node.partition().fsync for node in cluster.nodes.values()), "all know")
+    await until(lambda: all(node.partition().replica.fsync for node in cluster.nodes.values()), "all know")
 
     for node in cluster.nodes.values():
         await node.broker._rounds.drained()

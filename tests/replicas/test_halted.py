@@ -10,7 +10,7 @@ import pytest
 from replicas.conftest import STREAM, Cluster, Node, appended
 from support.waiting import until
 from tidelog.errors import InternalError, NotLeader
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.writing.append_requests import Acks
 
 
@@ -20,7 +20,7 @@ def folders(node: Node) -> list[str]:
 
 def plant(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
     """The next write to the node's log fails once it is done, for a reason that nobody foresaw."""
-    log = node.partition().log
+    log = node.partition().log.writer
     original = type(log)._wrote
 
     def broken(self: Any, *given: Any) -> None:
@@ -68,14 +68,14 @@ async def test_a_follower_with_a_bug_is_told_of_and_the_leader_goes_on(
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"before"))
-    original = Host.receive
+    original = BrokerPartitionHost.receive
 
-    def broken(self: Host, *given: Any) -> int:
+    def broken(self: BrokerPartitionHost, *given: Any) -> int:
         if self.broker_id == 3:
             raise KeyError("a planted bug")
         return original(self, *given)
 
-    monkeypatch.setattr(Host, "receive", broken)
+    monkeypatch.setattr(BrokerPartitionHost, "receive", broken)
     told = cluster[1].append(b"goes on")
     await until(lambda: cluster[3].lost, "the controller is told")
     cluster.controller.change(isr=(1, 2))
@@ -93,7 +93,7 @@ async def test_the_only_member_of_the_isr_stays_one(
     await appended(cluster[1].append(b"before"))
     cluster.controller.unreachable = True
     cluster.controller.change(isr=(1,))
-    await until(lambda: cluster[1].partition().isr_size == 1, "the leader knows")
+    await until(lambda: cluster[1].partition().replica.isr_size == 1, "the leader knows")
     with monkeypatch.context() as patch:
         plant(patch, cluster[1])
         # Below the minimum only acks=leader is taken.

@@ -43,7 +43,7 @@ class Settling:
     written_count: int = 0
     high_watermark: int = 0
     log: End = field(default_factory=End)
-    placed: Any = field(default_factory=lambda: SimpleNamespace(isr=(1, 2)))
+    replica: Any = field(default_factory=lambda: SimpleNamespace(placed=SimpleNamespace(isr=(1, 2))))
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -138,7 +138,7 @@ async def test_without_a_controller_it_goes_on(error: TidelogError) -> None:
 
 
 async def test_before_a_stop_everything_settles_and_takes_nothing_more() -> None:
-    settled, alone = Settling(0), Settling(1, placed=SimpleNamespace(isr=(1,)))
+    settled, alone = Settling(0), Settling(1, replica=SimpleNamespace(placed=SimpleNamespace(isr=(1,))))
     stage = Stage(settled, alone)
     stage.handing_over.wished([settled.led])
 

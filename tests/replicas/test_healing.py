@@ -81,13 +81,13 @@ async def test_what_is_damaged_is_refused_and_the_rest_is_served_until_it_is_hea
     flip(segments(cluster, 1)[0], 1000)
 
     with pytest.raises(DataCorrupt) as refused:
-        leader.read(2, 1, 24)
+        leader.reader.read(2, 1, 24)
     assert (refused.value.details["damaged_start"], refused.value.details["damaged_end"]) == ("2", "4")
-    assert leader.read(4, 1, 24) is not None
+    assert leader.reader.read(4, 1, 24) is not None
 
     await cluster.start(2, 3)
     await until(lambda: not leader.damaged, "a member of the ISR had it")
-    assert leader.read(2, 1, 24) is not None
+    assert leader.reader.read(2, 1, 24) is not None
     await cluster.become_equal()
 
 
@@ -140,7 +140,7 @@ async def test_a_damaged_leader_gives_others_the_time_to_take_over_and_is_healed
     flip(segments(cluster, 1)[0], 1000)
     cluster[1].broker._store.cache._batches.clear()
     with pytest.raises(DataCorrupt):
-        leader.read(2, 1, 24)
+        leader.reader.read(2, 1, 24)
 
     assert cluster[1].broker.damaged_replicas() == (ReplicaName(STREAM, 0),)
     assert cluster[2].broker.damaged_replicas() == ()

@@ -22,7 +22,7 @@ async def test_a_replica_that_the_image_takes_away_goes_and_one_that_it_gives_co
     await cluster.start()
     await cluster.create()
     await appended(cluster[1].append(b"x"))
-    before = cluster[3].partition().role_number
+    before = cluster[3].partition().replica.role_number
     # What is set aside stays until the test has seen it.
     cluster[3].broker._maintenance._deleted_delay = 3600.0
 
@@ -35,7 +35,7 @@ async def test_a_replica_that_the_image_takes_away_goes_and_one_that_it_gives_co
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "it is back")
     await cluster.become_equal()
     # Over the same connection: an answer for the role that it had before is not for this one (R2).
-    assert cluster[3].partition().role_number > before
+    assert cluster[3].partition().replica.role_number > before
 
 
 async def test_a_follower_with_a_torn_tail_fetches_what_it_lost(cluster: Cluster) -> None:

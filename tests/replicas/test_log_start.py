@@ -78,7 +78,7 @@ async def test_a_follower_that_was_away_while_more_was_deleted_than_it_had(clust
     await with_a_start_inside_a_batch(cluster)
     await cluster[3].kill()
     cluster.controller.change(isr=(1, 2))
-    await until(lambda: cluster[1].partition().isr_size == 2, "the image")
+    await until(lambda: cluster[1].partition().replica.isr_size == 2, "the image")
     for number in range(6):
         await appended(cluster[1].append(*(b"%d" % number * 400 for _ in range(10))))
     await cluster[1].broker.delete_records(cluster[1].partition(), 95)
@@ -126,7 +126,7 @@ async def test_below_the_minimum_a_deletion_is_refused_and_moved_nothing(cluster
     for follower in (cluster[2], cluster[3]):
         await follower.kill()
     cluster.controller.change(isr=(1,))
-    await until(lambda: cluster[1].partition().isr_size == 1, "the others left")
+    await until(lambda: cluster[1].partition().replica.isr_size == 1, "the others left")
     with pytest.raises(NotEnoughReplicas, match="1 replicas in sync; 2 are its minimum"):
         await cluster[1].broker.delete_records(cluster[1].partition(), 40)
     assert cluster[1].partition().log.start_offset == 33

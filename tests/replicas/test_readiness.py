@@ -70,8 +70,8 @@ async def test_whoever_has_everything_and_is_not_in_sync_yet_is_not_ready(cluste
     cluster.controller.change(isr=(1, 2))
 
     await cluster[3].start()
-    await until(lambda: cluster[3].partition().role is not None, "it follows")
-    role = cluster[3].partition().role
+    await until(lambda: cluster[3].partition().replica.role is not None, "it follows")
+    role = cluster[3].partition().replica.role
     await until(lambda: role.caught_up, "the leader has told it how far it is")  # type: ignore[union-attr]
 
     assert reason(cluster, 3) == behind(1, "orders/0")
@@ -84,7 +84,7 @@ async def test_once_ready_a_broker_stays_so_until_it_stops(cluster: Cluster) -> 
     cluster.controller.unreachable = True
 
     cluster.controller.change(isr=(1, 2))
-    await until(lambda: cluster[3].partition().placed.isr == (1, 2), "the image")
+    await until(lambda: cluster[3].partition().replica.placed.isr == (1, 2), "the image")
     assert reason(cluster, 3) is None
     await cluster[1].kill()
     cluster[3].broker.session(False)
@@ -161,7 +161,7 @@ async def test_a_damaged_replica_holds_nobody_up(cluster: Cluster) -> None:
     await cluster[3].start()
     await cluster[3].broker.applied(cluster.controller.image.version)
     assert reason(cluster, 3) == behind(1, "orders/0")
-    cluster[3].partition().log.damaged = [DamagedRange(0, 1)]
+    cluster[3].partition().log._state.damaged = [DamagedRange(0, 1)]
 
     assert reason(cluster, 3) is None
 
@@ -172,8 +172,8 @@ async def test_having_had_everything_of_another_leader_makes_nobody_ready(cluste
     await cluster[3].stop()
     cluster[3].cut.add(2)
     await cluster[3].start()
-    await until(lambda: cluster[3].partition().role is not None, "it follows")
-    role = cluster[3].partition().role
+    await until(lambda: cluster[3].partition().replica.role is not None, "it follows")
+    role = cluster[3].partition().replica.role
     await until(lambda: role.caught_up, "it has everything")  # type: ignore[union-attr]
 
     # Nobody had asked until then.

@@ -21,8 +21,8 @@ from tidelog_broker.core.replication.messages import Batches, FromLeader, Leader
 from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.replication.feed import ReplicaFeed
-from tidelog_broker.replication.host import Done, ReplicaHost
 from tidelog_broker.replication.links import ReplicaLinks
+from tidelog_broker.replication.owner import Done
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.replication.replica import Replica
 from tidelog_broker.replication.uplink import Uplink
@@ -39,7 +39,7 @@ NOTHING = memoryview(b"")
 
 
 class HandHost:
-    """Does a write when the test says so, and keeps what is said."""
+    """The host and the owner of a replica: does a write when the test says so, and keeps what is said."""
 
     broker_id = ME
     unsure = False
@@ -55,7 +55,7 @@ class HandHost:
     def now_ms(self) -> int:
         return 1000
 
-    def write(self, replica: Replica, work: Callable[[], object], done: Done, size: int) -> None:
+    def write(self, work: Callable[[], object], done: Done, size: int) -> None:
         self.writes.append((work, done))
 
     def finish_write(self) -> None:
@@ -88,7 +88,7 @@ def image_of(leader: int, epoch: int) -> tuple[ClusterImage, StreamImage]:
 def a_replica(folder: Path, leader: int, epoch: int = 3) -> tuple[Replica, HandHost]:
     log = make_log(folder)
     host = HandHost(log)
-    made = Replica("orders", KEY, log, cast(ReplicaHost, host), fsync=True, high_watermark=0)
+    made = Replica("orders", KEY, log, cast(Any, host), cast(Any, host), fsync=True, high_watermark=0)
     made.imaged(*image_of(leader, epoch))
     return made, host
 

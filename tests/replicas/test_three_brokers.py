@@ -31,7 +31,7 @@ async def test_what_is_acknowledged_is_on_all_three_disks(cluster: Cluster, dura
         if durability is Durability.FSYNC:
             assert log.durable_offset == 20
     await cluster.become_equal()
-    assert cluster[2].partition().isr_size == 3
+    assert cluster[2].partition().replica.isr_size == 3
 
 
 async def test_many_at_once_are_stored_in_order_and_once(cluster: Cluster) -> None:
@@ -119,7 +119,7 @@ async def test_with_too_small_an_isr_what_is_new_is_refused_and_a_repeat_is_a_re
     first = await appended(cluster[1].append(b"first", producer_id=7, sequence=0))
     cluster.controller.unreachable = True
     cluster.controller.change(isr=(1,))
-    await until(lambda: cluster[1].partition().isr_size == 1, "the image")
+    await until(lambda: cluster[1].partition().replica.isr_size == 1, "the image")
 
     new = await cluster[1].append(b"new", producer_id=7, sequence=1)
     again = await appended(cluster[1].append(b"first", producer_id=7, sequence=0))
@@ -130,7 +130,7 @@ async def test_with_too_small_an_isr_what_is_new_is_refused_and_a_repeat_is_a_re
     assert here.base_offset == 1
     cluster.controller.unreachable = False
     await until(lambda: cluster.controller.placed().isr == (1, 2, 3), "the ISR is whole again")
-    await until(lambda: cluster[1].partition().isr_size == 3, "the image")
+    await until(lambda: cluster[1].partition().replica.isr_size == 3, "the image")
     await appended(cluster[1].append(b"new", producer_id=7, sequence=1))
 
 
@@ -174,7 +174,7 @@ async def test_a_new_leader_does_not_say_how_far_is_committed_before_it_knows(cl
         await service.delete_records(log_pb2.DeleteRecordsRequest(stream_id=STREAM, partition=0))
     for other in (1, 3):
         await cluster[other].start()
-    await until(lambda: leader.may_answer_latest, "it knows")
+    await until(lambda: leader.replica.may_answer_latest, "it knows")
     assert await resolve_start(cluster[2].broker, leader, wanted) == (1, 1)
     assert (await service.offsets(offsets)).partitions[0].high_watermark == 1
     assert told.done()
@@ -228,7 +228,7 @@ async def test_an_unclean_epoch_lets_followers_cut_what_was_committed(cluster: C
     await cluster.become_equal()
     for number in (1, 2):
         await cluster[number].stop()
-    cluster[3].partition().end_role()
+    cluster[3].partition().replica.end_role()
     cluster[3].partition().log.cutter.truncate(2, lambda point: None)
 
     cluster.controller.change(leader=3, isr=(3,), unclean_epoch=2)

@@ -133,7 +133,7 @@ class AdminViews:
             segments=len(log.segments),
             damaged=tuple((damage.start, damage.end) for damage in log.damaged),
             suspect=log.suspect,
-            role="leader" if partition.leads else "idle" if partition.role is None else "follower",
+            role="leader" if partition.leads else "idle" if partition.replica.role is None else "follower",
             leader_epoch=partition.leader_epoch,
             in_sync=placed is not None and me in placed.isr,
         )

@@ -1,11 +1,11 @@
 """One broker: the parts that serve its partitions, put together.
 
-A list of parts, started in order and stopped in reverse (DESIGN section 7). What the
-parts do stands in their own modules; what doors need of them goes through here.
+A list of parts, started in order and stopped in reverse (DESIGN section 7). Doors reach the parts through
+the broker.
 
-`hosted_partitions` is what there is to serve, and `image_follower` keeps it so; `write_rounds`
-writes and flushes it, `maintenance` does what nobody asks for, `threads` is where that
-runs, `samples` is what it shows. `service` builds a broker and its doors.
+`hosted_partitions` has the partitions, and `image_follower` keeps them as the image says.
+`writing.write_rounds` and `writing.flush_rounds` write them, `upkeep.tasks` looks after their logs,
+`threads` has the threads for that, and `samples` the gauges. `assembly` builds a broker and its doors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
@@ -25,11 +24,12 @@ from tidelog.errors import Stopping, StorageFailed, TidelogError, TimedOut
 from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
+from tidelog_broker.hosting.broker_limits import BrokerLimits
 from tidelog_broker.hosting.hosted_partitions import HostedPartitions, PartitionListener
 from tidelog_broker.hosting.image_follower import ImageFollower
 from tidelog_broker.hosting.producer_ids import ProducerIds
 from tidelog_broker.hosting.readiness import Readiness
-from tidelog_broker.hosting.replica_host import Host
+from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.hosting.samples import broker_samples, clock_samples, load_samples
 from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
@@ -38,7 +38,7 @@ from tidelog_broker.limits.decoding import Decoding
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.quorum.controller import Controller
-from tidelog_broker.replication.links import CATCH_UP_BYTES_PER_SECOND, ReplicaLinks
+from tidelog_broker.replication.links import OnRange, ReplicaLinks
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
@@ -46,6 +46,7 @@ from tidelog_broker.storage.log.write_batch import refusal_of
 from tidelog_broker.upkeep.healer import Healer
 from tidelog_broker.upkeep.maintenance import Maintenance
 from tidelog_broker.upkeep.scrubber import Scrubber
+from tidelog_broker.upkeep.tasks import UpkeepTasks
 from tidelog_broker.writing.append_counter import AppendCounter
 from tidelog_broker.writing.append_requests import Append
 from tidelog_broker.writing.flush_rounds import FlushRounds
@@ -68,31 +69,8 @@ START_LOOK_SECONDS = 0.02
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLimits:
-    """Times in seconds, sizes in bytes; see `config` for what they mean."""
-
-    produce_timeout: float = 30.0
-    checkpoint_interval: float = 1.0
-    page_cache_flush_interval: float = 30.0
-    page_cache_dirty_bytes_max: int = 256 << 20
-    syncfs_dirty_bytes_max: int = 4 << 20
-    sweep_interval: float = 10.0
-    deleted_delay: float = 60.0
-    flush_threads: int = 4
-    catch_up_threads: int = 2
-    decode_threads: int = 2
-    fetch_decoded_bytes_max: int = 256 << 20
-    fetch_answer_bytes_max: int = 256 << 20
-    message_bytes_max: int = 17 << 20
-    validation_threads: int = 2
-    catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND
-    scrub_bytes_per_second: int = 4 << 20
-    scrub_interval: float = 86_400.0
-
-
 class Broker:
-    """See the module."""
+    """The parts of one broker, and what doors need of them. Of one event loop."""
 
     def __init__(
         self,
@@ -101,14 +79,17 @@ class Broker:
         controller: Controller,
         clock: ClusterClock,
         limits: BrokerLimits,
+        rng: random.Random,
+        *,
         reserve: Reserve | None = None,
         incarnation: bytes | None = None,
+        peers: Peers | None = None,
         make_threads: MakeThreads = ThreadPoolExecutor,
     ) -> None:
         """`reserve`: what keeps checkpoints alive on a full disk; None: nothing does.
 
         `incarnation`: of this run, which leads once the image shows it (R10). None: the image
-        shows no other one, as on a broker that is alone.
+        shows no other one, as on a broker that is alone. `peers`: the other brokers; None: there are none.
         """
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
@@ -120,7 +101,7 @@ class Broker:
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
         """Done when storage can no longer be trusted: the process must end."""
         self._hosted = HostedPartitions(broker_id)
-        self.readiness = Readiness(broker_id, self._hosted, lambda: self.controller.image)
+        self.readiness = Readiness(broker_id, self._hosted, lambda: controller.image)
         self.partitions = self._hosted.served
         """Those that are served here, by (stream id, partition)."""
         self.lost = self._hosted.lost
@@ -131,6 +112,7 @@ class Broker:
         """Those of the lost that failed unexpectedly in this run."""
         self._store = store
         self._reserve = reserve
+        self._peers = peers
         self._threads = threads = Threads(
             flush_threads=limits.flush_threads,
             catch_up_threads=limits.catch_up_threads,
@@ -143,105 +125,81 @@ class Broker:
         )
         """For readers that want plain records."""
         self.answers = AnswerRoom(limits.fetch_answer_bytes_max)
-        """For readers that want batches as they lie."""
+        """For readers that want batches as they lie in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)
         """Of what clients send."""
-        self._flushes = FlushRounds(
-            store,
+        self._flushes, self._rounds = self._make_rounds()
+        self._maintenance = self._make_maintenance()
+        healer = None if peers is None else self._make_healer()
+        self.links = (
+            None if peers is None or healer is None else self._make_links(peers, rng, healer.received)
+        )
+        """To the other brokers' replicas; None: there are no other brokers."""
+        self._upkeep = UpkeepTasks(self._maintenance, self._make_scrubber(), healer, self.links)
+        self._host = BrokerPartitionHost(
+            broker_id, incarnation, store, self._rounds, self._flushes, self._maintenance, clock,
+            self._set_aside, reserve=reserve, peers=peers, links=self.links,
+        )  # fmt: skip
+        self._follower = ImageFollower(
+            broker_id, controller, self._hosted, self._host, store, self._rounds, self._flushes, threads,
+            self.fail, self._maintenance.deleted, self._replica_lost,
+        )  # fmt: skip
+        self._stopping = False
+
+    # --- its parts
+
+    def _make_rounds(self) -> tuple[FlushRounds, WriteRounds]:
+        threads = self._threads
+        flushes = FlushRounds(
+            self._store,
             threads.flush_lead,
             threads.flush_files,
             self.fail,
             self.isolate,
             self.metrics.flush_seconds.observe,
-            syncfs_dirty_bytes_max=limits.syncfs_dirty_bytes_max,
+            syncfs_dirty_bytes_max=self.limits.syncfs_dirty_bytes_max,
         )
-        self._rounds = WriteRounds(
+        rounds = WriteRounds(
             threads.write,
-            self._flushes,
-            clock.append_us,
-            clock.elapsed,
+            flushes,
+            self.clock.append_us,
+            self.clock.elapsed,
             self.fail,
             self.isolate,
             AppendCounter(self.metrics).count,
         )
-        self._host = Host(
-            broker_id,
-            incarnation,
-            store,
-            self._rounds,
-            self._flushes,
-            clock,
-            lambda partition, reason: self._follower.set_aside(partition, reason),
-            reserve,
-        )
-        self._maintenance = Maintenance(
-            store,
-            self._rounds,
-            self._flushes,
-            threads.housekeeping,
-            clock,
-            self.fail,
-            checkpoint_interval=limits.checkpoint_interval,
-            page_cache_flush_interval=limits.page_cache_flush_interval,
-            page_cache_dirty_bytes_max=limits.page_cache_dirty_bytes_max,
-            sweep_interval=limits.sweep_interval,
-            deleted_delay=limits.deleted_delay,
-            newest=controller.newest,
-            reserve=reserve,
-            retry=lambda: self._follower.retry_uncreated(),
-        )
-        self._maintenance.partitions = self.partitions
-        self._host.maintenance = self._maintenance
-        self._maintaining: asyncio.Task[None] | None = None
-        self._scrubber: Scrubber | None = None
-        if limits.scrub_bytes_per_second:
-            self._scrubber = Scrubber(
-                self.partitions,
-                threads.scrub,
-                bytes_per_second=limits.scrub_bytes_per_second,
-                interval=limits.scrub_interval,
-                read=self.metrics.scrubbed_bytes.inc,
-            )
-        self._healer: Healer | None = None
-        """None: there are no peers."""
-        self._caring: list[asyncio.Task[None]] = []
-        """For what rots."""
-        self._follower = ImageFollower(
-            broker_id,
-            controller,
-            self._hosted,
-            self._host,
-            store,
-            self._rounds,
-            self._flushes,
-            threads,
-            self.fail,
-            self._maintenance.deleted,
-            self._replica_lost,
-        )
-        self._stopping = False
+        return flushes, rounds
 
-    # --- other brokers
-
-    def join(self, peers: Peers, rng: random.Random) -> ReplicaLinks:
-        """Replicates with other brokers from the start on; to be called before `start`.
-
-        Whoever listens for them has the returned object accept connections of the lanes
-        `replica` and `catch-up`, and tells it whose machine refuses connections.
-        """
-        links = ReplicaLinks(
-            peers,
+    def _make_maintenance(self) -> Maintenance:
+        return Maintenance(
+            self._store,
             self.partitions,
-            self._leader_epoch,
-            self._threads.catch_up,
-            rng,
-            catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
+            self._rounds,
+            self._flushes,
+            self._threads.housekeeping,
+            self.clock,
+            self.fail,
+            self.limits.maintenance,
+            newest=self.controller.newest,
+            reserve=self._reserve,
+            retry=self._retry_uncreated,
         )
-        self._host.peers, self._host.links = peers, links
-        self._healer = Healer(
+
+    def _make_scrubber(self) -> Scrubber | None:
+        if not self.limits.scrub_bytes_per_second:
+            return None
+        return Scrubber(
+            self.partitions,
+            self._threads.scrub,
+            bytes_per_second=self.limits.scrub_bytes_per_second,
+            interval=self.limits.scrub_interval,
+            read=self.metrics.scrubbed_bytes.inc,
+        )
+
+    def _make_healer(self) -> Healer:
+        return Healer(
             self.partitions,
             self._store.files.damaged_folders,
-            links,
             self._rounds,
             self._flushes,
             reads=self._threads.catch_up,
@@ -249,20 +207,36 @@ class Broker:
             fail=self.fail,
             healed=self.metrics.healed_ranges.inc,
         )
-        links.ranges = self._healer.received
+
+    def _make_links(self, peers: Peers, rng: random.Random, on_range: OnRange) -> ReplicaLinks:
+        links = ReplicaLinks(
+            peers,
+            self._hosted.replicas,
+            self._leader_epoch,
+            self._threads.catch_up,
+            rng,
+            on_range,
+            catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
+        )
         self.controller.watch(lambda old, new: links.throttle(new.throttle_bytes_per_second))
         links.throttle(self.controller.image.throttle_bytes_per_second)
         return links
+
+    def _set_aside(self, partition: Partition, reason: str) -> None:
+        self._follower.set_aside(partition, reason)
+
+    def _retry_uncreated(self) -> None:
+        self._follower.retry_uncreated()
 
     def _leader_epoch(self, key: tuple[bytes, int]) -> int:
         placed = self.controller.image.partition(*key)
         return 0 if placed is None else placed.leader_epoch
 
     def _replica_lost(self, partition: Partition, reason: str) -> None:
-        if self._host.links is not None:
-            self._host.links.forget(partition)
-        if self._host.peers is not None:
-            self._host.peers.replica_lost(*partition.key, partition.log.assignment, reason)
+        if self.links is not None:
+            self.links.forget(partition.replica)
+        if self._peers is not None:
+            self._peers.replica_lost(*partition.key, partition.log.assignment, reason)
 
     # --- starting and stopping
 
@@ -288,17 +262,14 @@ class Broker:
     def start(self) -> None:
         """Begins to lead what the image says, in the epochs that the image says (R10)."""
         self._follower.start()
-        self._maintaining = asyncio.create_task(self._maintenance.run())
-        self._caring = [
-            asyncio.create_task(one.run()) for one in (self._scrubber, self._healer) if one is not None
-        ]
+        self._upkeep.start()
         self.readiness.begin()
 
     def session(self, good: bool) -> None:
         """Whether the controller takes this broker for alive, by this broker's clock."""
         self._host.unsure = not good
         for partition in list(self.partitions.values()):
-            partition.weigh()
+            partition.doubt_may_have_changed()
 
     async def stop(self) -> None:
         """Commits what is in flight, flushes, and leaves the mark of a clean stop."""
@@ -310,35 +281,25 @@ class Broker:
             async with asyncio.timeout(STOP_COMMIT_SECONDS_MAX):
                 if not self.failed.done():
                     await self._rounds.drained()
-                    await self._flushes.flush(p for p in self.partitions.values() if p.fsync)
+                    await self._flushes.flush(p for p in self.partitions.values() if p.replica.fsync)
                     await self._others_committed()
         for partition in self.partitions.values():
             partition.give_up(
                 Stopping("the broker is stopping", retry_after_ms=500),
                 TimedOut("the broker stopped before it knew of the commit; the records may be in the log"),
             )
-            partition.end_role()
+            partition.replica.end_role()
         self._host.stop()
-        await self._stop_caring()
-        if self._host.links is not None:
-            await self._host.links.stop("the broker stops")
+        await self._upkeep.stop_repairs()
+        if self.links is not None:
+            await self.links.stop("the broker stops")
         await self._follower.stop()
-        await self._maintenance.stop()
-        if self._maintaining is not None:
-            self._maintaining.cancel()
-            await asyncio.gather(self._maintaining, return_exceptions=True)
+        await self._upkeep.stop_maintenance()
         self._follower.give_up(Stopping("the broker is stopping", retry_after_ms=500))
         if not self.failed.done():
             await self._close_clean()
         # Not on the event loop: a slow read must not keep the others from their answers.
         await asyncio.to_thread(self._threads.shutdown, wait=not self.failed.done())
-
-    async def _stop_caring(self) -> None:
-        for task in self._caring:
-            task.cancel()
-        await asyncio.gather(*self._caring, return_exceptions=True)
-        if self._healer is not None:
-            await self._healer.stop()
 
     async def _others_committed(self) -> None:
         """Waits until followers have what is in flight; the caller has a time limit."""
@@ -454,7 +415,7 @@ class Broker:
         except OSError as error:
             raise refusal_of(error) from error
         start, deadline = partition.log.start_offset, self.deadline(None)
-        while partition.start_acknowledged < start:
+        while partition.replica.start_acknowledged < start:
             if self._loop.time() > deadline or partition.stopped:
                 raise TimedOut(
                     f"records below offset {start} are deleted here, and not on every replica in sync yet"

@@ -85,7 +85,9 @@ class HandingOver:
         """Before a stop: of what others can lead. Returns when it is settled, or after `STOP_SECONDS_MAX`."""
         self._stopping = True
         left = [
-            _Leaving.begin(one) for one in self._partitions.values() if one.leads and len(one.placed.isr) > 1
+            _Leaving.begin(one)
+            for one in self._partitions.values()
+            if one.leads and len(one.replica.placed.isr) > 1
         ]
         deadline = self._loop.time() + STOP_SECONDS_MAX
         while left := [one for one in left if one.leads and not one.has_settled()]:

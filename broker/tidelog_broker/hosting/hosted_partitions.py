@@ -22,12 +22,12 @@ from tidelog.errors import (
 )
 from tidelog.model import Durability, StreamConfig, id_text
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.replication.host import ReplicaHost
+from tidelog_broker.replication.replica import Replica
 from tidelog_broker.storage.directory.store import Wanted
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import LogConfig
-from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.partition import Partition, PartitionHost
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,8 @@ class HostedPartitions:
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self.served: dict[tuple[bytes, int], Partition] = {}
+        self.replicas: dict[tuple[bytes, int], Replica] = {}
+        """Of the partitions that are served."""
         self.lost: dict[tuple[bytes, int], str] = {}
         """Partitions of ours without a usable log, and why."""
         self._lost_of: dict[tuple[bytes, int], int] = {}
@@ -111,7 +113,7 @@ class HostedPartitions:
         stream: StreamImage,
         number: int,
         one: PartitionLog,
-        host: ReplicaHost,
+        host: PartitionHost,
         high_watermark: int,
     ) -> None:
         """Serves a partition from now on, whatever became of it before; it leads or follows."""
@@ -120,12 +122,18 @@ class HostedPartitions:
         self.lost.pop(key, None)
         self._lost_of.pop(key, None)
         partition = Partition(
-            stream.name, stream.id, number, stream.config, one, host, high_watermark=high_watermark
+            stream.name,
+            stream.id,
+            number,
+            stream.config,
+            one,
+            host,
+            high_watermark=high_watermark,
+            siblings=len(stream.partitions),
+            on_role=self._role_changed,
         )
-        partition.siblings = len(stream.partitions)
-        partition.on_role = self._role_changed
-        self.served[key] = partition
-        partition.imaged(image, stream)
+        self.served[key], self.replicas[key] = partition, partition.replica
+        partition.replica.imaged(image, stream)
 
     def configure(self, image: ClusterImage, partition: Partition, stream: StreamImage) -> None:
         """Has a partition take what changed in its stream."""
@@ -139,7 +147,7 @@ class HostedPartitions:
         if changed and partition in self._led:
             for listener in self._listeners:
                 listener.partition_changed(partition)
-        partition.imaged(image, stream)
+        partition.replica.imaged(image, stream)
 
     def remove(self, stream: StreamImage) -> list[Partition]:
         """Serves a deleted stream no more: whoever waits is told; those that were served."""
@@ -210,10 +218,10 @@ class HostedPartitions:
     def _take_out(
         self, partition: Partition, unwritten: TidelogError, written: TidelogError | None = None
     ) -> None:
-        partition.removed = True
-        del self.served[partition.key]
+        partition.replica.removed = True
+        del self.served[partition.key], self.replicas[partition.key]
         partition.give_up(unwritten, written or unwritten)
-        partition.end_role()
+        partition.replica.end_role()
 
     def is_missing(self, want: Wanted, placed: PartitionImage) -> bool:
         """Whether it is to be made.

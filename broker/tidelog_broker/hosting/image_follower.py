@@ -20,12 +20,11 @@ from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.hosting.hosted_partitions import HostedPartitions, placed_on
 from tidelog_broker.hosting.threads import CREATIONS_MAX, Threads
 from tidelog_broker.quorum.controller import Controller
-from tidelog_broker.replication.host import ReplicaHost
 from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.upkeep.suspects import Suspects, mark_page_cache, mark_unflushed
 from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
-from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.partition import Partition, PartitionHost
 from tidelog_broker.writing.write_rounds import WriteRounds
 
 log = structlog.get_logger(__name__)
@@ -60,7 +59,7 @@ class ImageFollower:
         broker_id: int,
         controller: Controller,
         hosted: HostedPartitions,
-        host: ReplicaHost,
+        host: PartitionHost,
         store: LogStore,
         rounds: WriteRounds,
         flushes: FlushRounds,
@@ -253,7 +252,7 @@ class ImageFollower:
                 hosted.configure(new, partition, now)
             elif delta.brokers and partition.stream_id in new.streams:
                 # Who may join an ISR, and which run of whom is meant (R4, R10).
-                partition.imaged(new, new.streams[partition.stream_id])
+                partition.replica.imaged(new, new.streams[partition.stream_id])
         for stream in changed.values():
             hosted.forget_lost_elsewhere(stream)
         again = {key[0]: new.streams[key[0]] for key in hosted.uncreated if key[0] in new.streams}

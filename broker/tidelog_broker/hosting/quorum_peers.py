@@ -1,14 +1,13 @@
-"""Joins the part of a broker that replicates to the part that knows the other brokers.
+"""The other brokers, as replication needs to know them.
 
-Implements `replication.peers.Peers` over the controller's connections: who is where, what stands against
-whom, and what the controller is to decide. Neighbours: `broker` has the replicas,
-`quorum_controller` the connections; `service` joins them here.
+Implements `replication.peers.Peers` over the connections of the quorum: addresses, failure reports, and
+requests to the controller. Neighbours: `broker` has the replicas, `quorum.quorum_controller` the
+connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
@@ -18,11 +17,11 @@ from tidelog.errors import TidelogError
 from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.replication.times import DEFAULT_TIMES
-from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.quorum_controller import QuorumController
+from tidelog_broker.replication.links import ReplicaLinks
 
 log = structlog.get_logger(__name__)
 
@@ -48,9 +47,8 @@ class QuorumPeers:
     def __repr__(self) -> str:
         return f"<QuorumPeers asking={len(self._tasks)} lost={len(self._lost)}>"
 
-    def join(self, broker: Broker, rng: random.Random) -> None:
-        """Has a broker replicate with the others from its start on."""
-        links = broker.join(self, rng)
+    def connect(self, links: ReplicaLinks) -> None:
+        """Gives `links` the connections for replication that other brokers open."""
         self._controller.links.lanes[ConnectionKind.REPLICA] = links.accept
         self._controller.links.lanes[ConnectionKind.CATCH_UP] = links.accept
         self._controller.transport.on_refused = links.refused

@@ -86,7 +86,7 @@ class Readiness:
             return False
         if partition.leads:
             return True
-        role, of_now = partition.role, partition.leader_epoch == placed.leader_epoch
+        role, of_now = partition.replica.role, partition.leader_epoch == placed.leader_epoch
         return (
             of_now
             and isinstance(role, FollowerPartition)

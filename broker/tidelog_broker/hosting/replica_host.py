@@ -1,7 +1,8 @@
-"""What the roles of a broker's replicas need of it: writes, flushes, time, and the other brokers.
+"""What partitions and their replicas need of the broker: writes, flushes, time, and the other brokers.
 
-A broker without peers has no connections, and no timer here ever runs. Neighbours: `replica`
-decides nothing and asks for all this; `write_rounds` writes and flushes; `replication.links` talks.
+A broker without peers has no connections, and no timer here ever runs. Neighbours: `writing.partition` and
+`replication.replica` ask for all this; `write_rounds` and `flush_rounds` write, `replication.links` has the
+connections.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import structlog
 
@@ -17,24 +18,22 @@ from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
 from tidelog_broker.membership.cluster_clock import ClusterClock
-from tidelog_broker.replication.host import Done
 from tidelog_broker.replication.links import ReplicaLinks
+from tidelog_broker.replication.owner import Done
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.replication.replica import Replica
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
+from tidelog_broker.upkeep.maintenance import Maintenance
 from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.partition import Partition
 from tidelog_broker.writing.round_work import Task
 from tidelog_broker.writing.write_rounds import WriteRounds
 
-if TYPE_CHECKING:
-    from tidelog_broker.upkeep.maintenance import Maintenance
-
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS: Final = 0.05
-"""How often leaders are looked after that wait for somebody."""
+"""How often leaders that wait for a follower are ticked."""
 
 TIME_LOOK_MS: Final = 50
 """How often leaders that wait for the cluster's clock look for it."""
@@ -43,8 +42,8 @@ PROPOSALS_MAX: Final = 1000
 """ISR changes in one request to the controller."""
 
 
-class Host:
-    """See the module. Of one event loop; implements `replica.ReplicaHost`."""
+class BrokerPartitionHost:
+    """Implements `writing.partition.PartitionHost` for the partitions of one broker. Of one event loop."""
 
     def __init__(
         self,
@@ -53,12 +52,16 @@ class Host:
         store: LogStore,
         rounds: WriteRounds,
         flushes: FlushRounds,
+        maintenance: Maintenance,
         clock: ClusterClock,
         set_aside: Callable[[Partition, str], None],
+        *,
         reserve: Reserve | None = None,
+        peers: Peers | None = None,
+        links: ReplicaLinks | None = None,
     ) -> None:
-        """`incarnation` of this run; None: whatever the image says. `set_aside` is told of a log that
-        contradicts its leader's."""
+        """`incarnation` of this run; None: any that the image says. `set_aside` takes a partition out of
+        service whose log contradicts its leader's. `peers` and `links` None: there are no other brokers."""
         self._loop = asyncio.get_running_loop()
         self.broker_id = broker_id
         self._incarnation = incarnation
@@ -68,14 +71,13 @@ class Host:
         self._clock = clock
         self._set_aside = set_aside
         self._reserve = reserve
-        self.maintenance: Maintenance | None = None
-        self.peers: Peers | None = None
-        self.links: ReplicaLinks | None = None
-        """None: there are no peers."""
+        self._maintenance = maintenance
+        self.peers = peers
+        self.links = links
         self._ticking: dict[Replica, None] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._awaiting_time: dict[Replica, None] = {}
-        """They lead once the cluster's clock is known (R18)."""
+        """Replicas that lead once the cluster's clock is known (R18)."""
         self._proposals: list[IsrProposal] = []
         self._role_numbers = itertools.count(1)
         self.stopped = False
@@ -83,11 +85,11 @@ class Host:
         """The controller has not answered for a session: another leader may have been elected."""
 
     def __repr__(self) -> str:
-        return f"<Host broker={self.broker_id} ticking={len(self._ticking)} {self.links!r}>"
+        return f"<BrokerPartitionHost broker={self.broker_id} ticking={len(self._ticking)} {self.links!r}>"
 
     @property
     def ticking(self) -> int:
-        """Leaders that wait for somebody."""
+        """Leaders that wait for a follower."""
         return len(self._ticking)
 
     def stop(self) -> None:
@@ -144,11 +146,11 @@ class Host:
 
     # --- the disk
 
-    def write(self, replica: Replica, work: Callable[[], object], done: Done, size: int) -> None:
-        self._rounds.do(Task(cast(Partition, replica), work, done, size))
+    def write(self, partition: Partition, work: Callable[[], object], done: Done, size: int) -> None:
+        self._rounds.do(Task(partition, work, done, size))
 
-    def flush(self, replica: Replica) -> None:
-        self._flushes.request(cast(Partition, replica))
+    def flush(self, partition: Partition) -> None:
+        self._flushes.request(partition)
 
     def receive(self, replica: Replica, batches: do.Append, leader_epoch: int) -> int:
         one = replica.log
@@ -169,18 +171,17 @@ class Host:
         one = replica.log
         one.cutter.restart_at(offset, lambda at: self._store.save_restart(one, at), epoch_before)
 
-    def advance_start(self, replica: Replica, offset: int) -> None:
-        assert self.maintenance is not None, "a broker that replicates keeps checkpoints"
-        self.maintenance.request_start(cast(Partition, replica), offset)
+    def advance_start(self, partition: Partition, offset: int) -> None:
+        self._maintenance.request_start(partition, offset)
 
-    def quarantine(self, replica: Replica, reason: str) -> None:
-        self._set_aside(cast(Partition, replica), reason)
+    def quarantine(self, partition: Partition, reason: str) -> None:
+        self._set_aside(partition, reason)
 
     # --- the controller
 
     def propose(self, replica: Replica, proposal: do.Propose) -> None:
         if self.peers is None or self._incarnation is None:
-            return  # Nobody else could be meant.
+            return  # There is no other broker.
         if not self._proposals:
             self._loop.call_soon(self._send_proposals)
         self._proposals.append(
@@ -214,9 +215,9 @@ class Host:
         if self.links is not None:
             self.links.unfollow(replica, leader)
 
-    def switch_lane(self, replica: Replica, leader: int) -> None:
+    def switch_connection(self, replica: Replica, leader: int) -> None:
         if self.links is not None:
-            self.links.switch_lane(replica, leader)
+            self.links.switch_connection(replica, leader)
 
     def say(self, replica: Replica, leader: int, message: FromFollower) -> None:
         if self.links is not None:

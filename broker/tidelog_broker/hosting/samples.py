@@ -69,7 +69,7 @@ def partition_samples(partition: Partition) -> Iterator[Sample]:
     yield "tidelog_log_start_offset", "LSO.", labels, one.start_offset
     yield "tidelog_durable_offset", "Everything below is on disk.", labels, one.durable_offset
     yield "tidelog_log_bytes", "Bytes on disk.", labels, one.bytes
-    yield "tidelog_isr_size", "In-sync replicas.", labels, partition.isr_size
+    yield "tidelog_isr_size", "In-sync replicas.", labels, partition.replica.isr_size
     yield "tidelog_queued_bytes", "Bytes that wait to be written.", labels, partition.queued_bytes
     yield "tidelog_uncommitted", "Appends that wait for their commit.", labels, partition.uncommitted
     yield "tidelog_damaged_ranges", "Offset ranges that cannot be read.", labels, len(one.damaged)

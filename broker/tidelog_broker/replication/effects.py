@@ -1,30 +1,50 @@
-"""Has done what a replica's role wants, and tells it what became of it.
+"""Performs the effects of a replica's role, and reports their outcomes to it.
 
-What takes a while goes to the lane of all writes; when it is done the role may be another one, which
-then hears nothing of it. Neighbour: `replica`.
+What takes a while is written in order with all writes of the broker. When it is done the replica may have
+another role, which hears nothing of it. Neighbour: `replica`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol, Self, TypeVar, assert_never
 
 import structlog
 
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
-
-if TYPE_CHECKING:
-    from tidelog_broker.replication.replica import Replica
+from tidelog_broker.replication.host import ReplicaHost
+from tidelog_broker.replication.owner import Done, ReplicaOwner
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 log = structlog.get_logger(__name__)
 
 
-def perform_for_leader(replica: Replica, effect: object) -> None:
+class Performing(Protocol):
+    """The replica whose effects are performed."""
+
+    log: PartitionLog
+    warm: bool
+
+    @property
+    def host(self) -> ReplicaHost[Self]: ...
+
+    @property
+    def owner(self) -> ReplicaOwner: ...
+
+    def write(self, work: Callable[[], object], done: Done, size: int | None = None) -> None: ...
+
+    def event_of(self, role: FollowerPartition, event: Callable[[], list[do.FollowerEffect]]) -> None: ...
+
+
+R = TypeVar("R", bound=Performing)
+
+
+def perform_for_leader(replica: R, effect: do.LeaderEffect) -> None:
     host = replica.host
     match effect:
         case do.Committed(high_watermark):
-            replica.committed(high_watermark)
+            replica.owner.committed(high_watermark)
         case do.SendBatches():
             host.send_batches(replica, effect)
         case do.Answer(broker, message):
@@ -32,14 +52,14 @@ def perform_for_leader(replica: Replica, effect: object) -> None:
         case do.Propose():
             host.propose(replica, effect)
         case do.FlushHistory():
-            host.flush(replica)
+            replica.owner.flush()
         case do.AdvanceStart(offset):
-            host.advance_start(replica, offset)
+            replica.owner.advance_start(offset)
         case _:
-            raise AssertionError(f"no effect of a leader: {effect}")
+            assert_never(effect)
 
 
-def perform_for_follower(replica: Replica, role: FollowerPartition, effect: object) -> None:
+def perform_for_follower(replica: R, role: FollowerPartition, effect: do.FollowerEffect) -> None:
     host = replica.host
     match effect:
         case do.Ask(position):
@@ -57,16 +77,16 @@ def perform_for_follower(replica: Replica, role: FollowerPartition, effect: obje
         case do.Wait(ms):
             host.later(ms, lambda: replica.event_of(role, role.waited))
         case do.AdvanceStart(offset):
-            host.advance_start(replica, offset)
+            replica.owner.advance_start(offset)
         case do.SwitchLane():
-            host.switch_lane(replica, role.leader)
+            host.switch_connection(replica, role.leader)
         case do.Quarantine(reason):
-            host.quarantine(replica, reason)
+            replica.owner.quarantine(reason)
         case _:
-            raise AssertionError(f"no effect of a follower: {effect}")
+            assert_never(effect)
 
 
-def _append(replica: Replica, role: FollowerPartition, effect: do.Append) -> None:
+def _append(replica: R, role: FollowerPartition, effect: do.Append) -> None:
     def work() -> object:
         replica.warm = True
         return replica.host.receive(replica, effect, role.leader_epoch)
@@ -82,7 +102,7 @@ def _append(replica: Replica, role: FollowerPartition, effect: do.Append) -> Non
 
 
 def _cut(
-    replica: Replica,
+    replica: R,
     role: FollowerPartition,
     work: Callable[[], None],
     then: Callable[[], list[do.FollowerEffect]],
@@ -101,7 +121,7 @@ def _cut(
     replica.write(work, done)
 
 
-def _note(replica: Replica, work: Callable[[], object]) -> None:
+def _note(replica: R, work: Callable[[], object]) -> None:
     def done(error: Exception | None) -> None:
         if error is not None:
             # Asked for again with the next word of the leader.

@@ -1,22 +1,23 @@
-"""What a replica's role needs of its broker. `replica_host` has it; tests bring their own."""
+"""What a replica needs of its broker: time, the store, the controller, and the other brokers.
+
+`hosting.replica_host` implements it; tests bring their own. Neighbour: `owner` is what a replica needs of its
+partition.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
 
-if TYPE_CHECKING:
-    from tidelog_broker.replication.replica import Replica
-
-Done = Callable[[Exception | None], None]
-"""What became of a write: None, or why it left nothing (or, of a follower's batches, a part)."""
+R = TypeVar("R", contravariant=True)
+"""The replica."""
 
 
-class ReplicaHost(Protocol):
-    """What a replica's role needs of its broker."""
+class ReplicaHost(Protocol[R]):
+    """What a replica needs of its broker."""
 
     broker_id: int
     unsure: bool
@@ -24,54 +25,49 @@ class ReplicaHost(Protocol):
 
     def next_role_number(self) -> int:
         """Never the same twice in a run of the broker: a replica that left and came back may follow over the
-        connection on which an answer for the one before is on its way (R2)."""
+        connection on which an answer for the earlier role is on its way (R2)."""
 
     def is_this_run(self, incarnation: bytes) -> bool:
         """Whether the image speaks of this run of the broker (R10)."""
 
-    def awaits_time(self, replica: Replica) -> bool:
-        """R18: whether a replica that is to lead has to wait for the cluster's clock; `time_known` is called
+    def awaits_time(self, replica: R) -> bool:
+        """R18: whether a replica that should lead must wait for the cluster's clock; `time_known` is called
         then."""
 
     def now_ms(self) -> int: ...
 
     def later(self, ms: int, call: Callable[[], None]) -> None: ...
 
-    def write(self, replica: Replica, work: Callable[[], object], done: Done, size: int) -> None:
-        """Does `work`, which brings about `size` bytes, in the lane of all writes."""
+    def receive(self, replica: R, batches: do.Append, leader_epoch: int) -> int:
+        """Writes a leader's batches. Blocking; called by a write of the owner."""
 
-    def flush(self, replica: Replica) -> None: ...
+    def truncate(self, replica: R, offset: int) -> None:
+        """Cuts the log. Blocking; called by a write of the owner."""
 
-    def receive(self, replica: Replica, batches: do.Append, leader_epoch: int) -> int:
-        """Blocking; in the lane."""
+    def restart(self, replica: R, offset: int, epoch_before: int | None) -> None:
+        """Replaces the log by an empty one. Blocking; called by a write of the owner."""
 
-    def truncate(self, replica: Replica, offset: int) -> None:
-        """Blocking; in the lane."""
+    def propose(self, replica: R, proposal: do.Propose) -> None:
+        """Asks the controller for another ISR (R4)."""
 
-    def restart(self, replica: Replica, offset: int, epoch_before: int | None) -> None:
-        """Blocking; in the lane."""
+    def needs_ticks(self, replica: R) -> None:
+        """Calls `tick` now and then, as long as it returns True."""
 
-    def advance_start(self, replica: Replica, offset: int) -> None:
-        """Has the log start offset moved; `start_moved` is called then."""
+    def leads(self, replica: R) -> None:
+        """Tells a replica that leads from now on which followers' brokers are connected."""
 
-    def quarantine(self, replica: Replica, reason: str) -> None: ...
+    def follow(self, replica: R, leader: int) -> None: ...
 
-    def propose(self, replica: Replica, proposal: do.Propose) -> None: ...
+    def unfollow(self, replica: R, leader: int) -> None: ...
 
-    def needs_ticks(self, replica: Replica) -> None:
-        """Has `tick` called now and then, as long as it returns True."""
+    def switch_connection(self, replica: R, leader: int) -> None:
+        """From the first connection to the one for catching up, or back."""
 
-    def leads(self, replica: Replica) -> None:
-        """It leads from now on: it is to hear which followers' brokers are connected."""
+    def say(self, replica: R, leader: int, message: FromFollower) -> None:
+        """Sends a message to the leader."""
 
-    def follow(self, replica: Replica, leader: int) -> None: ...
+    def answer(self, replica: R, broker: int, message: FromLeader) -> None:
+        """Answers a follower's position without batches."""
 
-    def unfollow(self, replica: Replica, leader: int) -> None: ...
-
-    def switch_lane(self, replica: Replica, leader: int) -> None: ...
-
-    def say(self, replica: Replica, leader: int, message: FromFollower) -> None: ...
-
-    def answer(self, replica: Replica, broker: int, message: FromLeader) -> None: ...
-
-    def send_batches(self, replica: Replica, wanted: do.SendBatches) -> None: ...
+    def send_batches(self, replica: R, wanted: do.SendBatches) -> None:
+        """Answers a follower's position with batches."""

@@ -44,6 +44,10 @@ CATCH_UP_BYTES_PER_SECOND: Final = 64 << 20
 """Over that connection, on average."""
 
 
+OnRange = Callable[[Replica, int, RangeWanted | RangeHeld], None]
+"""Called with the replica here, the broker of the other replica, and its message."""
+
+
 class ReplicaLinks:
     """See the module. Of one event loop."""
 
@@ -54,12 +58,14 @@ class ReplicaLinks:
         unknown: Callable[[Key], int],
         threads: Executor,
         rng: random.Random,
+        on_range: OnRange,
         *,
         catch_up_bytes_per_second: int = CATCH_UP_BYTES_PER_SECOND,
         catch_up_bytes_min: int = CATCH_UP_BYTES_MIN,
     ) -> None:
-        """`replicas`: those of this broker, shared with it; `unknown` is the leader epoch, by the
-        image, of a partition that is not among them. `threads` read what is not in memory."""
+        """`replicas`: those of this broker, shared with it; `unknown` returns the leader epoch that the image
+        has of a partition that is not among them. `threads` read what is not in memory. `on_range` is
+        called with what other replicas say of damaged ranges."""
         self._loop = asyncio.get_running_loop()
         self._peers = peers
         self._replicas = replicas
@@ -78,8 +84,7 @@ class ReplicaLinks:
         """By follower's broker and lane: the newest."""
         self._asked_on: dict[tuple[int, Key], ConnectionKind] = {}
         """Where a follower asked last."""
-        self.ranges: Callable[[Replica, int, RangeWanted | RangeHeld], None] = _no_ranges
-        """Told what other replicas say of damaged ranges: replica here, their broker, message."""
+        self._on_range = on_range
         self._ending: dict[asyncio.Task[None], None] = {}
         self._stopped = False
 
@@ -121,9 +126,7 @@ class ReplicaLinks:
         lane = self._lanes.get(replica.key, ConnectionKind.REPLICA)
         up = self.uplinks.get((leader, lane))
         if up is None:
-            up = self.uplinks[leader, lane] = Uplink(
-                leader, lane, self._peers, self._rng, lambda *said: self.ranges(*said)
-            )
+            up = self.uplinks[leader, lane] = Uplink(leader, lane, self._peers, self._rng, self._on_range)
         up.add(replica)
 
     def unfollow(self, replica: Replica, leader: int) -> None:
@@ -140,7 +143,7 @@ class ReplicaLinks:
             self._ending[ending] = None
             ending.add_done_callback(self._ending.pop)
 
-    def switch_lane(self, replica: Replica, leader: int) -> None:
+    def switch_connection(self, replica: Replica, leader: int) -> None:
         lane = self._lanes.pop(replica.key, ConnectionKind.REPLICA)
         if lane is ConnectionKind.REPLICA:
             self._lanes[replica.key] = ConnectionKind.CATCH_UP
@@ -227,7 +230,7 @@ class ReplicaLinks:
         connection, replica = feed.connection, self._replicas.get(key)
         if connection is None or self.feeds.get((broker, connection.lane)) is not feed or replica is None:
             return
-        self.ranges(replica, broker, message)
+        self._on_range(replica, broker, message)
 
     def send_range(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
         """To the replica on `broker`; whether it was sent."""
@@ -266,7 +269,3 @@ class ReplicaLinks:
                 feed = self.feeds.get((broker, lane))
                 if feed is not None:
                     feed.forget(key)
-
-
-def _no_ranges(replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> None:
-    """Nobody heals; whoever asks asks somebody else."""

@@ -1,12 +1,11 @@
 """The role of a partition's replica on this broker: it leads, follows, or does neither.
 
-Tells the state machines of `core.replication` what happens, and has done what they want, in their
-order (`effects`). The image says which role it is; a role ends at once, and the next
-begins when nothing of the last one is on its way to the disk any more.
+A replica tells the state machines of `core.replication` what happens, and performs their effects in order
+(`effects`). The image decides the role. A role ends at once; the next one begins when nothing of the last
+one is on its way to the disk any more.
 
-Neighbours: `partition` is a replica with appends and readers; `host` is what a role
-needs of its broker, and `replica_host` is that; `links` carries what replicas say to each
-other. `simulator.replica` performs the same effects on a simulated disk and network. Of one event loop.
+Neighbours: `owner` is what a replica needs of its partition, `host` what it needs of its broker, `durability`
+says which records count before a flush; `links` carries the messages between replicas. Of one event loop.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ from tidelog_broker.core.replication.membership import Placement
 from tidelog_broker.core.replication.membership import ReplicaBroker as PlacedBroker
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
 from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
+from tidelog_broker.replication.durability import Durability
 from tidelog_broker.replication.effects import perform_for_follower, perform_for_leader
-from tidelog_broker.replication.host import Done, ReplicaHost
+from tidelog_broker.replication.host import ReplicaHost
+from tidelog_broker.replication.owner import Done, ReplicaOwner
 from tidelog_broker.storage.log.partition_log import PartitionLog
 
 log = structlog.get_logger(__name__)
 
 EPOCH_RETRY_MS: Final = 1_000
 """After the disk did not take the entry with which an unclean epoch begins."""
-
-MARK_RETRY_MS: Final = 1_000
-"""After the disk did not take the mark of a log whose records count without a flush."""
 
 DOUBT_LAG_MS: Final = 1_000
 """A member that was not caught up for so long, while the controller does not answer, may follow another."""
@@ -52,23 +50,21 @@ NO_IMAGE = PartitionImage(replicas=(), isr=())
 
 
 class Replica:
-    """See the module."""
+    """One partition's replica on this broker."""
 
     __slots__ = (
         "_began",
-        "_counted_until",
         "_feature_level",
-        "_fsync_wanted",
         "_high_watermark",
-        "_marking",
         "_operations",
         "_placement",
-        "fsync",
+        "durability",
         "host",
         "key",
         "leader_epoch",
         "log",
         "name",
+        "owner",
         "placed",
         "removed",
         "role",
@@ -77,19 +73,21 @@ class Replica:
     )
 
     def __init__(
-        self, name: str, key: Key, log: PartitionLog, host: ReplicaHost, *, fsync: bool, high_watermark: int
+        self,
+        name: str,
+        key: Key,
+        log: PartitionLog,
+        host: ReplicaHost[Replica],
+        owner: ReplicaOwner,
+        *,
+        fsync: bool,
+        high_watermark: int,
     ) -> None:
         self.name = name
         self.key = key
         self.log = log
-        self.fsync = fsync or not log.page_cache
-        """Durable means on disk; else written (`page-cache`), once a mark on the disk tells of it (R17)."""
-        self._fsync_wanted = fsync
-        """As the stream is set."""
-        self._counted_until = log.end_offset
-        """Below it records may have counted without a flush, since `fsync` began."""
-        self._marking = False
-        """The mark is on its way to the disk, or from it."""
+        self.owner = owner
+        self.durability = Durability(self, fsync=fsync)
         self.placed = NO_IMAGE
         """What the image says of the partition."""
         self.role: Role | None = None
@@ -98,7 +96,7 @@ class Replica:
         self.leader_epoch = 0
         """Of the newest role."""
         self.removed = False
-        """It was deleted, or left, or was set aside: its files go."""
+        """The replica was deleted, or left, or was set aside: its files are being removed."""
         self.warm = False
         """It has written since the start, so the append guard is in memory."""
         self.host = host
@@ -111,6 +109,13 @@ class Replica:
         """On their way to the disk."""
         self._feature_level = 0
         """The image's."""
+
+    def __repr__(self) -> str:
+        role = "leader" if self.leads else "follower" if self.role is not None else "idle"
+        return (
+            f"<Replica {self.name}/{self.key[1]} {role} epoch={self.leader_epoch} leo={self.log.end_offset} "
+            f"hw={self.high_watermark} lso={self.log.start_offset} isr={list(self.placed.isr)}>"
+        )
 
     @property
     def high_watermark(self) -> int:
@@ -137,7 +142,7 @@ class Replica:
 
     @property
     def in_doubt(self) -> bool:
-        """Another broker may lead, and nothing can be committed here: a member of the ISR is gone or mute."""
+        """Another broker may lead, and nothing is committed here: a member of the ISR is gone or silent."""
         role = self.role
         if not self.host.unsure or not isinstance(role, LeaderPartition):
             return False
@@ -150,20 +155,6 @@ class Replica:
             if follower.lost_since is not None or behind:
                 return True
         return False
-
-    # --- what a partition does about it
-
-    def weigh(self) -> None:
-        """Whether it is in doubt may have changed."""
-
-    def role_began(self) -> None:
-        """It leads or follows from now on."""
-
-    def role_ended(self, *, led: bool) -> None:
-        """It does no more."""
-
-    def committed(self, high_watermark: int) -> None:
-        """The high watermark moved, on a leader."""
 
     # --- the image
 
@@ -181,57 +172,27 @@ class Replica:
         if wanted == self._began:
             if isinstance(self.role, LeaderPartition):
                 assert self._placement is not None
-                self._perform(self.role, self.role.placed(self._placement, self.host.now_ms()))
+                self._perform_as_leader(self.role, self.role.placed(self._placement, self.host.now_ms()))
             return
         self.end_role()
         self._began = wanted
-        self._begin_when_idle()
+        self.begin_when_idle()
 
     def set_durability(self, *, fsync: bool) -> None:
-        """The stream is set so from now on."""
-        self._fsync_wanted = fsync
-        self._follow_durability()
+        """The stream's setting from now on (R17)."""
+        self.durability.set(fsync=fsync)
 
-    def _follow_durability(self) -> None:
-        """R17: `fsync` holds at once and has everything flushed; it ends once a mark on the disk says so."""
-        if self._marking or self.removed:
-            return
-        if self._fsync_wanted:
-            if not self.fsync:
-                self._counted_until = self.log.end_offset
-                self._take_durability(fsync=True)
-                self.host.flush(self)
-            if self.log.page_cache and self.log.durable_offset >= min(
-                self._counted_until, self.log.end_offset
-            ):
-                self._mark(self.log.clear_page_cache)
-        elif not self.log.page_cache:
-            self._mark(self.log.mark_page_cache)
-        elif self.fsync:
-            self._take_durability(fsync=False)
+    @property
+    def fsync(self) -> bool:
+        """Records count when they are on disk; else when they are written (`page-cache`)."""
+        return self.durability.fsync
 
-    def _mark(self, work: Callable[[], None]) -> None:
-        self._marking = True
-
-        def done(error: Exception | None) -> None:
-            self._marking = False
-            if error is None:
-                self._follow_durability()
-                return
-            log.warning(
-                "a mark of a log's durability could not be changed; it is tried again",
-                partition=repr(self), error=str(error),
-            )  # fmt: skip
-            self.host.later(MARK_RETRY_MS, self._follow_durability)
-
-        self.write(work, done)
-
-    def _take_durability(self, *, fsync: bool) -> None:
-        self.fsync = fsync
+    def durability_changed(self) -> None:
+        """`fsync` has another value."""
         if isinstance(self.role, LeaderPartition):
-            self._perform(self.role, self.role.configured(fsync, self.host.now_ms()))
+            self._perform_as_leader(self.role, self.role.configured(self.fsync, self.host.now_ms()))
         elif self.role is not None:
-            self._perform(self.role, self.role.configured(fsync))
+            self._perform_as_follower(self.role, self.role.configured(self.fsync))
 
     def end_role(self) -> None:
         """It leads or follows no more; what is on its way to the disk still gets there."""
@@ -241,9 +202,10 @@ class Replica:
         self._high_watermark = role.high_watermark
         if isinstance(role, FollowerPartition):
             self.host.unfollow(self, role.leader)
-        self.role_ended(led=isinstance(role, LeaderPartition))
+        self.owner.role_ended(led=isinstance(role, LeaderPartition))
 
-    def _begin_when_idle(self) -> None:
+    def begin_when_idle(self) -> None:
+        """Begins the role that the image wants, once nothing is on its way to the disk."""
         if self._operations or self.role is not None or self._began is None or self.removed:
             return
         leader, epoch = self._began
@@ -263,12 +225,12 @@ class Replica:
 
     def time_known(self) -> None:
         """The cluster's clock is known (R18)."""
-        self._begin_when_idle()
+        self.begin_when_idle()
 
     def _unclean_begun(self, error: Exception | None) -> None:
         if error is None:
             # The epoch begins as soon as this operation has ended.
-            self.host.flush(self)
+            self.owner.flush()
             return
         log.warning(
             "an unclean epoch could not begin; it tries again", partition=repr(self), error=str(error)
@@ -278,7 +240,7 @@ class Replica:
 
     def _retry_begin(self) -> None:
         self._operations -= 1
-        self._begin_when_idle()
+        self.begin_when_idle()
 
     def _lead(self, epoch: int) -> None:
         assert self._placement is not None
@@ -291,8 +253,8 @@ class Replica:
             placement=self._placement,
             now_ms=self.host.now_ms(),
         )
-        self.role_began()
-        self._perform(role, role.begin(self.host.now_ms()))
+        self.owner.role_began()
+        self._perform_as_leader(role, role.begin(self.host.now_ms()))
         self.host.leads(self)
 
     def _follow(self, leader: int, epoch: int) -> None:
@@ -305,7 +267,7 @@ class Replica:
             high_watermark=self._high_watermark,
             assignment=self.log.assignment,
         )
-        self.role_began()
+        self.owner.role_began()
         self.host.follow(self, leader)
 
     # --- events on this broker
@@ -314,33 +276,35 @@ class Replica:
         """The log has more records, as a leader's."""
         role = self.role
         if isinstance(role, LeaderPartition):
-            self._perform(role, role.appended(self.host.now_ms()))
+            self._perform_as_leader(role, role.appended(self.host.now_ms()))
 
     def flushed(self) -> None:
         """More of the log, or of its history, is durable."""
         role = self.role
         if isinstance(role, LeaderPartition):
-            self._perform(role, role.flushed(self.host.now_ms()))
+            self._perform_as_leader(role, role.flushed(self.host.now_ms()))
         elif role is not None:
-            self._perform(role, role.flushed())
-        if self.log.page_cache and self._fsync_wanted:
-            self._follow_durability()
+            self._perform_as_follower(role, role.flushed())
+        self.durability.flushed()
 
     def start_moved(self) -> None:
         """The log start offset moved, durably."""
         role = self.role
         if isinstance(role, LeaderPartition):
-            self._perform(role, role.start_moved(self.host.now_ms()))
+            self._perform_as_leader(role, role.start_moved(self.host.now_ms()))
         elif role is not None:
-            self._perform(role, role.start_saved())
+            self._perform_as_follower(role, role.start_saved())
 
     def tick(self) -> bool:
         """Time passed; False: that makes no difference any more."""
         role = self.role
         if not isinstance(role, LeaderPartition) or not role.needs_ticks:
             return False
-        self._do(role, role.tick(self.host.now_ms()))
-        self.weigh()
+        for effect in role.tick(self.host.now_ms()):
+            if self.role is not role:
+                break
+            perform_for_leader(self, effect)
+        self.owner.doubt_may_have_changed()
         return self.role is role and role.needs_ticks
 
     # --- events from others
@@ -354,32 +318,32 @@ class Replica:
                 # It says nothing of the kind, so it is that of the stream (R17).
                 message = message._replace(fsync=False)
             if isinstance(message, Position):
-                self._perform(role, role.position(broker, incarnation, message, now_ms))
+                self._perform_as_leader(role, role.position(broker, incarnation, message, now_ms))
             else:
-                self._perform(role, role.durable(broker, incarnation, message, now_ms))
+                self._perform_as_leader(role, role.durable(broker, incarnation, message, now_ms))
         elif isinstance(message, Position):
             self.host.answer(self, broker, Refused(Refusal.NOT_LEADER, self.leader_epoch))
 
     def follower_connected(self, broker: int, incarnation: bytes) -> None:
         role = self.role
         if isinstance(role, LeaderPartition) and broker in role.followers:
-            self._perform(role, role.connected(broker, incarnation, self.host.now_ms()))
-            self.weigh()
+            self._perform_as_leader(role, role.connected(broker, incarnation, self.host.now_ms()))
+            self.owner.doubt_may_have_changed()
 
     def follower_gone(self, broker: int, *, refused: bool) -> None:
         role = self.role
         if isinstance(role, LeaderPartition) and broker in role.followers:
-            self._perform(role, role.disconnected(broker, refused, self.host.now_ms()))
-            self.weigh()
+            self._perform_as_leader(role, role.disconnected(broker, refused, self.host.now_ms()))
+            self.owner.doubt_may_have_changed()
 
     def received(self, message: FromLeader) -> None:
         """The leader says something."""
         if isinstance(self.role, FollowerPartition):
-            self._perform(self.role, self.role.received(message))
+            self._perform_as_follower(self.role, self.role.received(message))
 
     def leader_connected(self) -> None:
         if isinstance(self.role, FollowerPartition):
-            self._perform(self.role, self.role.begin())
+            self._perform_as_follower(self.role, self.role.begin())
 
     def leader_gone(self) -> None:
         if isinstance(self.role, FollowerPartition):
@@ -387,37 +351,43 @@ class Replica:
 
     # --- effects
 
-    def _perform(self, role: Role, effects: Sequence[do.LeaderEffect | do.FollowerEffect]) -> None:
-        if effects:
-            self._do(role, effects)
-        if isinstance(role, LeaderPartition) and role.followers and self.role is role:
-            self.host.needs_ticks(self)
-
-    def _do(self, role: Role, effects: Sequence[do.LeaderEffect | do.FollowerEffect]) -> None:
+    def _perform_as_leader(self, role: LeaderPartition, effects: Sequence[do.LeaderEffect]) -> None:
         for effect in effects:
             if self.role is not role:
                 return
-            if isinstance(role, LeaderPartition):
-                perform_for_leader(self, effect)
-            else:
-                perform_for_follower(self, role, effect)
+            perform_for_leader(self, effect)
+        if role.followers and self.role is role:
+            self.host.needs_ticks(self)
+
+    def _perform_as_follower(self, role: FollowerPartition, effects: Sequence[do.FollowerEffect]) -> None:
+        for effect in effects:
+            if self.role is not role:
+                return
+            perform_for_follower(self, role, effect)
 
     def event_of(self, role: FollowerPartition, event: Callable[[], list[do.FollowerEffect]]) -> None:
         """An event of a role, if it is still the one."""
         if self.role is role:
-            self._perform(role, event())
+            self._perform_as_follower(role, event())
 
     def write(self, work: Callable[[], object], done: Done, size: int | None = None) -> None:
-        """Something that may take a while in the lane of all writes; `size` None: it takes long."""
-        self._operations += 1
+        """Writes in order with all writes of the broker; `size` None: the write takes long."""
+        self.write_began()
 
         def ended(error: Exception | None) -> None:
-            self._operations -= 1
+            self.write_ended()
             if not self.removed:
                 done(error)
-            self._begin_when_idle()
+            self.begin_when_idle()
 
-        self.host.write(self, work, ended, LARGE if size is None or not self.warm else size)
+        self.owner.write(work, ended, LARGE if size is None or not self.warm else size)
+
+    def write_began(self) -> None:
+        """Something of this replica is on its way to the disk: no role begins meanwhile."""
+        self._operations += 1
+
+    def write_ended(self) -> None:
+        self._operations -= 1
 
 
 def _placement(image: ClusterImage, stream: StreamImage, placed: PartitionImage) -> Placement:

@@ -76,7 +76,6 @@ class Healer:
         self,
         partitions: Mapping[Key, Partition],
         damaged_folders: Sized,
-        wires: Wires,
         rounds: WriteRounds,
         flushes: FlushRounds,
         *,
@@ -90,7 +89,8 @@ class Healer:
         self._loop = asyncio.get_running_loop()
         self._partitions = partitions
         self._damaged_folders = damaged_folders
-        self._wires = wires
+        self._wires: Wires | None = None
+        """None: it does not run yet."""
         self._rounds = rounds
         self._flushes = flushes
         self._reads = reads
@@ -112,8 +112,9 @@ class Healer:
     def __repr__(self) -> str:
         return f"<Healer asking={len(self._questions)} mending={len(self._mending)} vain={self._attempts}>"
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    async def run(self, wires: Wires) -> None:
+        """Until cancelled. `wires` carry its questions and answers."""
+        self._wires = wires
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -126,6 +127,9 @@ class Healer:
         for task in self._mending.values():
             task.cancel()
         await asyncio.gather(*self._mending.values(), return_exceptions=True)
+
+    def _send(self, replica: Replica, broker: int, message: RangeWanted | RangeHeld) -> bool:
+        return self._wires is not None and self._wires.send_range(replica, broker, message)
 
     # --- what is damaged here
 
@@ -152,7 +156,7 @@ class Healer:
         return partition is not None and bool(partition.log.damaged)
 
     def _ask(self, key: Key, partition: Partition, now: float) -> None:
-        role = partition.role
+        role = partition.replica.role
         if role is None or now < self._not_before.get(key, 0.0) or self._may_hand_over(key, role, now):
             return
         brokers = who_has_it(role)
@@ -163,7 +167,7 @@ class Healer:
         broker = brokers[self._attempts.get(key, 0) % len(brokers)]
         question = _Question(partition, damage, broker, len(brokers), now + ANSWER_SECONDS_MAX)
         self._questions[key] = question
-        if not self._wires.send_range(partition, broker, RangeWanted(role.leader_epoch, *damage)):
+        if not self._send(partition.replica, broker, RangeWanted(role.leader_epoch, *damage)):
             self._in_vain(question)
 
     def _may_hand_over(self, key: Key, role: LeaderPartition | FollowerPartition, now: float) -> bool:
@@ -189,7 +193,7 @@ class Healer:
             return
         question = self._questions.get(replica.key)
         role = replica.role
-        if question is None or question.partition is not replica or role is None:
+        if question is None or question.partition.replica is not replica or role is None:
             return
         asked = (question.broker, question.damage.start, role.leader_epoch)
         if (broker, message.start, message.leader_epoch) != asked:
@@ -203,7 +207,7 @@ class Healer:
     def _answer(self, replica: Replica, broker: int, wanted: RangeWanted) -> None:
         nothing = RangeHeld(wanted.leader_epoch, wanted.start, b"")
         if not gives(replica.role, wanted) or self._answers >= ANSWERS_MAX:
-            self._wires.send_range(replica, broker, nothing)
+            self._send(replica, broker, nothing)
             return
         self._answers += 1
         reading = self._loop.run_in_executor(
@@ -217,9 +221,9 @@ class Healer:
                 log.warning("a range cannot be given", partition=repr(replica), error=str(error))
             chunk = None if done.cancelled() or error is not None else done.result()
             if chunk is None or not gives(replica.role, wanted):
-                self._wires.send_range(replica, broker, nothing)
+                self._send(replica, broker, nothing)
             else:
-                self._wires.send_range(replica, broker, nothing._replace(data=b"".join(chunk.parts)))
+                self._send(replica, broker, nothing._replace(data=b"".join(chunk.parts)))
 
         reading.add_done_callback(read)
 

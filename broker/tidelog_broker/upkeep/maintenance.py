@@ -8,7 +8,7 @@ in the housekeeping thread; what changes the active segment takes the write lane
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
@@ -36,6 +36,20 @@ TICK_SECONDS = 0.1
 """How often deadlines and background flushes are looked at, while there is anything to do."""
 
 
+class MaintenanceLimits(NamedTuple):
+    """How often and how late maintenance works; see `config` for what the settings mean."""
+
+    checkpoint_interval: float = 1.0
+    """Seconds."""
+    page_cache_flush_interval: float = 30.0
+    """Seconds."""
+    page_cache_dirty_bytes_max: int = 256 << 20
+    sweep_interval: float = 10.0
+    """Seconds."""
+    deleted_delay: float = 60.0
+    """Seconds."""
+
+
 class _WantedStart(NamedTuple):
     """What a role asked for. Another role may have another log: what holds there it says itself."""
 
@@ -49,22 +63,19 @@ class Maintenance:
     def __init__(
         self,
         store: LogStore,
+        partitions: Mapping[tuple[bytes, int], Partition],
         rounds: WriteRounds,
         flushes: FlushRounds,
         housekeeping: Executor,
         clock: ClusterClock,
         fail: Fail,
+        limits: MaintenanceLimits,
         *,
-        checkpoint_interval: float,
-        page_cache_flush_interval: float,
-        page_cache_dirty_bytes_max: int,
-        sweep_interval: float,
-        deleted_delay: float,
         newest: Callable[[], Awaitable[ClusterImage]],
         reserve: Reserve | None = None,
         retry: Callable[[], None] = lambda: None,
     ) -> None:
-        """Intervals and delays in seconds.
+        """`partitions`: those of the broker, shared with it.
 
         `newest` is the image with everything that is committed by now (M5). `reserve` lets checkpoints be
         written on a full disk; `retry` is called now and then, for what failed for want of room.
@@ -77,17 +88,12 @@ class Maintenance:
         self._clock = clock
         self.retention = AgeRetention(store, clock)
         self._fail = fail
-        self._checkpoint_interval = checkpoint_interval
-        self._page_cache_flush_interval = page_cache_flush_interval
-        self._page_cache_dirty_bytes_max = page_cache_dirty_bytes_max
-        self._sweep_interval = sweep_interval
-        self._deleted_delay = deleted_delay
+        self._limits = limits
         self._newest = newest
         self._reserve = reserve
         self._retry = retry
         self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
-        self.partitions: dict[tuple[bytes, int], Partition] = {}
-        """Those of the broker; shared with it."""
+        self._partitions = partitions
         self._starts: dict[Partition, _WantedStart] = {}
         """Log start offsets that roles want moved."""
         self._moving: asyncio.Task[None] | None = None
@@ -99,16 +105,16 @@ class Maintenance:
         """Until cancelled."""
         next_checkpoint = next_sweep = self._loop.time()
         while True:
-            await asyncio.sleep(TICK_SECONDS if self.busy else self._checkpoint_interval)
+            await asyncio.sleep(TICK_SECONDS if self.busy else self._limits.checkpoint_interval)
             now = self._loop.time()
             await self._guarded("deadlines", self._tick)
             if now >= next_checkpoint:
-                next_checkpoint = now + self._checkpoint_interval
+                next_checkpoint = now + self._limits.checkpoint_interval
                 if self._flushes.unsaved:
                     await self._guarded("checkpoint", self.checkpoint)
                 await self._guarded("reserve", self._keep_reserve)
             if now >= next_sweep:
-                next_sweep = now + self._sweep_interval
+                next_sweep = now + self._limits.sweep_interval
                 await self._guarded("sweep", self.sweep)
 
     async def _tick(self) -> None:
@@ -139,7 +145,7 @@ class Maintenance:
     def deleted(self, path: str | None) -> None:
         """Has a deleted stream's folder removed after the delay."""
         if path is not None:
-            self._deleted.append((self._loop.time() + self._deleted_delay, path))
+            self._deleted.append((self._loop.time() + self._limits.deleted_delay, path))
 
     def _expire(self) -> None:
         now = self._loop.time()
@@ -156,8 +162,8 @@ class Maintenance:
         for partition in dirty:
             assert partition.dirty_since is not None
             if (
-                held > self._page_cache_dirty_bytes_max
-                or now - partition.dirty_since > self._page_cache_flush_interval
+                held > self._limits.page_cache_dirty_bytes_max
+                or now - partition.dirty_since > self._limits.page_cache_flush_interval
             ):
                 self._flushes.request(partition)
 
@@ -187,17 +193,17 @@ class Maintenance:
     async def sweep(self) -> None:
         """Rolls segments by age, forgets what retention lets go, has deleted streams' files removed."""
         now_us = self._clock.append_us()
-        old = await self._in_thread(self._due_actives, list(self.partitions.values()), now_us)
+        old = await self._in_thread(self._due_actives, list(self._partitions.values()), now_us)
         for partition in old:
             if not partition.removed:
                 await self._rounds.exclusively(partition.log.writer.roll)
                 self._flushes.wrote(partition)
         await self._forget(
             # Only a leader moves the log start (R11).
-            [p for p in self.partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
+            [p for p in self._partitions.values() if p.leads and not bounds_of(p.config.retention).unlimited]
         )
         # What could not be unlinked before, on followers too.
-        await self._free([p for p in self.partitions.values() if p.log.start.has_files_below])
+        await self._free([p for p in self._partitions.values() if p.log.start.has_files_below])
         if self._removing is None or self._removing.done():
             # Beside the rest: without a controller it waits, and deadlines and checkpoints must not.
             self._removing = asyncio.create_task(self._guarded("deleted files", self.remove_deleted))
@@ -226,18 +232,20 @@ class Maintenance:
         return [p for p in partitions if _or_warn(p, lambda p: p.log.writer.is_due(now_us), False)]
 
     async def _forget(self, partitions: list[Partition]) -> None:
-        roles = {partition: partition.role_number for partition in partitions}
+        roles = {partition: partition.replica.role_number for partition in partitions}
         starts = await self._in_thread(self.retention.look, partitions, self._clock.retention_us())
         # Where the role has ended meanwhile, another leader decides.
         moved = [
-            (p, start) for p, start in starts if p.role_number == roles[p] and start > p.log.start_offset
+            (p, start)
+            for p, start in starts
+            if p.replica.role_number == roles[p] and start > p.log.start_offset
         ]
         if moved:
             await self.advance_starts(moved)
 
     def request_start(self, partition: Partition, offset: int) -> None:
         """Has a log start offset moved, together with others; the partition's `start_moved` follows."""
-        self._starts[partition] = _WantedStart(offset, partition.role_number)
+        self._starts[partition] = _WantedStart(offset, partition.replica.role_number)
         if self._moving is None:
             self._moving = self._loop.create_task(self._move_starts(), name="log start offsets")
 
@@ -248,7 +256,11 @@ class Maintenance:
                 starts, self._starts = self._starts, {}
                 try:
                     await self.advance_starts(
-                        [(p, want.offset) for p, want in starts.items() if want.role_number == p.role_number]
+                        [
+                            (p, want.offset)
+                            for p, want in starts.items()
+                            if want.role_number == p.replica.role_number
+                        ]
                     )
                 except OSError as error:
                     log.warning("log start offsets could not be saved; it tries again", error=str(error))
@@ -276,7 +288,7 @@ class Maintenance:
         entries = [(partition.log, partition.high_watermark, start) for partition, start in starts]
         await self._saved(lambda: self._store.advance_starts(entries))
         for partition, _ in starts:
-            partition.start_moved()
+            partition.replica.start_moved()
         await self._free([partition for partition, _ in starts])
 
     async def _free(self, partitions: Iterable[Partition]) -> None:

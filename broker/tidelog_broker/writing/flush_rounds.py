@@ -84,7 +84,7 @@ class FlushRounds:
             if partition.removed:
                 continue
             self.unsaved[partition] = None
-            if partition.fsync:
+            if partition.replica.fsync:
                 flushed.append(partition)
             elif partition.dirty_since is None:
                 partition.dirty_since = self._loop.time()

@@ -1,9 +1,9 @@
-"""One partition on this broker: what waits to be written, what waits to be committed, who reads.
+"""One partition on this broker: appends that wait to be written or committed, and readers at its end.
 
-Its log and its role are `replica`'s. Neighbours: `write_rounds` decides when a partition writes and
-when its log is flushed; `batching` turns single records into batches; `storage.log.partition_log` holds
-the data. All methods run on the event loop, except `write_round`, which runs in the one thread
-that writes at that time.
+A partition has a replica, which has its log and its role, and hears from it (`replication.owner`).
+Neighbours: `write_rounds` decides when a partition writes, `flush_rounds` when its log is flushed;
+`batching` turns single records into batches. All methods run on the event loop, except `write_round`,
+which runs in the thread that writes at that time.
 
 The order of things for an append: `submit` → queue → `write_round` → `written` → (flush,
 followers) → `committed` → answer.
@@ -31,7 +31,8 @@ from tidelog.records import BatchLimits
 from tidelog_broker.core.replication.commit_queue import CommitQueue
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.replication.host import ReplicaHost
-from tidelog_broker.replication.replica import Replica
+from tidelog_broker.replication.owner import Done
+from tidelog_broker.replication.replica import Key, Replica
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing.append_queue import AppendQueue
@@ -55,28 +56,47 @@ class _Waiting(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """What those hear who still wait when nobody commits any more."""
+    """The answers to appends that still wait when this broker can no longer commit them."""
 
     unwritten: TidelogError
     written: TidelogError
 
 
 class TailReader(Protocol):
-    """Somebody who wants to know when there is more to read."""
+    """A reader at the end of a partition."""
 
-    def on_commit(self, partition: Partition) -> None: ...
+    def on_commit(self, partition: Partition) -> None:
+        """There is more to read, or another reason to look."""
 
 
-class Partition(Replica):
-    """See the module."""
+class PartitionHost(ReplicaHost[Replica], Protocol):
+    """What a partition and its replica need of their broker. `hosting.replica_host` implements it."""
+
+    def write(self, partition: Partition, work: Callable[[], object], done: Done, size: int) -> None:
+        """Runs `work`, which writes about `size` bytes, in a write round."""
+
+    def flush(self, partition: Partition) -> None:
+        """Makes the log durable in the next flush round; `flushed` follows."""
+
+    def advance_start(self, partition: Partition, offset: int) -> None:
+        """Moves the log start offset, durably; `Replica.start_moved` follows."""
+
+    def quarantine(self, partition: Partition, reason: str) -> None:
+        """Sets the log aside: it contradicts its leader's (R1, 2c)."""
+
+
+class Partition:
+    """One partition and its replica on this broker. Implements `replication.owner.ReplicaOwner`."""
 
     __slots__ = (
         "_doubt",
         "_ended",
         "_followers",
         "_here",
+        "_host",
         "_in_round",
         "_left",
+        "_on_role",
         "_queue",
         "_refuse_new",
         "_uncommitted",
@@ -85,8 +105,8 @@ class Partition(Replica):
         "dirty_since",
         "leaving",
         "limits",
-        "on_role",
         "partition",
+        "replica",
         "siblings",
         "stopped",
         "stream_id",
@@ -100,23 +120,29 @@ class Partition(Replica):
         partition: int,
         config: StreamConfig,
         log: PartitionLog,
-        host: ReplicaHost,
+        host: PartitionHost,
         *,
         high_watermark: int = 0,
+        siblings: int = 1,
+        on_role: Callable[[Partition], None] = lambda partition: None,
     ) -> None:
-        """`high_watermark`: as it was last saved."""
-        super().__init__(
+        """`high_watermark`: as it was last saved. `siblings`: partitions of the stream, this one included.
+        `on_role` is called when this broker begins or ceases to lead."""
+        self.stream_id = stream_id
+        self.partition = partition
+        self.siblings = siblings
+        """Partitions of the stream, this one included."""
+        self._host = host
+        self._on_role = on_role
+        self.replica = Replica(
             name,
             (stream_id, partition),
             log,
             host,
+            self,
             fsync=config.durability is Durability.FSYNC,
             high_watermark=high_watermark,
         )
-        self.stream_id = stream_id
-        self.partition = partition
-        self.siblings = 1
-        """Partitions of the stream, this one included."""
         self.stopped = False
         """Takes no appends any more."""
         self.leaving = False
@@ -127,8 +153,6 @@ class Partition(Replica):
         """When a page-cache stream got its oldest unflushed byte; event loop's clock."""
         self.checkpointed = (-1, -1)
         """Recovery point and LSO as last saved."""
-        self.on_role: Callable[[Partition], None] | None = None
-        """Told when this broker begins or ceases to lead."""
         self._queue = AppendQueue()
         self._in_round = 0
         """Appends that are being written."""
@@ -138,26 +162,58 @@ class Partition(Replica):
         self._here: CommitQueue[_Waiting] | None = None
         """Those with acks=leader, which wait for this disk alone; None: there was none yet."""
         self._ended: _Ended | None = None
-        """It was given up for good."""
+        """The partition was given up for good."""
         self._left: _Ended | None = None
-        """The leadership ended, and another role has not begun."""
+        """The leadership ended, and no other role has begun."""
         self._doubt: _Ended | None = None
-        """It leads, and nobody can say whether it still does."""
+        """This broker leads, and cannot know whether it still does."""
         self._followers: dict[TailReader, None] = {}
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
         self.config = config
         self.limits = BatchLimits(batch_bytes_max=config.batch_bytes_max)
-        self.set_durability(fsync=config.durability is Durability.FSYNC)
+        self.replica.set_durability(fsync=config.durability is Durability.FSYNC)
 
     def __repr__(self) -> str:
-        role = "leader" if self.leads else "follower" if self.role is not None else "idle"
+        replica = self.replica
+        role = "leader" if replica.leads else "follower" if replica.role is not None else "idle"
         return (
-            f"<Partition {self.name}/{self.partition} {role} epoch={self.leader_epoch} "
+            f"<Partition {self.name}/{self.partition} {role} epoch={replica.leader_epoch} "
             f"leo={self.log.end_offset} hw={self.high_watermark} lso={self.log.start_offset} "
-            f"isr={list(self.placed.isr)} queued={len(self._queue)} uncommitted={self.uncommitted}>"
+            f"isr={list(replica.placed.isr)} queued={len(self._queue)} uncommitted={self.uncommitted}>"
         )
+
+    @property
+    def name(self) -> str:
+        """Of the stream."""
+        return self.replica.name
+
+    @property
+    def key(self) -> Key:
+        return self.replica.key
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.replica.log
+
+    @property
+    def leads(self) -> bool:
+        return self.replica.leads
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.replica.leader_epoch
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed."""
+        return self.replica.high_watermark
+
+    @property
+    def removed(self) -> bool:
+        """The partition was deleted, or left this broker, or was set aside."""
+        return self.replica.removed
 
     @property
     def queued(self) -> int:
@@ -184,7 +240,9 @@ class Partition(Replica):
     # --- appending
 
     def not_leader(self) -> NotLeader:
-        facts: dict[str, Any] = {} if self.placed.leader is None else {"leader": self.placed.leader}
+        facts: dict[str, Any] = (
+            {} if self.replica.placed.leader is None else {"leader": self.replica.placed.leader}
+        )
         return NotLeader(
             f"this broker does not lead {self.name}/{self.partition}", retry_after_ms=50, **facts
         )
@@ -196,7 +254,7 @@ class Partition(Replica):
         """
         if self.stopped:
             raise Stopping(f"the broker no longer writes {self.name}/{self.partition}", retry_after_ms=500)
-        if not isinstance(self.role, LeaderPartition):
+        if not self.leads:
             raise self.not_leader()
         if self.leaving and not recorded:
             raise NotLeader(
@@ -224,18 +282,18 @@ class Partition(Replica):
         """What is to be written in this round: up to about `bytes_max` bytes, at least one append."""
         appends = self._queue.take(bytes_max)
         if appends:
-            self._operations += 1
+            self.replica.write_began()
             self._in_round += len(appends)
             self._refuse_new = self.too_few()
         return appends
 
     def too_few(self) -> NotEnoughReplicas | None:
         """Why nothing is acknowledged now (R7); None: enough replicas are in sync."""
-        role = self.role
+        role = self.replica.role
         if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
             return None
         return NotEnoughReplicas(
-            f"{self.name}/{self.partition} has {self.isr_size} replicas in sync; "
+            f"{self.name}/{self.partition} has {self.replica.isr_size} replicas in sync; "
             f"{self.config.min_insync_effective} are its minimum (min_insync_replicas)",
             retry_after_ms=100,
         )
@@ -244,7 +302,7 @@ class Partition(Replica):
         """Writes queued appends; raises `StorageFailure`. Single records become batches here."""
         if not appends:
             return []
-        self.warm = True
+        self.replica.warm = True
         if self._refuse_new is None:
             return self._write_appends(appends, now_us, None)
         # Rare: only those that want all replicas are refused, and the order is kept.
@@ -267,7 +325,7 @@ class Partition(Replica):
         """Answers what was refused; the rest waits for the high watermark."""
         if not outcomes:
             return
-        self._operations -= 1
+        self.replica.write_ended()
         self._in_round -= len(outcomes)
         self.written_count += len(outcomes)
         ended = self._ended or self._left
@@ -283,11 +341,11 @@ class Partition(Replica):
                 queue = self._uncommitted if append.acks is Acks.ALL else self._waits_here()
                 queue.add(end, _Waiting(append.done, outcome), append.deadline)
         if ended is None:
-            self.appended()
+            self.replica.appended()
             # Repeats may be committed already.
             self._answer_committed()
         else:
-            self._begin_when_idle()
+            self.replica.begin_when_idle()
 
     def _waits_here(self) -> CommitQueue[_Waiting]:
         if self._here is None:
@@ -303,7 +361,8 @@ class Partition(Replica):
             self.wake_followers()
 
     def flushed(self) -> None:
-        super().flushed()
+        """More of the log, or of its history, is durable."""
+        self.replica.flushed()
         if self._here:
             self._answer_committed()
 
@@ -312,7 +371,9 @@ class Partition(Replica):
             for entry in self._uncommitted.advance(self.high_watermark):
                 _answer(entry.done, entry.outcome)
         if self._here:
-            for entry in self._here.advance(self.log.durable_offset if self.fsync else self.log.end_offset):
+            for entry in self._here.advance(
+                self.log.durable_offset if self.replica.fsync else self.log.end_offset
+            ):
                 _answer(entry.done, entry.outcome)
 
     def expire(self, now: float) -> None:
@@ -352,11 +413,23 @@ class Partition(Replica):
         for entry in given_up:
             _answer(entry.done, ended.written)
 
-    # --- the role
+    # --- of the replica
 
-    def weigh(self) -> None:
-        """A leader that may be none any more lets those who wait look for the other one."""
-        if not self.in_doubt:
+    def write(self, work: Callable[[], object], done: Done, size: int) -> None:
+        self._host.write(self, work, done, size)
+
+    def flush(self) -> None:
+        self._host.flush(self)
+
+    def advance_start(self, offset: int) -> None:
+        self._host.advance_start(self, offset)
+
+    def quarantine(self, reason: str) -> None:
+        self._host.quarantine(self, reason)
+
+    def doubt_may_have_changed(self) -> None:
+        """A leader that may have been replaced answers its clients, so that they look for the new one."""
+        if not self.replica.in_doubt:
             self._doubt = None
         elif self._doubt is None:
             name = f"{self.name}/{self.partition}"
@@ -376,8 +449,8 @@ class Partition(Replica):
 
     def role_began(self) -> None:
         self._left = self._doubt = None
-        if self.leads and self.on_role is not None:
-            self.on_role(self)
+        if self.leads:
+            self._on_role(self)
 
     def role_ended(self, *, led: bool) -> None:
         if not led:
@@ -392,14 +465,13 @@ class Partition(Replica):
             ),
         )
         self._answer_waiting(self._left)
-        if self.on_role is not None:
-            self.on_role(self)
+        self._on_role(self)
         self.wake_followers()
 
     # --- reading
 
     def wake_followers(self) -> None:
-        """Has everybody who reads look again."""
+        """Wakes all readers at the end."""
         for follower in list(self._followers):
             follower.on_commit(self)
 
@@ -411,7 +483,7 @@ class Partition(Replica):
 
 
 def _answer(done: Callable[[Any], None], outcome: Appended | RecordsAppended | TidelogError) -> None:
-    """Tells one who waits. A bug of theirs must not cost the others their answers."""
+    """Answers one append. An error in its callback must not cost the others their answers."""
     try:
         done(outcome)
     except Exception:

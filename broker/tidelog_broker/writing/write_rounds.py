@@ -123,7 +123,7 @@ class WriteRounds:
             work.append((partition, partition.take_queue(ROUND_BYTES_MAX)))
             size += before - partition.queued_bytes
             # The first write since the start may have to read the log for the append guard.
-            inline = inline and partition.warm
+            inline = inline and partition.replica.warm
             if partition.queued:
                 self._waiting[partition] = None
         # Counted again, because a partition that was given up has emptied its queue by itself.

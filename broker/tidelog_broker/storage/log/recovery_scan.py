@@ -1,7 +1,7 @@
 """The tail of a log after a crash: read from the disk itself (2a), ended where it ends (2b).
 
-Neighbours: `recovery` decides with it, `segments.scan` tells sound batches from others. Cut bytes are kept beside
-the log.
+Neighbours: `recovery` decides with it, `segments.scan` tells sound batches from others. Cut bytes are kept
+beside the log.
 """
 
 from __future__ import annotations
