@@ -144,7 +144,7 @@ async def test_a_damaged_leader_gives_others_the_time_to_take_over_and_is_healed
 
     assert cluster[1].broker.damaged_replicas() == (ReplicaName(STREAM, 0),)
     assert cluster[2].broker.damaged_replicas() == ()
-    await until(lambda: bool(cluster[1].broker._healer._leading_since), "the healer has seen it")  # type: ignore[union-attr]
+    await until(lambda: bool(cluster[1].broker._upkeep._healer._leading_since), "the healer has seen it")  # type: ignore[union-attr]
     assert leader.damaged
     cluster.controller.change(leader=2)
 
