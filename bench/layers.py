@@ -36,7 +36,8 @@ from tidelog.records import (
     to_columns,
     validate_batch,
 )
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import AppendItem, LogConfig
@@ -101,7 +102,7 @@ def validate(seconds: float) -> Sample:
 def _log(folder: Path) -> Iterator[PartitionLog]:
     with tempfile.TemporaryDirectory(prefix="layer-", dir=folder) as root:
         store = LogStore(OsFiles(), root, tail_cache_bytes_max=0)
-        log = store.create(Wanted("layer", bytes(16), 0, LogConfig()))
+        log = store.opener.create(Wanted("layer", bytes(16), 0, LogConfig()))
         try:
             yield log
         finally:

@@ -206,7 +206,7 @@ def _foreign_folders(node: Node) -> list[str]:
         return []
     streams = broker.controller.image.streams
     names = {key: streams.find(key[0]) for key in sorted(broker._hosted.kept)}
-    folders = [broker._store.folder(one.name, *key) for key, one in names.items() if one is not None]
+    folders = [broker._store.folders.of(one.name, *key) for key, one in names.items() if one is not None]
     return [folder for folder in folders if node.disk.exists(folder)]
 
 

@@ -11,15 +11,14 @@ from tidelog.errors import TidelogError, UnexpectedOffset
 from tidelog_broker.storage.guard.append_guard import AppendGuard
 from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.storage.log.writer import LogWriter
-from tidelog_broker.writing import partition
 from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.uncommitted import answer
 
 
 @mutation("R7")
 def acks_all_is_answered_when_the_leader_alone_has_it() -> Iterator[None]:
     def hasty(self: Partition) -> None:
-        for entry in self._uncommitted.advance(self.log.end_offset):
-            partition._answer(entry.done, entry.outcome)
+        self._uncommitted.answer_below(self.log.end_offset, self.log.durable_offset)
 
     with patched((Partition, "_answer_committed", hasty)):
         yield
@@ -42,7 +41,7 @@ def a_duplicate_is_answered_before_its_first_copy_is_committed() -> Iterator[Non
     def hasty(self: Partition, outcomes: Any) -> None:
         for append, outcome in outcomes:
             if isinstance(outcome, Appended) and outcome.duplicate:
-                partition._answer(append.done, outcome)
+                answer(append.done, outcome)
         written(self, outcomes)
 
     written = Partition.written

@@ -7,7 +7,8 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched
-from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.directory.folders import LogFolders
+from tidelog_broker.storage.directory.opening import LogOpener
 
 
 @mutation("2a", "restarts")
@@ -47,26 +48,26 @@ def what_is_read_is_not_checked() -> Iterator[None]:
 
 @mutation("2c", "bad disks")
 def a_log_that_is_gone_is_made_anew_at_once() -> Iterator[None]:
-    opened = LogStore._open
+    opened = LogOpener._open
 
-    def trusting(self: LogStore, want: Any, folder: str, ends: Any, same_boot: bool) -> Any:
+    def trusting(self: Any, want: Any, folder: str, ends: Any, same_boot: bool) -> Any:
         there = self.files.files.exists(folder)
         return opened(self, want, folder, ends, same_boot) if there else self.create(want)
 
-    with patched((LogStore, "_open", trusting)):
+    with patched((LogOpener, "_open", trusting)):
         yield
 
 
 @mutation("2d", "bad disks")
 def a_folder_that_the_image_does_not_know_is_removed() -> Iterator[None]:
-    strays = LogStore._strays
+    strays = LogFolders.strays
 
-    def tidy(self: LogStore, claimed: set[str]) -> Iterator[str]:
+    def tidy(self: Any, claimed: set[str]) -> Iterator[str]:
         for path in list(strays(self, claimed)):
             self.files.files.remove_tree(path)
             yield path
 
-    with patched((LogStore, "_strays", tidy)):
+    with patched((LogFolders, "strays", tidy)):
         yield
 
 

@@ -13,10 +13,12 @@ from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leadership import Leadership
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.progress import FollowerState
-from tidelog_broker.hosting.broker import START_LOOK_SECONDS, Broker
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.hosting.record_deletion import START_LOOK_SECONDS
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.replication.replica import Replica
 from tidelog_broker.replication.uplink import Uplink
+from tidelog_broker.storage.directory.opening import LogOpener
 
 
 @mutation("R2", "deposals")
@@ -179,7 +181,6 @@ def an_unclean_epoch_is_not_marked() -> Iterator[None]:
 def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
     """The assignment's identity is ignored, on every broker and by every leader."""
     from tidelog_broker.hosting.image_follower import ImageFollower
-    from tidelog_broker.storage.directory.store import LogStore
 
     def placed(self: ImageFollower, partition: Any, stream: Any) -> bool:
         return self._broker_id in stream.partitions[partition.partition].replicas
@@ -207,7 +208,7 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
     progress_of = Leadership._progress_of
     with patched(
         (ImageFollower, "_is_placed", placed),
-        (LogStore, "_set_earlier_aside", lambda self, want: ""),
+        (LogOpener, "_set_earlier_aside", lambda self, want: ""),
         (LeaderPartition, "_refusal", refusal),
         (LeaderPartition, "durable", durable),
         (Leadership, "_progress_of", known),

@@ -11,7 +11,6 @@ from tidelog.errors import TidelogError
 from tidelog_broker.hosting.threads import WorkThreads
 from tidelog_broker.storage.log.writer import LogWriter
 from tidelog_broker.storage.points import RecoveryPoint
-from tidelog_broker.writing import partition as partitions
 from tidelog_broker.writing.append_requests import Acks
 from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.partition import Partition
@@ -22,9 +21,7 @@ from tidelog_broker.writing.write_rounds import WriteRounds
 def acks_leader_is_answered_before_its_flush() -> Iterator[None]:
     def hasty(self: Partition) -> None:
         answer(self)
-        if self._here:
-            for entry in self._here.advance(self.log.end_offset):
-                partitions._answer(entry.done, entry.outcome)
+        self._uncommitted.answer_below(self.high_watermark, self.log.end_offset)
 
     answer = Partition._answer_committed
     with patched((Partition, "_answer_committed", hasty)):
@@ -85,8 +82,7 @@ def who_waits_is_forgotten_when_a_leadership_ends() -> Iterator[None]:
 @mutation("R7", "takeovers")
 def who_waits_when_a_leadership_ends_is_told_of_success() -> Iterator[None]:
     def sure(self: Partition, ended: Any) -> None:
-        for entry in self._uncommitted.give_up():
-            partitions._answer(entry.done, entry.outcome)
+        self._uncommitted.answer_below(self.log.end_offset, self.log.end_offset)
         answer(self, ended)
 
     answer = Partition._answer_waiting
@@ -158,8 +154,7 @@ def what_comes_behind_a_refused_batch_is_taken() -> Iterator[None]:
 @mutation("R7", "failed flushes")
 def a_broker_that_fails_tells_those_who_wait_of_success() -> Iterator[None]:
     def sure(self: Partition, unwritten: TidelogError, uncommitted: TidelogError) -> None:
-        for entry in self._uncommitted.give_up():
-            partitions._answer(entry.done, entry.outcome)
+        self._uncommitted.answer_below(self.log.end_offset, self.log.end_offset)
         give_up(self, unwritten, uncommitted)
 
     give_up = Partition.give_up

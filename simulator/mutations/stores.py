@@ -9,7 +9,8 @@ from unittest import mock
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.storage.directory.checkpoint import Checkpoints
-from tidelog_broker.storage.directory.store import LogStore
+from tidelog_broker.storage.directory.opening import LogOpener
+from tidelog_broker.storage.directory.saving import SavedPoints
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
 from tidelog_broker.storage.log.cutter import LogCutter
 from tidelog_broker.storage.log.partition_log import PartitionLog
@@ -20,35 +21,35 @@ from tidelog_broker.storage.points import RecoveryPoint
 
 @mutation("2b", "losses")
 def a_recovery_point_is_saved_before_its_flush() -> Iterator[None]:
-    def hasty(self: LogStore, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
+    def hasty(self: Any, one: PartitionLog, high_watermark: int, start_offset: int) -> None:
         put(self, one, high_watermark, start_offset)
         active = one.active
         point = RecoveryPoint(active.next_offset, active.base_offset, active.size)
         self.checkpoints.put_recovery_point((one.stream_id, one.partition), point, high_watermark)
 
-    put = LogStore._put
-    with patched((LogStore, "_put", hasty)):
+    put = SavedPoints._put
+    with patched((SavedPoints, "_put", hasty)):
         yield
 
 
 @mutation("2a", "renewals")
 def names_of_folders_are_not_synced_after_a_kill() -> Iterator[None]:
     """Seed 145 showed it when it was no mutation yet."""
-    with patched((LogStore, "_sync_names", lambda self, entries: None)):
+    with patched((LogOpener, "_sync_names", lambda self, entries: None)):
         yield
 
 
 @mutation("2b", "starts")
 def files_go_before_the_log_start_is_saved() -> Iterator[None]:
-    def hasty(self: LogStore, logs: Any) -> None:
+    def hasty(self: Any, logs: Any) -> None:
         entries = list(logs)
         for one, _, offset in entries:
             one.advance_start(offset)
             one.remove_below_start()
         advance(self, entries)
 
-    advance = LogStore.advance_starts
-    with patched((LogStore, "advance_starts", hasty)):
+    advance = SavedPoints.advance_starts
+    with patched((SavedPoints, "advance_starts", hasty)):
         yield
 
 
@@ -68,14 +69,14 @@ def a_rotten_file_of_log_starts_is_not_read_from_its_copy() -> Iterator[None]:
 def a_log_start_moves_before_it_is_saved() -> Iterator[None]:
     """And what failed once is not tried again, because it seems to have been done."""
 
-    def hasty(self: LogStore, logs: Any) -> None:
+    def hasty(self: Any, logs: Any) -> None:
         entries = list(logs)
         for one, _, offset in entries:
             one.advance_start(offset)
         advance(self, entries)
 
-    advance = LogStore.advance_starts
-    with patched((LogStore, "advance_starts", hasty)):
+    advance = SavedPoints.advance_starts
+    with patched((SavedPoints, "advance_starts", hasty)):
         yield
 
 

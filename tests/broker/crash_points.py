@@ -47,7 +47,8 @@ from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import this_machine
 from tidelog_broker.service import Service
 from tidelog_broker.storage.directory.data_directory import DataDirectory
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.volume_flush import Judgement
 from tidelog_broker.storage.raft.recovery import open_raft_log
 from tidelog_broker.writing import flush_rounds
@@ -294,7 +295,7 @@ def _check(
     assert not directory.same_boot
     image = _image(directory)
     store = LogStore(disk, path)
-    opened = store.open_all(_wanted(image), same_boot=False)
+    opened = store.opener.open_all(_wanted(image), same_boot=False)
     assert not opened.lost, f"{where}: {opened.lost}"
     for key, records in expected.items():
         log = opened.logs[key]

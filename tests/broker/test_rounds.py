@@ -28,7 +28,8 @@ from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, Str
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.membership.cluster_clock import ClusterClock
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.volume_flush import VOLUME_FLUSH_LOGS_MIN
 from tidelog_broker.storage.log.write_batch import LogConfig
 from tidelog_broker.writing.append_requests import RecordsAppend, RecordsAppended
@@ -77,7 +78,7 @@ class Lanes:
     def partition(self, number: int = 0, durability: Durability = Durability.FSYNC) -> Partition:
         name, stream_id = f"s{number}", bytes([number + 1]) * 16
         page_cache = durability is Durability.PAGE_CACHE
-        log = self.store.create(Wanted(name, stream_id, 0, LogConfig(), page_cache=page_cache))
+        log = self.store.opener.create(Wanted(name, stream_id, 0, LogConfig(), page_cache=page_cache))
         config = StreamConfig(replication_factor=1, min_insync_replicas=1, durability=durability)
         host = BrokerPartitionHost(
             1, None, self.store, self.rounds, self.flushes, cast(Any, None), ClusterClock(),

@@ -12,7 +12,8 @@ from support.waiting import until
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.hosting.hosted_partitions import placed_on
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import LogOpener, Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.folder.identity import read_assignment
 
@@ -141,9 +142,9 @@ async def test_a_start_that_ended_between_setting_aside_and_making_is_gone_on_wi
     cluster.controller.change(replicas=(1, 2, 3))
     (want,) = placed_on(3, cluster.controller.image.streams[STREAM])
     with monkeypatch.context() as patch:
-        patch.setattr(LogStore, "create", broken)
+        patch.setattr(LogOpener, "create", broken)
         with pytest.raises(OSError, match="the power went"):
-            LogStore(OsFiles(), str(cluster[3].folder)).open_all([want], same_boot=True)
+            LogStore(OsFiles(), str(cluster[3].folder)).opener.open_all([want], same_boot=True)
     assert len(left(cluster, 3)) == 1
     assert not folder_of(cluster, 3).exists()
 

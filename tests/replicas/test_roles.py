@@ -27,7 +27,8 @@ from tidelog_broker.replication.peers import Peers
 from tidelog_broker.replication.replica import Replica
 from tidelog_broker.replication.uplink import Uplink
 from tidelog_broker.replication.wire import Address, encode
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import LogConfig
@@ -74,7 +75,7 @@ class HandHost:
 
 
 def make_log(folder: Path) -> PartitionLog:
-    return LogStore(OsFiles(), str(folder)).create(Wanted("orders", STREAM, 0, LogConfig()))
+    return LogStore(OsFiles(), str(folder)).opener.create(Wanted("orders", STREAM, 0, LogConfig()))
 
 
 def image_of(leader: int, epoch: int) -> tuple[ClusterImage, StreamImage]:

@@ -12,7 +12,8 @@ import pytest
 
 from storage.batches import STREAM_ID, T0, item, records
 from support.waiting import until
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import LogConfig
@@ -22,7 +23,7 @@ from tidelog_broker.upkeep.scrubber import Scrubber
 
 def filled(folder: Path) -> PartitionLog:
     store = LogStore(OsFiles(), str(folder))
-    log = store.create(Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes=40_000)))
+    log = store.opener.create(Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes=40_000)))
     for _ in range(10):
         log.writer.append([item(records(10, 1000))], leader_epoch=1, now_us=T0)
     log.flusher.sync()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, item, records
-from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.directory.opening import Opened, Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import Appended, AppendItem, LogConfig
@@ -27,7 +28,7 @@ class Bench:
         self.disk = disk
         self.wanted = Wanted("orders", STREAM_ID, 0, LogConfig(segment_bytes, guard=guard or GuardLimits()))
         self.store = LogStore(self.disk, ROOT)
-        self.log = self.store.create(self.wanted)
+        self.log = self.store.opener.create(self.wanted)
         self.folder = self.log.folder
         self.epoch = 1
 
@@ -49,7 +50,7 @@ class Bench:
         self.store.sync([self.log])
 
     def checkpoint(self) -> None:
-        self.store.save_checkpoints([(self.log, self.log.durable_offset)])
+        self.store.saved.save([(self.log, self.log.durable_offset)])
 
     def stop(self) -> None:
         self.store.close_clean([(self.log, self.log.end_offset)])
@@ -57,7 +58,7 @@ class Bench:
     def open(self, *, same_boot: bool = True) -> Opened:
         """Starts again on the same disk."""
         self.store = LogStore(self.disk, ROOT)
-        return self.store.open_all([self.wanted], same_boot=same_boot)
+        return self.store.opener.open_all([self.wanted], same_boot=same_boot)
 
     def reopen(self, *, same_boot: bool = True) -> PartitionLog:
         opened = self.open(same_boot=same_boot)
@@ -66,7 +67,9 @@ class Bench:
         return self.log
 
     def truncate(self, offset: int) -> int:
-        return self.log.cutter.truncate(offset, lambda point: self.store.save_recovery_point(self.log, point))
+        return self.log.cutter.truncate(
+            offset, lambda point: self.store.saved.save_recovery_point(self.log, point)
+        )
 
     def segment_path(self, number: int) -> str:
         return self.log.segments[number].path

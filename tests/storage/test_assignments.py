@@ -23,7 +23,7 @@ def filled(assignment: int = 0) -> Bench:
     if assignment:
         bench.store.remove_replica(bench.log)
         bench.wanted = bench.wanted._replace(assignment=assignment)
-        bench.log = bench.store.create(bench.wanted)
+        bench.log = bench.store.opener.create(bench.wanted)
     bench.fill(4)
     bench.sync()
     bench.checkpoint()
@@ -57,7 +57,7 @@ def test_a_folder_of_an_earlier_assignment_leaves_and_an_empty_log_takes_its_pla
     assert (log.assignment, log.end_offset, log.start_offset) == (41, 0, 0)
     assert list(opened.left) == [KEY]
     assert read_assignment(bench.disk, opened.left[KEY]) == 7
-    assert opened.left[KEY] in bench.store.deleted_folders(), "it goes one day"
+    assert opened.left[KEY] in bench.store.folders.deleted(), "it goes one day"
 
 
 def test_wherever_a_crash_comes_the_old_folder_is_set_aside_once_and_an_empty_log_made() -> None:
@@ -76,10 +76,10 @@ def test_wherever_a_crash_comes_the_old_folder_is_set_aside_once_and_an_empty_lo
 
     for disk in crashes:
         store = LogStore(disk, ROOT)
-        opened = store.open_all([bench.wanted], same_boot=False)
+        opened = store.opener.open_all([bench.wanted], same_boot=False)
         assert (opened.lost, opened.strays) == ([], [])
         assert (opened.logs[KEY].assignment, read_all(opened.logs[KEY])) == (41, b"")
-        assert [read_assignment(disk, path) for path in store.deleted_folders()][-1:] == [7]
+        assert [read_assignment(disk, path) for path in store.folders.deleted()][-1:] == [7]
     assert len(crashes) > 20
 
 
@@ -111,7 +111,7 @@ def test_a_quarantine_that_comes_late_leaves_the_next_replicas_folder_alone() ->
     bench = filled(7)
     old = bench.log
     bench.wanted = bench.wanted._replace(assignment=41)
-    bench.log = bench.store.create(bench.wanted)
+    bench.log = bench.store.opener.create(bench.wanted)
 
     bench.store.quarantine(old, "it contradicts its leader's")
 
@@ -122,14 +122,14 @@ def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of(tmp_pat
     files, root = OsFiles(), str(tmp_path)
     format_solo(files, root, cluster_id=b"c" * 16, broker_id=1, directory_id=b"d" * 16)
     wanted = Bench().wanted._replace(assignment=41)
-    log = LogStore(files, root).create(wanted)
+    log = LogStore(files, root).opener.create(wanted)
     log.writer.append([item(records(3))], leader_epoch=1, now_us=T0)
     log.close()
 
     told = list(recover_data_directory(files, root))
 
     assert any("the log ends at offset 3" in line for line in told), told
-    assert LogStore(files, root).open_all([wanted], same_boot=True).logs[KEY].end_offset == 3
+    assert LogStore(files, root).opener.open_all([wanted], same_boot=True).logs[KEY].end_offset == 3
 
 
 # --- R17, and what else a flush and a cut say
@@ -138,7 +138,7 @@ def test_a_directory_is_repaired_whatever_assignments_its_folders_are_of(tmp_pat
 def test_the_log_of_a_page_cache_stream_is_marked_before_it_takes_anything() -> None:
     bench = Bench()
     bench.wanted = bench.wanted._replace(partition=1, page_cache=True)
-    made = bench.store.create(bench.wanted)
+    made = bench.store.opener.create(bench.wanted)
 
     disk = bench.disk.crash(random.Random(1))
 
@@ -152,7 +152,7 @@ def test_the_mark_is_durable_when_it_is_made_and_survives_starting_over(clean: b
     assert not bench.log.page_cache
 
     bench.log.mark_page_cache()
-    bench.log.cutter.restart_at(5, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(5, lambda start: bench.store.saved.save_restart(bench.log, start))
     if clean:
         bench.stop()
     bench.disk = bench.disk.crash(random.Random(1))

@@ -40,7 +40,7 @@ def empty_follower(*, with_old_records: bool = False) -> Bench:
     bench = Bench(segment_bytes=1500)
     if with_old_records:
         bench.fill(3, count=3)
-    bench.log.cutter.restart_at(START, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(START, lambda start: bench.store.saved.save_restart(bench.log, start))
     return bench
 
 
@@ -48,12 +48,12 @@ def receive(bench: Bench, data: bytes) -> int:
     return bench.log.cutter.receive(
         data,
         leader_epoch=1,
-        save_recovery_point=lambda point: bench.store.save_recovery_point(bench.log, point),
+        save_recovery_point=lambda point: bench.store.saved.save_recovery_point(bench.log, point),
     )
 
 
 def opened(disk: FakeDisk, bench: Bench, same_boot: bool) -> PartitionLog:
-    found = LogStore(disk, ROOT).open_all([bench.wanted], same_boot=same_boot)
+    found = LogStore(disk, ROOT).opener.open_all([bench.wanted], same_boot=same_boot)
     assert not found.lost, found.lost
     return found.logs[KEY]
 

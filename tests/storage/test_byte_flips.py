@@ -14,7 +14,8 @@ import pytest
 from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from tidelog.errors import DataCorrupt, OffsetOutOfRange
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import Appended, LogConfig
 
@@ -46,7 +47,7 @@ def small_log(*, clean: bool) -> Small:
     disk.make_dir(ROOT)
     disk.sync_dir("/")
     store = LogStore(disk, ROOT)
-    log = store.create(WANTED)
+    log = store.opener.create(WANTED)
     times = iter(range(T0, T0 + 1000, 10))
 
     def append(count: int, **fields: object) -> None:
@@ -63,7 +64,7 @@ def small_log(*, clean: bool) -> Small:
     append(2, producer_id=5, sequence=2)
     store.sync([log])
     log.start.advance(START)
-    store.save_checkpoints([(log, log.end_offset)])
+    store.saved.save([(log, log.end_offset)])
     durable = log.durable_offset
     epoch = 3
     append(1)
@@ -99,7 +100,7 @@ def start_with(small: Small, path: str, position: int, bit: int, *, same_boot: b
     disk = small.disk.copy()
     disk.flip(path, position, bit)
     store = LogStore(disk, ROOT)
-    opened = store.open_all([WANTED], same_boot=same_boot)
+    opened = store.opener.open_all([WANTED], same_boot=same_boot)
     if opened.lost:
         assert KEY not in opened.logs
         assert any(".quarantine-0" in name for name in disk.tree())

@@ -16,7 +16,8 @@ from simulator.disk import FakeDisk, Operation
 from storage.batches import item, records
 from storage.crash_model import Model
 from storage.workload import ROOT, Key, Run, script
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.write_batch import Appended
 
 SUBSETS = int(os.environ.get("TIDELOG_CRASH_SUBSETS", "3"))
@@ -80,7 +81,7 @@ class Enumeration:
 def recover_and_go_on(crash: Crash) -> None:
     crash.disk.capacity = None
     store = LogStore(crash.disk, ROOT)
-    opened = store.open_all(crash.wanted, same_boot=crash.same_boot)
+    opened = store.opener.open_all(crash.wanted, same_boot=crash.same_boot)
     assert not opened.lost, opened.lost
     assert not opened.strays or len(crash.models) > len(crash.wanted)
     for key, log in opened.logs.items():
@@ -94,7 +95,7 @@ def recover_and_go_on(crash: Crash) -> None:
         assert outcome.base_offset == end
     store.sync(opened.logs.values())
     settled = {key: log.end_offset for key, log in opened.logs.items()}
-    again = LogStore(crash.disk.crash(), ROOT).open_all(crash.wanted, same_boot=False)
+    again = LogStore(crash.disk.crash(), ROOT).opener.open_all(crash.wanted, same_boot=False)
     assert not again.lost, again.lost
     assert {key: log.end_offset for key, log in again.logs.items()} == settled
 
@@ -132,7 +133,7 @@ class Twice(Enumeration):
             points.append((disk.copy(), crash.same_boot))
 
         disk.before = before
-        opened = LogStore(disk, ROOT).open_all(crash.wanted, same_boot=crash.same_boot)
+        opened = LogStore(disk, ROOT).opener.open_all(crash.wanted, same_boot=crash.same_boot)
         assert not opened.lost
         disk.before = None
         for point, same_boot in points:

@@ -44,7 +44,7 @@ def tree() -> dict[str, bytes]:
     bench.epoch = 4
     bench.fill(3)
     bench.log.start.advance(5)
-    bench.store.save_waited({(STREAM_ID, 0): Waited(5, 77)})
+    bench.store.saved.save_waited({(STREAM_ID, 0): Waited(5, 77)})
     bench.store.checkpoints.save_retention_time(T0)
     bench.stop()
     # As a crash leaves it that comes while the log is dropped for an empty one.

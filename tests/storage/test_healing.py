@@ -237,7 +237,7 @@ def test_wherever_a_crash_comes_the_segment_is_damaged_or_healed_and_nothing_els
 
     healed = 0
     for disk, same_boot in crashes:
-        opened = LogStore(disk, ROOT).open_all([bench.wanted], same_boot=same_boot)
+        opened = LogStore(disk, ROOT).opener.open_all([bench.wanted], same_boot=same_boot)
         assert not opened.lost
         log = opened.logs[KEY]
         assert not any(path.endswith(".tmp") for path in disk.tree())
@@ -306,7 +306,7 @@ def test_what_is_cut_off_takes_its_damage_with_it_before_other_batches_stand_the
         removed.append((listed, bench.log.end_offset))
 
     bench.disk.before = before
-    bench.log.cutter.truncate(30, lambda point: bench.store.save_recovery_point(bench.log, point))
+    bench.log.cutter.truncate(30, lambda point: bench.store.saved.save_recovery_point(bench.log, point))
     bench.disk.before = None
 
     assert bench.log.damaged == []
@@ -316,7 +316,7 @@ def test_what_is_cut_off_takes_its_damage_with_it_before_other_batches_stand_the
     assert bench.reopen().damaged == []
     damage(bench, 3)
     find(bench.log)
-    bench.log.cutter.restart_at(12, lambda start: bench.store.save_restart(bench.log, start))
+    bench.log.cutter.restart_at(12, lambda start: bench.store.saved.save_restart(bench.log, start))
     assert not any(path.endswith(FILE_NAME) for path in bench.disk.tree())
 
 

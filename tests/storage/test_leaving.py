@@ -56,16 +56,16 @@ def test_a_replica_that_left_is_gone_and_begins_with_nothing_if_it_comes_back() 
 
     path = bench.store.remove_replica(bench.log)
 
-    assert bench.store.deleted_folders() == [path]
+    assert bench.store.folders.deleted() == [path]
     bench.disk = bench.disk.crash(random.Random(1))
     log = bench.reopen()
     assert (log.start_offset, log.end_offset, log.suspect) == (0, 0, False)
-    assert bench.store.deleted_folders() == [path]
+    assert bench.store.folders.deleted() == [path]
     again = bench.store.remove_replica(log)
-    assert sorted(bench.store.deleted_folders()) == sorted([path, again])
+    assert sorted(bench.store.folders.deleted()) == sorted([path, again])
     for one in (path, again):
-        bench.store.remove_deleted(one)
-    assert bench.store.deleted_folders() == []
+        bench.store.folders.remove_deleted(one)
+    assert bench.store.folders.deleted() == []
 
 
 def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_its_broker_was_away() -> None:
@@ -75,14 +75,14 @@ def test_a_replica_that_comes_back_does_not_begin_in_what_it_left_behind_while_i
     bench.checkpoint()
     left = bench.disk.tree()[f"{bench.folder}/{0:020d}.log"]
     store = LogStore(bench.disk, ROOT)
-    assert store.open_all([], same_boot=True).strays == [bench.folder]
+    assert store.opener.open_all([], same_boot=True).strays == [bench.folder]
 
-    log = store.create(bench.wanted)
+    log = store.opener.create(bench.wanted)
     log.writer.append([item(records(1))], leader_epoch=9, now_us=T0)
     log.flusher.sync()
 
     assert bench.disk.tree()[f"{bench.folder.rpartition('/')[0]}/.stray-0/{0:020d}.log"] == left
-    again = LogStore(bench.disk, ROOT).open_all([bench.wanted], same_boot=False)
+    again = LogStore(bench.disk, ROOT).opener.open_all([bench.wanted], same_boot=False)
     assert (again.strays, again.lost) == ([], [])
     assert again.logs[KEY].end_offset == 1
     assert again.logs[KEY].epochs.latest == 9
@@ -98,7 +98,7 @@ def test_beside_a_quarantined_log_a_new_one_begins_at_the_log_start_and_the_old_
 
     bench.store.quarantine(bench.log, "its leader's log is another one")
     assert [lost.wanted for lost in bench.open().lost] == [bench.wanted]
-    made = bench.store.create(bench.wanted)
+    made = bench.store.opener.create(bench.wanted)
 
     assert (made.start_offset, made.end_offset) == (6, 6)
     aside = bench.folder.replace("/0", "/.quarantine-0")

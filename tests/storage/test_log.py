@@ -24,7 +24,8 @@ from tidelog.errors import (
     UnexpectedOffset,
 )
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
@@ -402,7 +403,8 @@ def test_a_truncation_makes_the_segments_durable_that_it_keeps() -> None:
     bench.fill(30)
     assert len(bench.log.segments) > 3
     bench.log.cutter.truncate(
-        bench.log.segments[-1].base_offset, lambda point: bench.store.save_recovery_point(bench.log, point)
+        bench.log.segments[-1].base_offset,
+        lambda point: bench.store.saved.save_recovery_point(bench.log, point),
     )
     kept = read_all(bench.log)
     assert not bench.log.flusher.unsynced
@@ -660,8 +662,8 @@ def test_a_closed_log_refuses_appends_and_has_nothing_to_flush() -> None:
     assert getattr(outcome, "code", None) == "STOPPING"
     assert len(bench.store.files) == 0
     assert path is not None
-    bench.store.remove_deleted(path)
-    assert bench.store.deleted_folders() == []
+    bench.store.folders.remove_deleted(path)
+    assert bench.store.folders.deleted() == []
 
 
 # --- many threads
@@ -671,7 +673,7 @@ def test_a_closed_log_refuses_appends_and_has_nothing_to_flush() -> None:
 def test_appends_flushes_retention_and_reads_go_on_at_the_same_time(tmp_path: Path) -> None:
     store = LogStore(OsFiles(), str(tmp_path), open_files_max=3)
     wanted = Wanted("orders", KEY[0], 0, LogConfig(segment_bytes=20_000, guard=GuardLimits()))
-    log = store.create(wanted)
+    log = store.opener.create(wanted)
     done = threading.Event()
     appended = 600
 
@@ -690,7 +692,7 @@ def test_appends_flushes_retention_and_reads_go_on_at_the_same_time(tmp_path: Pa
     def forget() -> None:
         while not done.is_set():
             log.start.advance(log.durable_offset - 700)
-            store.save_checkpoints([(log, log.durable_offset)])
+            store.saved.save([(log, log.durable_offset)])
             log.start.remove_files_below()
 
     def read() -> None:
@@ -710,7 +712,7 @@ def test_appends_flushes_retention_and_reads_go_on_at_the_same_time(tmp_path: Pa
         for one in running:
             one.result(timeout=60)
     store.close_clean([(log, log.end_offset)])
-    again = LogStore(OsFiles(), str(tmp_path)).open_all([wanted], same_boot=True).logs[KEY]
+    again = LogStore(OsFiles(), str(tmp_path)).opener.open_all([wanted], same_boot=True).logs[KEY]
     assert again.end_offset == 3 * appended
     assert len(headers_of(read_all(again, again.segments[-1].base_offset))) > 0
 

@@ -13,7 +13,8 @@ from storage.batches import STREAM_ID, T0, headers_of, item, read_all, records
 from storage.logs import KEY, ROOT, Bench
 from tidelog.errors import DataCorrupt
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.torn import SECTOR_BYTES
 from tidelog_broker.storage.files.whole_files import read_file
 from tidelog_broker.storage.folder.leader_epochs import ENTRY_SIZE
@@ -298,7 +299,7 @@ def test_the_history_knows_the_epochs_of_what_lies_below_the_start_in_the_first_
     file = max(segment.base_offset for segment in bench.log.segments if segment.base_offset < begins)
     assert file < begins - 3, "the file holds batches of both epochs"
     # As DeleteRecords does: the start is saved, then files go.
-    bench.store.advance_starts([(bench.log, bench.log.end_offset, begins + 2)])
+    bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, begins + 2)])
     assert bench.log.start.remove_files_below() > 0
     assert bench.log.segments[0].base_offset == file
 
@@ -330,7 +331,7 @@ def test_a_folder_of_another_partition_is_kept_and_reported() -> None:
     bench = crashed()
     other = Wanted("orders", STREAM_ID, 1, LogConfig())
     bench.disk.rename(bench.folder, f"{bench.folder[:-1]}1")
-    opened = bench.store.open_all([other], same_boot=True)
+    opened = bench.store.opener.open_all([other], same_boot=True)
 
     assert [lost.wanted for lost in opened.lost] == [other]
     assert opened.strays == [f"{bench.folder[:-1]}1"]
@@ -340,7 +341,7 @@ def test_folders_and_files_that_nobody_claims_are_kept_and_reported() -> None:
     bench = crashed()
     bench.disk.open(f"{ROOT}/streams/notes.txt", create=True).close()
     store = LogStore(bench.disk, ROOT)
-    opened = store.open_all([], same_boot=True)
+    opened = store.opener.open_all([], same_boot=True)
 
     assert opened.strays == [f"{ROOT}/streams/notes.txt", bench.folder]
     assert bench.disk.exists(bench.folder)
@@ -361,7 +362,7 @@ def test_a_quarantined_log_is_not_replaced_by_an_empty_one_before_the_first_chec
 
     again = bench.open()
     assert "quarantined by an earlier start" in again.lost[0].reason
-    fresh = bench.store.create(bench.wanted)
+    fresh = bench.store.opener.create(bench.wanted)
     assert fresh.end_offset == 0
 
 
@@ -371,7 +372,7 @@ def test_a_log_created_in_the_place_of_a_lost_one_begins_at_its_start_and_opens_
     bench.checkpoint()
     bench.disk.remove_tree(bench.folder)
     assert bench.open().lost
-    bench.log = bench.store.create(bench.wanted)
+    bench.log = bench.store.opener.create(bench.wanted)
     assert (bench.log.start_offset, bench.log.end_offset) == (20, 20)
     bench.disk = bench.disk.crash()
 
@@ -418,11 +419,11 @@ def test_a_creation_that_a_crash_cut_short_is_done_again(missing: str) -> None:
     points: list[FakeDisk] = []
     store = LogStore(disk, ROOT)
     disk.before = lambda operation: points.extend((disk.copy(), disk.crash(random.Random(len(points)))))
-    store.create(wanted)
+    store.opener.create(wanted)
 
-    assert any(not point.exists(f"{store.folder('orders', STREAM_ID, 0)}/{missing}") for point in points)
+    assert any(not point.exists(f"{store.folders.of('orders', STREAM_ID, 0)}/{missing}") for point in points)
     for point in points:
-        opened = LogStore(point, ROOT).open_all([wanted], same_boot=False)
+        opened = LogStore(point, ROOT).opener.open_all([wanted], same_boot=False)
         assert opened.logs[KEY].end_offset == 0
 
 
@@ -433,14 +434,14 @@ def test_what_is_flushed_in_a_folder_that_was_just_made_when_the_process_ended_s
     wanted = Wanted("orders", STREAM_ID, 0, LogConfig())
     points: list[FakeDisk] = []
     disk.before = lambda operation: points.append(disk.copy())
-    LogStore(disk, ROOT).create(wanted)
+    LogStore(disk, ROOT).opener.create(wanted)
 
     for point in points:
         store = LogStore(point, ROOT)
-        log = store.open_all([wanted], same_boot=True).logs[KEY]
+        log = store.opener.open_all([wanted], same_boot=True).logs[KEY]
         log.writer.append([item(records(3))], leader_epoch=1, now_us=T0)
         store.sync([log])
-        after = LogStore(point.crash(), ROOT).open_all([wanted], same_boot=False)
+        after = LogStore(point.crash(), ROOT).opener.open_all([wanted], same_boot=False)
         assert after.logs[KEY].end_offset == 3
 
 
@@ -464,13 +465,13 @@ def test_leftovers_of_interrupted_work_go_at_the_next_start() -> None:
 def test_a_deleted_stream_is_out_of_the_way_at_once_and_its_name_is_free() -> None:
     bench = crashed()
     first = bench.store.delete_stream("orders", STREAM_ID, [bench.log])
-    bench.log = bench.store.create(bench.wanted)
+    bench.log = bench.store.opener.create(bench.wanted)
     second = bench.store.delete_stream("orders", STREAM_ID, [bench.log])
 
     assert first is not None
     assert second is not None
     assert first != second
-    assert sorted(bench.store.deleted_folders()) == sorted([first, second])
+    assert sorted(bench.store.folders.deleted()) == sorted([first, second])
     assert bench.store.checkpoints.recovery_point(KEY) is None
 
 
@@ -491,19 +492,19 @@ def test_a_start_forgets_the_checkpoints_of_a_deletion_that_a_crash_cut_short() 
     bench.store.delete_stream("orders", STREAM_ID, [])
     store = LogStore(bench.disk, ROOT)
     assert store.checkpoints.recovery_point(KEY) is not None
-    store.open_all([], same_boot=True)
+    store.opener.open_all([], same_boot=True)
 
     assert LogStore(bench.disk, ROOT).checkpoints.recovery_point(KEY) is None
 
 
 def test_a_start_keeps_the_checkpoints_of_what_is_wanted_or_there() -> None:
     stray = crashed()
-    LogStore(stray.disk, ROOT).open_all([], same_boot=True)
+    LogStore(stray.disk, ROOT).opener.open_all([], same_boot=True)
     assert LogStore(stray.disk, ROOT).checkpoints.recovery_point(KEY) is not None
 
     set_aside = crashed()
     set_aside.disk.rename(set_aside.folder, f"{set_aside.folder[:-1]}.quarantine-0")
-    LogStore(set_aside.disk, ROOT).open_all([], same_boot=True)
+    LogStore(set_aside.disk, ROOT).opener.open_all([], same_boot=True)
     assert LogStore(set_aside.disk, ROOT).checkpoints.recovery_point(KEY) is not None
 
     gone = crashed()
@@ -545,15 +546,15 @@ STARTS = ["log-start-offsets", "log-start-offsets.copy"]
 
 def a_lost_beginning(bench: Bench) -> None:
     """Of a log that starts over, with a leader's batches that no flush has covered."""
-    bench.log.cutter.restart_at(9, lambda at: bench.store.save_restart(bench.log, at))
+    bench.log.cutter.restart_at(9, lambda at: bench.store.saved.save_restart(bench.log, at))
     bench.fill(5)
     bench.disk.remove(bench.segment_path(0))
     bench.disk = bench.disk.copy()
 
 
 def a_lost_beginning_before_any_checkpoint(bench: Bench) -> None:
-    other = bench.store.create(bench.wanted._replace(partition=1))
-    bench.store.save_checkpoints([(other, 0)])
+    other = bench.store.opener.create(bench.wanted._replace(partition=1))
+    bench.store.saved.save([(other, 0)])
     bench.fill(5)
     bench.disk.remove(bench.segment_path(0))
     bench.disk = bench.disk.copy()
@@ -563,7 +564,7 @@ def a_deleted_beginning(bench: Bench) -> None:
     """Retention was there since the last checkpoint."""
     bench.checkpoint()
     bench.fill(6)
-    bench.store.advance_starts([(bench.log, bench.log.end_offset, 4)])
+    bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, 4)])
     bench.log.start.remove_files_below()
     bench.disk.sync_dir(bench.folder)
     bench.disk = bench.disk.crash()
@@ -575,7 +576,7 @@ def nothing_is_left(bench: Bench) -> None:
     bench.log.writer.roll()
     bench.sync()
     bench.checkpoint()
-    bench.store.advance_starts([(bench.log, bench.log.end_offset, bench.log.end_offset)])
+    bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, bench.log.end_offset)])
     bench.log.start.remove_files_below()
 
 
@@ -616,10 +617,10 @@ def test_the_older_of_two_files_of_log_starts_counts_until_both_are_written() ->
     bench = Bench()
     bench.fill(5)
     bench.sync()
-    bench.store.advance_starts([(bench.log, bench.log.end_offset, 3)])
+    bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, 3)])
     bench.disk.fail("create", errno.ENOSPC, path=f"{STARTS[0]}.tmp")
     with pytest.raises(OSError, match="No space left"):
-        bench.store.advance_starts([(bench.log, bench.log.end_offset, 6)])
+        bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, 6)])
     bench.disk = bench.disk.crash()
 
     assert bench.reopen(same_boot=False).start_offset == 3
@@ -633,7 +634,7 @@ def test_where_both_files_of_log_starts_are_rotten_the_first_batch_says_where_a_
     bench.fill(6)
     bench.sync()
     first = bench.log.segments[1].base_offset
-    bench.store.advance_starts([(bench.log, bench.log.end_offset, first + 1)])
+    bench.store.saved.advance_starts([(bench.log, bench.log.end_offset, first + 1)])
     bench.log.start.remove_files_below()
     for name in STARTS:
         bench.disk.flip(f"{ROOT}/checkpoints/{name}", 20)

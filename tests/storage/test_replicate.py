@@ -303,7 +303,7 @@ def test_wherever_a_crash_comes_the_follower_has_a_beginning_of_the_leaders_log(
     assert len(crashes) > 60
     ends = {0, *(header.next_offset for header in headers_of(stored(leader.log)))}
     for disk, same_boot, durable in crashes:
-        opened = LogStore(disk, ROOT).open_all([follower.wanted], same_boot=same_boot)  # type: ignore[arg-type]
+        opened = LogStore(disk, ROOT).opener.open_all([follower.wanted], same_boot=same_boot)  # type: ignore[arg-type]
         (log,) = opened.logs.values()
         assert log.end_offset in ends
         assert log.end_offset >= durable

@@ -198,11 +198,11 @@ def test_r18_a_wait_survives_a_restart_and_ends_when_its_offsets_are_cut_off() -
     bench = poisoned()
     bench.sync()
     bench.checkpoint()
-    bench.store.save_waited({KEY: Waited(100, HOUR)})
+    bench.store.saved.save_waited({KEY: Waited(100, HOUR)})
     bench.reopen()
     assert bench.store.checkpoints.waited(KEY) == Waited(100, HOUR)
 
-    bench.store.save_recovery_point(bench.log, RecoveryPoint(100, 0, 50))
+    bench.store.saved.save_recovery_point(bench.log, RecoveryPoint(100, 0, 50))
     assert bench.store.checkpoints.waited(KEY) == Waited(100, HOUR)
-    bench.store.save_recovery_point(bench.log, RecoveryPoint(99, 0, 50))
+    bench.store.saved.save_recovery_point(bench.log, RecoveryPoint(99, 0, 50))
     assert bench.store.checkpoints.waited(KEY) is None

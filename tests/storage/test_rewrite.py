@@ -75,7 +75,7 @@ def uncommitted() -> Bench:
     bench = started()
     bench.fill(10)
     bench.sync()
-    bench.store.save_checkpoints([(bench.log, 12)])
+    bench.store.saved.save([(bench.log, 12)])
     bench.fill(1)
     fail_a_flush(bench)
     return bench

@@ -34,7 +34,7 @@ def full_bench() -> Bench:
 
 def restart(bench: Bench, offset: int, epoch_before: int | None = None) -> None:
     bench.log.cutter.restart_at(
-        offset, lambda start: bench.store.save_restart(bench.log, start), epoch_before
+        offset, lambda start: bench.store.saved.save_restart(bench.log, start), epoch_before
     )
 
 
@@ -134,7 +134,7 @@ def opened_twice(disk: FakeDisk, bench: Bench, same_boot: bool) -> PartitionLog:
 
 
 def opened(disk: FakeDisk, bench: Bench, same_boot: bool) -> PartitionLog:
-    found = LogStore(disk, ROOT).open_all([bench.wanted], same_boot=same_boot)
+    found = LogStore(disk, ROOT).opener.open_all([bench.wanted], same_boot=same_boot)
     assert not found.lost, found.lost
     return found.logs[KEY]
 

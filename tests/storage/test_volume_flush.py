@@ -9,7 +9,8 @@ import pytest
 from simulator.disk import FakeDisk
 from storage.batches import item, records
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.storage.directory.store import LogStore, Wanted
+from tidelog_broker.storage.directory.opening import Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.files.volume_flush import Wish, judge, judge_here, mount_of
 from tidelog_broker.storage.log.partition_log import PartitionLog
@@ -71,7 +72,9 @@ def test_this_machine_can_be_judged_and_a_folder_that_is_not_there_is_not_safe(t
 
 
 def _logs(store: LogStore, count: int) -> list[PartitionLog]:
-    return [store.create(Wanted(f"s{n}", bytes([n]) * 16, 0, LogConfig())) for n in range(1, count + 1)]
+    return [
+        store.opener.create(Wanted(f"s{n}", bytes([n]) * 16, 0, LogConfig())) for n in range(1, count + 1)
+    ]
 
 
 def _fill(logs: list[PartitionLog]) -> None:
@@ -109,7 +112,7 @@ def test_after_one_flush_every_log_of_the_round_survives_a_loss_of_power() -> No
 
     assert disk.operations == before + 1
     wanted = [Wanted(f"s{n}", bytes([n]) * 16, 0, LogConfig()) for n in range(1, 4)]
-    opened = LogStore(disk.crash(), "/data").open_all(wanted, same_boot=False)
+    opened = LogStore(disk.crash(), "/data").opener.open_all(wanted, same_boot=False)
     assert [log.end_offset for log in opened.logs.values()] == [3, 3, 3]
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from simulator.disk import FakeDisk
 from storage.batches import STREAM_ID, T0, item, records
 from storage.crash_model import Model, Written
-from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.directory.opening import Opened, Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import Appended, AppendItem, LogConfig
@@ -50,7 +51,7 @@ class Run:
 
     def start(self) -> None:
         self.store = LogStore(self.disk, ROOT, volume=self.disk.open_volume("/"))
-        opened: Opened = self.store.open_all(self.wanted, same_boot=self.same_boot)
+        opened: Opened = self.store.opener.open_all(self.wanted, same_boot=self.same_boot)
         assert not opened.lost, opened.lost
         self.logs = opened.logs
         self.epoch += 1
@@ -60,7 +61,7 @@ class Run:
         self.creating = wanted
         key = (wanted.stream_id, wanted.partition)
         self.models[key] = Model(LIMITS)
-        self.logs[key] = self.store.create(wanted)
+        self.logs[key] = self.store.opener.create(wanted)
         self.wanted.append(wanted)
         self.creating = None
 
@@ -93,7 +94,7 @@ class Run:
             self.models[key].acknowledged = self.models[key].end
 
     def checkpoint(self) -> None:
-        self.store.save_checkpoints([(log, log.durable_offset) for log in self.logs.values()])
+        self.store.saved.save([(log, log.durable_offset) for log in self.logs.values()])
         for key, log in self.logs.items():
             self.models[key].start_min = log.start_offset
 
@@ -112,7 +113,7 @@ class Run:
         )
         if holding is not None:
             model.acknowledged = min(model.acknowledged, holding.header.base_offset)
-        end = log.cutter.truncate(offset, lambda point: self.store.save_recovery_point(log, point))
+        end = log.cutter.truncate(offset, lambda point: self.store.saved.save_recovery_point(log, point))
         model.cut(end)
         assert model.end == end
         model.acknowledged = end

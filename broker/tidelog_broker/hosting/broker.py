@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,16 +20,23 @@ from typing import Any, TypeVar
 import structlog
 
 from tidelog.errors import Stopping, StorageFailed, TidelogError, TimedOut
-from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.hosting.broker_limits import BrokerLimits
 from tidelog_broker.hosting.hosted_partitions import HostedPartitions, PartitionListener
 from tidelog_broker.hosting.image_follower import ImageFollower
+from tidelog_broker.hosting.parts import (
+    make_flush_rounds,
+    make_healer,
+    make_links,
+    make_scrubber,
+    make_write_rounds,
+)
 from tidelog_broker.hosting.producer_ids import ProducerIds
 from tidelog_broker.hosting.readiness import Readiness
+from tidelog_broker.hosting.record_deletion import RecordDeletion
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
-from tidelog_broker.hosting.samples import broker_samples, clock_samples, load_samples
+from tidelog_broker.hosting.samples import broker_samples, broker_state, clock_samples, load_samples
 from tidelog_broker.hosting.threads import MakeThreads, Threads
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
@@ -38,20 +44,14 @@ from tidelog_broker.limits.decoding import Decoding
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.metrics import Metrics, Sample
 from tidelog_broker.quorum.controller import Controller
-from tidelog_broker.replication.links import OnRange, ReplicaLinks
+from tidelog_broker.replication.links import ReplicaLinks
 from tidelog_broker.replication.peers import Peers
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
-from tidelog_broker.storage.log.write_batch import refusal_of
-from tidelog_broker.upkeep.healer import Healer
 from tidelog_broker.upkeep.maintenance import Maintenance
-from tidelog_broker.upkeep.scrubber import Scrubber
 from tidelog_broker.upkeep.tasks import UpkeepTasks
-from tidelog_broker.writing.append_counter import AppendCounter
 from tidelog_broker.writing.append_requests import Append
-from tidelog_broker.writing.flush_rounds import FlushRounds
 from tidelog_broker.writing.partition import Partition
-from tidelog_broker.writing.write_rounds import WriteRounds
 
 log = structlog.get_logger(__name__)
 
@@ -62,9 +62,6 @@ STOP_LOOK_SECONDS = 0.01
 
 DAMAGED_TOLD_MAX = 256
 """Damaged replicas that one heartbeat names; the others are named once these are healed."""
-
-START_LOOK_SECONDS = 0.02
-"""How often a deletion looks whether all members of the ISR have it."""
 
 T = TypeVar("T")
 
@@ -128,14 +125,24 @@ class Broker:
         """For readers that want batches as they lie in the log."""
         self.checks = Checks(threads.validation, limits.validation_threads)
         """Of what clients send."""
-        self._flushes, self._rounds = self._make_rounds()
-        self._maintenance = self._make_maintenance()
-        healer = None if peers is None else self._make_healer()
-        self.links = (
-            None if peers is None or healer is None else self._make_links(peers, rng, healer.received)
-        )
+        self._flushes = make_flush_rounds(store, threads, limits, self.metrics, self.fail, self.isolate)
+        self._rounds = make_write_rounds(threads, self._flushes, clock, self.metrics, self.fail, self.isolate)
+        self._maintenance = Maintenance(
+            store, self.partitions, self._rounds, self._flushes, threads.housekeeping, clock, self.fail,
+            limits.maintenance, newest=controller.newest, reserve=reserve, retry=self._retry_uncreated,
+        )  # fmt: skip
+        self.links: ReplicaLinks | None = None
         """To the other brokers' replicas; None: there are no other brokers."""
-        self._upkeep = UpkeepTasks(self._maintenance, self._make_scrubber(), healer, self.links)
+        healer = None
+        if peers is not None:
+            healer = make_healer(
+                self.partitions, store, self._rounds, self._flushes, threads, self.metrics, self.fail
+            )
+            self.links = make_links(
+                peers, self._hosted.replicas, controller, threads, limits, rng, healer.received
+            )
+        scrubber = make_scrubber(self.partitions, threads, limits, self.metrics)
+        self._upkeep = UpkeepTasks(self._maintenance, scrubber, healer, self.links)
         self._host = BrokerPartitionHost(
             broker_id, incarnation, store, self._rounds, self._flushes, self._maintenance, clock,
             self._set_aside, reserve=reserve, peers=peers, links=self.links,
@@ -144,93 +151,16 @@ class Broker:
             broker_id, controller, self._hosted, self._host, store, self._rounds, self._flushes, threads,
             self.fail, self._maintenance.deleted, self._replica_lost,
         )  # fmt: skip
+        self._deletion = RecordDeletion(self._maintenance)
         self._stopping = False
 
-    # --- its parts
-
-    def _make_rounds(self) -> tuple[FlushRounds, WriteRounds]:
-        threads = self._threads
-        flushes = FlushRounds(
-            self._store,
-            threads.flush_lead,
-            threads.flush_files,
-            self.fail,
-            self.isolate,
-            self.metrics.flush_seconds.observe,
-            syncfs_dirty_bytes_max=self.limits.syncfs_dirty_bytes_max,
-        )
-        rounds = WriteRounds(
-            threads.write,
-            flushes,
-            self.clock.append_us,
-            self.clock.elapsed,
-            self.fail,
-            self.isolate,
-            AppendCounter(self.metrics).count,
-        )
-        return flushes, rounds
-
-    def _make_maintenance(self) -> Maintenance:
-        return Maintenance(
-            self._store,
-            self.partitions,
-            self._rounds,
-            self._flushes,
-            self._threads.housekeeping,
-            self.clock,
-            self.fail,
-            self.limits.maintenance,
-            newest=self.controller.newest,
-            reserve=self._reserve,
-            retry=self._retry_uncreated,
-        )
-
-    def _make_scrubber(self) -> Scrubber | None:
-        if not self.limits.scrub_bytes_per_second:
-            return None
-        return Scrubber(
-            self.partitions,
-            self._threads.scrub,
-            bytes_per_second=self.limits.scrub_bytes_per_second,
-            interval=self.limits.scrub_interval,
-            read=self.metrics.scrubbed_bytes.inc,
-        )
-
-    def _make_healer(self) -> Healer:
-        return Healer(
-            self.partitions,
-            self._store.files.damaged_folders,
-            self._rounds,
-            self._flushes,
-            reads=self._threads.catch_up,
-            heals=self._threads.scrub,
-            fail=self.fail,
-            healed=self.metrics.healed_ranges.inc,
-        )
-
-    def _make_links(self, peers: Peers, rng: random.Random, on_range: OnRange) -> ReplicaLinks:
-        links = ReplicaLinks(
-            peers,
-            self._hosted.replicas,
-            self._leader_epoch,
-            self._threads.catch_up,
-            rng,
-            on_range,
-            catch_up_bytes_per_second=self.limits.catch_up_bytes_per_second,
-        )
-        self.controller.watch(lambda old, new: links.throttle(new.throttle_bytes_per_second))
-        links.throttle(self.controller.image.throttle_bytes_per_second)
-        return links
+    # --- what its parts ask of it
 
     def _set_aside(self, partition: Partition, reason: str) -> None:
         self._follower.set_aside(partition, reason)
 
     def _retry_uncreated(self) -> None:
         self._follower.retry_uncreated()
-
-    def _leader_epoch(self, key: tuple[bytes, int]) -> int:
-        placed = self.controller.image.partition(*key)
-        return 0 if placed is None else placed.leader_epoch
 
     def _replica_lost(self, partition: Partition, reason: str) -> None:
         if self.links is not None:
@@ -256,8 +186,7 @@ class Broker:
         """With a range that cannot be read (2c); at most `DAMAGED_TOLD_MAX` of them."""
         if not self._store.files.damaged_folders:
             return ()
-        damaged = (ReplicaName(*key) for key, one in self.partitions.items() if one.log.damaged)
-        return tuple(itertools.islice(damaged, DAMAGED_TOLD_MAX))
+        return self._hosted.damaged(DAMAGED_TOLD_MAX)
 
     def start(self) -> None:
         """Begins to lead what the image says, in the epochs that the image says (R10)."""
@@ -357,16 +286,16 @@ class Broker:
     def leading(self, stream_id: bytes, partition: int) -> Partition:
         """The partition, if this broker leads it; raises the typed error that says why not."""
         found = self.partitions.get((stream_id, partition))
-        if found is not None and found.leads and not found.stopped:
-            return found
-        raise self._refusal(found, stream_id, partition)
+        if found is None or not found.leads or found.stopped:
+            raise self._refusal(found, stream_id, partition)
+        return found
 
     def replica(self, stream_id: bytes, partition: int) -> Partition:
         """The partition, if this broker has a copy of it; raises the typed error that says why not."""
         found = self.partitions.get((stream_id, partition))
-        if found is not None and not found.stopped:
-            return found
-        raise self._refusal(found, stream_id, partition)
+        if found is None or found.stopped:
+            raise self._refusal(found, stream_id, partition)
+        return found
 
     def _refusal(self, found: Partition | None, stream_id: bytes, partition: int) -> TidelogError:
         if found is not None and self.failed.done():
@@ -402,26 +331,8 @@ class Broker:
         return self._loop.run_in_executor(self._threads.catch_up, function, *args)
 
     async def delete_records(self, partition: Partition, before: int) -> int:
-        """Moves the log start offset forward, durably, on every member of the ISR; the new one (R11).
-
-        Raises `TimedOut` and `NotLeader`: it may be moved all the same. Raises `NotEnoughReplicas`,
-        and `DiskFull` and `StorageFailed` if it could not be saved here: it is not moved.
-        """
-        too_few = partition.too_few()
-        if too_few is not None:
-            raise too_few
-        try:
-            await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
-        except OSError as error:
-            raise refusal_of(error) from error
-        start, deadline = partition.log.start_offset, self.deadline(None)
-        while partition.replica.start_acknowledged < start:
-            if self._loop.time() > deadline or partition.stopped:
-                raise TimedOut(
-                    f"records below offset {start} are deleted here, and not on every replica in sync yet"
-                )
-            await asyncio.sleep(START_LOOK_SECONDS)
-        return start
+        """See `RecordDeletion.delete`."""
+        return await self._deletion.delete(partition, before, self.limits.produce_timeout)
 
     async def applied(self, version: int) -> None:
         """Waits until the partitions here are what the image of `version` says."""
@@ -438,18 +349,12 @@ class Broker:
 
     def state(self) -> dict[str, Any]:
         """What the broker believes, for /debug/state."""
-        image = self.controller.image
-        return {
-            "broker_id": self.broker_id,
-            "cluster_id": id_text(image.cluster_id),
-            "metadata_version": image.version,
-            "ready": self.readiness.reason() or "yes",
-            "clock": repr(self.clock),
-            "retention": repr(self._maintenance.retention),
-            "write_rounds": self._rounds.rounds,
-            "flush_rounds": self._flushes.rounds,
-            "syncfs_rounds": self._flushes.whole_rounds,
-            "partitions": [repr(partition) for partition in self.partitions.values()],
-            "lost": {f"{id_text(key[0])}/{key[1]}": reason for key, reason in self.lost.items()},
-            "strays": self._hosted.strays,
-        }
+        return broker_state(
+            self.broker_id,
+            self.controller.image,
+            self._hosted,
+            self._rounds,
+            self._flushes,
+            ready=self.readiness.reason() or "yes",
+            clocks={"clock": repr(self.clock), "retention": repr(self._maintenance.retention)},
+        )

@@ -7,6 +7,7 @@ removes them as the image says; `broker` hands them to the doors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 import structlog
@@ -21,13 +22,15 @@ from tidelog.errors import (
     Unavailable,
 )
 from tidelog.model import Durability, StreamConfig, id_text
+from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.replication.replica import Replica
-from tidelog_broker.storage.directory.store import Wanted
+from tidelog_broker.storage.directory.opening import Wanted
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.write_batch import LogConfig
-from tidelog_broker.writing.partition import Partition, PartitionHost
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.partition_host import PartitionHost
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +108,11 @@ class HostedPartitions:
         for listener in self._listeners:
             await listener.settled()
 
+    def damaged(self, at_most: int) -> tuple[ReplicaName, ...]:
+        """Replicas with a range that cannot be read (2c); the first of them."""
+        found = (ReplicaName(*key) for key, one in self.served.items() if one.log.damaged)
+        return tuple(islice(found, at_most))
+
     # --- as the image says
 
     def add(
@@ -113,7 +121,7 @@ class HostedPartitions:
         stream: StreamImage,
         number: int,
         one: PartitionLog,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         high_watermark: int,
     ) -> None:
         """Serves a partition from now on, whatever became of it before; it leads or follows."""

@@ -20,11 +20,13 @@ from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.hosting.hosted_partitions import HostedPartitions, placed_on
 from tidelog_broker.hosting.threads import CREATIONS_MAX, Threads
 from tidelog_broker.quorum.controller import Controller
-from tidelog_broker.storage.directory.store import LogStore, Opened, Wanted
+from tidelog_broker.storage.directory.opening import Opened, Wanted
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.upkeep.suspects import Suspects, mark_page_cache, mark_unflushed
 from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
-from tidelog_broker.writing.partition import Partition, PartitionHost
+from tidelog_broker.writing.partition import Partition
+from tidelog_broker.writing.partition_host import PartitionHost
 from tidelog_broker.writing.write_rounds import WriteRounds
 
 log = structlog.get_logger(__name__)
@@ -59,7 +61,7 @@ class ImageFollower:
         broker_id: int,
         controller: Controller,
         hosted: HostedPartitions,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         store: LogStore,
         rounds: WriteRounds,
         flushes: FlushRounds,
@@ -106,7 +108,9 @@ class ImageFollower:
         wanted = [want for stream in image.streams.values() for want in placed_on(self._broker_id, stream)]
 
         def open_all() -> Opened:
-            found = self._store.open_all(wanted, same_boot=same_boot, threads=self._threads.flush_files)
+            found = self._store.opener.open_all(
+                wanted, same_boot=same_boot, threads=self._threads.flush_files
+            )
             if not same_boot:
                 mark_unflushed(image, found.logs)
             mark_page_cache(image, found.logs)
@@ -290,7 +294,7 @@ class ImageFollower:
                     self._add(image, stream, want.partition, one)
 
     def _make(self, want: Wanted) -> asyncio.Future[PartitionLog]:
-        return self._loop.run_in_executor(self._threads.creation, self._store.create, want)
+        return self._loop.run_in_executor(self._threads.creation, self._store.opener.create, want)
 
     async def _remove(self, stream: StreamImage) -> None:
         gone = self._hosted.remove(stream)

@@ -160,16 +160,16 @@ class BrokerPartitionHost:
             batches.data,
             leader_epoch=leader_epoch,
             unclean=batches.unclean,
-            save_recovery_point=lambda point: self._store.save_recovery_point(one, point),
+            save_recovery_point=lambda point: self._store.saved.save_recovery_point(one, point),
         )
 
     def truncate(self, replica: Replica, offset: int) -> None:
         one = replica.log
-        one.cutter.truncate(offset, lambda point: self._store.save_recovery_point(one, point))
+        one.cutter.truncate(offset, lambda point: self._store.saved.save_recovery_point(one, point))
 
     def restart(self, replica: Replica, offset: int, epoch_before: int | None) -> None:
         one = replica.log
-        one.cutter.restart_at(offset, lambda at: self._store.save_restart(one, at), epoch_before)
+        one.cutter.restart_at(offset, lambda at: self._store.saved.save_restart(one, at), epoch_before)
 
     def advance_start(self, partition: Partition, offset: int) -> None:
         self._maintenance.request_start(partition, offset)

@@ -7,7 +7,10 @@ Neighbours: `metrics` has what is counted as it happens, and gives both to Prome
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from tidelog.model import id_text
+from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.hosting.hosted_partitions import HostedPartitions
 from tidelog_broker.limits.answer_room import AnswerRoom
 from tidelog_broker.limits.checks import Checks
@@ -74,3 +77,29 @@ def partition_samples(partition: Partition) -> Iterator[Sample]:
     yield "tidelog_uncommitted", "Appends that wait for their commit.", labels, partition.uncommitted
     yield "tidelog_damaged_ranges", "Offset ranges that cannot be read.", labels, len(one.damaged)
     yield "tidelog_suspect", "1 if recovery cut a valid batch.", labels, int(one.suspect)
+
+
+def broker_state(
+    broker_id: int,
+    image: ClusterImage,
+    hosted: HostedPartitions,
+    rounds: WriteRounds,
+    flushes: FlushRounds,
+    *,
+    ready: str,
+    clocks: dict[str, str],
+) -> dict[str, Any]:
+    """What the broker believes, for /debug/state."""
+    return {
+        "broker_id": broker_id,
+        "cluster_id": id_text(image.cluster_id),
+        "metadata_version": image.version,
+        "ready": ready,
+        **clocks,
+        "write_rounds": rounds.rounds,
+        "flush_rounds": flushes.rounds,
+        "syncfs_rounds": flushes.whole_rounds,
+        "partitions": [repr(partition) for partition in hosted.served.values()],
+        "lost": {f"{id_text(key[0])}/{key[1]}": reason for key, reason in hosted.lost.items()},
+        "strays": hosted.strays,
+    }

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.storage.directory.data_directory import DataDirectory
-from tidelog_broker.storage.directory.store import stream_folder
+from tidelog_broker.storage.directory.folders import stream_folder
 from tidelog_broker.storage.folder.leader_epochs import EpochsLost, load_epochs
 from tidelog_broker.storage.raft.segment import SEGMENT_NAME
 

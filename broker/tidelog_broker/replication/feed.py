@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -21,6 +21,7 @@ from tidelog.errors import Stopping, TidelogError
 from tidelog_broker.core.replication.effects import SendBatches
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import (
+    FromFollower,
     FromLeader,
     RangeHeld,
     RangeWanted,
@@ -29,17 +30,32 @@ from tidelog_broker.core.replication.messages import (
 )
 from tidelog_broker.peers.connection import PeerConnection
 from tidelog_broker.peers.errors import ProtocolBroken
+from tidelog_broker.peers.hello import Identity
 from tidelog_broker.replication.replica import Key, Replica
 from tidelog_broker.replication.wire import Address, encode, from_follower
 from tidelog_broker.storage.segments.reading import Chunk
-
-if TYPE_CHECKING:
-    from tidelog_broker.replication.links import ReplicaLinks
 
 log = structlog.get_logger(__name__)
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 """Of batches in one answer, about; one batch always may."""
+
+
+class FeedOwner(Protocol):
+    """What a feed tells the connections that it is one of, and needs of them. `links` implements it."""
+
+    def feature_level(self) -> int:
+        """What all brokers of the cluster understand."""
+
+    def feed_opened(self, feed: ReplicaFeed, connection: PeerConnection) -> None: ...
+
+    def feed_closed(self, feed: ReplicaFeed, connection: PeerConnection) -> None: ...
+
+    def asked(self, feed: ReplicaFeed, key: Key, peer: Identity, message: FromFollower) -> None:
+        """A follower sent a position, or how far it is durable."""
+
+    def range_came(self, feed: ReplicaFeed, key: Key, broker: int, message: RangeWanted | RangeHeld) -> None:
+        """A follower sent a message about a damaged range."""
 
 
 class _Turn(NamedTuple):
@@ -76,12 +92,12 @@ class Pace:
 
 
 class ReplicaFeed:
-    """See the module. A receiver of `peers.Connection`."""
+    """One follower's broker, as seen by the leaders here. A receiver of `peers.connection.PeerConnection`."""
 
-    def __init__(self, links: ReplicaLinks, threads: Executor, pace: Pace | None = None) -> None:
-        """`threads` read what is not in memory. `pace` None: as fast as it goes."""
+    def __init__(self, owner: FeedOwner, threads: Executor, pace: Pace | None = None) -> None:
+        """`threads` read what is not in memory. `pace` None: as fast as the connection takes it."""
         self._loop = asyncio.get_running_loop()
-        self._links = links
+        self._owner = owner
         self._threads = threads
         self._pace = pace
         self._line: dict[Key, _Turn] = {}
@@ -105,7 +121,7 @@ class ReplicaFeed:
 
     def opened(self, connection: PeerConnection) -> None:
         self.connection = connection
-        self._links.feed_opened(self, connection)
+        self._owner.feed_opened(self, connection)
 
     def received(self, connection: PeerConnection, header: bytes, payload: memoryview) -> None:
         if self.connection is not connection:
@@ -118,10 +134,10 @@ class ReplicaFeed:
         key = (address.stream_id, address.partition)
         if isinstance(message, RangeWanted | RangeHeld):
             if self._numbers.get(key) == address.number:
-                self._links.range_came(self, key, connection.peer.broker_id, message)
+                self._owner.range_came(self, key, connection.peer.broker_id, message)
             return
         self._numbers[key] = address.number
-        self._links.asked(self, key, connection.peer, message)
+        self._owner.asked(self, key, connection.peer, message)
 
     def writable(self, connection: PeerConnection) -> None:
         self.go_on()
@@ -132,13 +148,13 @@ class ReplicaFeed:
         if self._paused is not None:
             self._paused.cancel()
             self._paused = None
-        self._links.feed_closed(self, connection)
+        self._owner.feed_closed(self, connection)
 
     # --- answers
 
     def answer(self, key: Key, message: FromLeader) -> None:
         if self.connection is not None and key in self._numbers:
-            level = self._links.feature_level()
+            level = self._owner.feature_level()
             self.connection.send(encode(Address(*key, self._numbers[key]), message, feature_level=level))
 
     def send_range(self, key: Key, message: RangeWanted | RangeHeld) -> bool:

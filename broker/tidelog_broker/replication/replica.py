@@ -21,13 +21,13 @@ from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.membership import Placement
-from tidelog_broker.core.replication.membership import ReplicaBroker as PlacedBroker
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader, Position, Refusal, Refused
 from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
 from tidelog_broker.replication.durability import Durability
 from tidelog_broker.replication.effects import perform_for_follower, perform_for_leader
 from tidelog_broker.replication.host import ReplicaHost
 from tidelog_broker.replication.owner import Done, ReplicaOwner
+from tidelog_broker.replication.placement import placement_of
 from tidelog_broker.storage.log.partition_log import PartitionLog
 
 log = structlog.get_logger(__name__)
@@ -168,7 +168,7 @@ class Replica:
         begins = placed.leader is not None and (mine is None or self.host.is_this_run(mine.incarnation))
         wanted = (placed.leader, placed.leader_epoch) if begins and placed.leader is not None else None
         leads = wanted is not None and placed.leader == self.host.broker_id
-        self._placement = _placement(image, stream, placed) if leads else None
+        self._placement = placement_of(image, stream, placed) if leads else None
         if wanted == self._began:
             if isinstance(self.role, LeaderPartition):
                 assert self._placement is not None
@@ -388,17 +388,3 @@ class Replica:
 
     def write_ended(self) -> None:
         self._operations -= 1
-
-
-def _placement(image: ClusterImage, stream: StreamImage, placed: PartitionImage) -> Placement:
-    brokers = {}
-    for broker in placed.replicas:
-        known, assignment = image.brokers.get(broker), placed.assignment_of(broker)
-        brokers[broker] = (
-            PlacedBroker(b"", False, assignment)
-            if known is None
-            else PlacedBroker(known.incarnation, known.may_join, assignment)
-        )
-    return Placement(
-        placed.replicas, placed.isr, placed.partition_epoch, stream.config.min_insync_effective, brokers
-    )

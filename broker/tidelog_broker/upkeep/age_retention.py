@@ -152,7 +152,7 @@ class AgeRetention:
                 changed[key] = waited
         if changed:
             try:
-                self._store.save_waited(changed)
+                self._store.saved.save_waited(changed)
             except OSError as error:
                 log.warning(
                     "how long segments were there could not be saved; it tries again", error=str(error)

@@ -18,7 +18,8 @@ from tidelog.errors import TidelogError
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.membership.cluster_clock import ClusterClock
-from tidelog_broker.storage.directory.store import LogStore, deleted_stream
+from tidelog_broker.storage.directory.folders import deleted_stream
+from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.reserve import Reserve
 from tidelog_broker.upkeep.age_retention import AgeRetention, bounds_of
 from tidelog_broker.writing.flush_rounds import Fail, FlushRounds
@@ -92,7 +93,7 @@ class Maintenance:
         self._newest = newest
         self._reserve = reserve
         self._retry = retry
-        self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.deleted_folders()]
+        self._deleted: list[tuple[float, str]] = [(0.0, path) for path in store.folders.deleted()]
         self._partitions = partitions
         self._starts: dict[Partition, _WantedStart] = {}
         """Log start offsets that roles want moved."""
@@ -183,7 +184,7 @@ class Maintenance:
 
     async def _save(self, partitions: Iterable[Partition]) -> None:
         entries = [(partition.log, partition.high_watermark) for partition in partitions]
-        await self._saved(lambda: self._store.save_checkpoints(entries))
+        await self._saved(lambda: self._store.saved.save(entries))
 
     async def _saved(self, save: Callable[[], None]) -> None:
         """Saves in the housekeeping thread, on the reserve if the disk is full. Raises OSError."""
@@ -222,7 +223,7 @@ class Maintenance:
                 log.error("files are set aside as deleted, and their stream is there", folder=entry[1])
                 continue
             try:
-                await self._in_thread(self._store.remove_deleted, entry[1])
+                await self._in_thread(self._store.folders.remove_deleted, entry[1])
             except OSError:
                 self._deleted.append(entry)
                 raise
@@ -286,7 +287,7 @@ class Maintenance:
         """
         starts = [(partition, start) for partition, start in starts if not partition.removed]
         entries = [(partition.log, partition.high_watermark, start) for partition, start in starts]
-        await self._saved(lambda: self._store.advance_starts(entries))
+        await self._saved(lambda: self._store.saved.advance_starts(entries))
         for partition, _ in starts:
             partition.replica.start_moved()
         await self._free([partition for partition, _ in starts])

@@ -11,33 +11,39 @@ followers) → `committed` → answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 
 from tidelog.errors import (
     NotEnoughReplicas,
     NotLeader,
-    ResourceExhausted,
     Stopping,
     TidelogError,
     TimedOut,
-    Unavailable,
 )
 from tidelog.model import Durability, StreamConfig
 from tidelog.records import BatchLimits
-from tidelog_broker.core.replication.commit_queue import CommitQueue
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.replication.host import ReplicaHost
 from tidelog_broker.replication.owner import Done
 from tidelog_broker.replication.replica import Key, Replica
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.write_batch import Appended
 from tidelog_broker.writing.append_queue import AppendQueue
-from tidelog_broker.writing.append_requests import Acks, Append, BatchAppend, Outcome, RecordsAppended
+from tidelog_broker.writing.append_requests import Acks, Append, BatchAppend, Outcome
 from tidelog_broker.writing.batching import batches_of
+from tidelog_broker.writing.partition_host import PartitionHost
+from tidelog_broker.writing.refusals import (
+    Refusals,
+    deposed,
+    in_doubt,
+    not_leader,
+    queue_full,
+    too_few_replicas,
+    too_many_uncommitted,
+)
+from tidelog_broker.writing.uncommitted import Uncommitted, answer
 
 log = structlog.get_logger(__name__)
 
@@ -48,20 +54,6 @@ UNCOMMITTED_MAX = 100_000
 """Appends that wait to be committed, per partition."""
 
 
-class _Waiting(NamedTuple):
-    """A written append that waits for its commit; its bytes are let go."""
-
-    done: Callable[[Any], None]
-    outcome: Appended | RecordsAppended
-
-
-class _Ended(NamedTuple):
-    """The answers to appends that still wait when this broker can no longer commit them."""
-
-    unwritten: TidelogError
-    written: TidelogError
-
-
 class TailReader(Protocol):
     """A reader at the end of a partition."""
 
@@ -69,49 +61,14 @@ class TailReader(Protocol):
         """There is more to read, or another reason to look."""
 
 
-class PartitionHost(ReplicaHost[Replica], Protocol):
-    """What a partition and its replica need of their broker. `hosting.replica_host` implements it."""
-
-    def write(self, partition: Partition, work: Callable[[], object], done: Done, size: int) -> None:
-        """Runs `work`, which writes about `size` bytes, in a write round."""
-
-    def flush(self, partition: Partition) -> None:
-        """Makes the log durable in the next flush round; `flushed` follows."""
-
-    def advance_start(self, partition: Partition, offset: int) -> None:
-        """Moves the log start offset, durably; `Replica.start_moved` follows."""
-
-    def quarantine(self, partition: Partition, reason: str) -> None:
-        """Sets the log aside: it contradicts its leader's (R1, 2c)."""
-
-
 class Partition:
     """One partition and its replica on this broker. Implements `replication.owner.ReplicaOwner`."""
 
     __slots__ = (
-        "_doubt",
-        "_ended",
-        "_followers",
-        "_here",
-        "_host",
-        "_in_round",
-        "_left",
-        "_on_role",
-        "_queue",
-        "_refuse_new",
-        "_uncommitted",
-        "checkpointed",
-        "config",
-        "dirty_since",
-        "leaving",
-        "limits",
-        "partition",
-        "replica",
-        "siblings",
-        "stopped",
-        "stream_id",
-        "written_count",
-    )
+        "_doubt", "_ended", "_followers", "_host", "_in_round", "_left", "_on_role", "_queue",
+        "_refuse_new", "_uncommitted", "checkpointed", "config", "dirty_since", "leaving",
+        "limits", "partition", "replica", "siblings", "stopped", "stream_id", "written_count",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -120,7 +77,7 @@ class Partition:
         partition: int,
         config: StreamConfig,
         log: PartitionLog,
-        host: PartitionHost,
+        host: PartitionHost[Partition],
         *,
         high_watermark: int = 0,
         siblings: int = 1,
@@ -158,14 +115,12 @@ class Partition:
         """Appends that are being written."""
         self._refuse_new: TidelogError | None = None
         """What acks=all hears in the round that is being written (R7)."""
-        self._uncommitted: CommitQueue[_Waiting] = CommitQueue()
-        self._here: CommitQueue[_Waiting] | None = None
-        """Those with acks=leader, which wait for this disk alone; None: there was none yet."""
-        self._ended: _Ended | None = None
+        self._uncommitted = Uncommitted()
+        self._ended: Refusals | None = None
         """The partition was given up for good."""
-        self._left: _Ended | None = None
+        self._left: Refusals | None = None
         """The leadership ended, and no other role has begun."""
-        self._doubt: _Ended | None = None
+        self._doubt: Refusals | None = None
         """This broker leads, and cannot know whether it still does."""
         self._followers: dict[TailReader, None] = {}
         self.configure(config)
@@ -188,6 +143,11 @@ class Partition:
     def name(self) -> str:
         """Of the stream."""
         return self.replica.name
+
+    @property
+    def full_name(self) -> str:
+        """Stream and number, for people."""
+        return f"{self.replica.name}/{self.partition}"
 
     @property
     def key(self) -> Key:
@@ -225,7 +185,7 @@ class Partition:
 
     @property
     def uncommitted(self) -> int:
-        return len(self._uncommitted) + (0 if self._here is None else len(self._here))
+        return len(self._uncommitted)
 
     @property
     def waiting(self) -> int:
@@ -240,12 +200,7 @@ class Partition:
     # --- appending
 
     def not_leader(self) -> NotLeader:
-        facts: dict[str, Any] = (
-            {} if self.replica.placed.leader is None else {"leader": self.replica.placed.leader}
-        )
-        return NotLeader(
-            f"this broker does not lead {self.name}/{self.partition}", retry_after_ms=50, **facts
-        )
+        return not_leader(self.full_name, self.replica.placed.leader)
 
     def check_room(self, size: int, *, recorded: bool = False) -> None:
         """Raises `ResourceExhausted`, `Stopping` or `NotLeader` if an append of `size` bytes is not taken.
@@ -263,15 +218,9 @@ class Partition:
         if self._doubt is not None:
             raise self._doubt.unwritten
         if self._queue.bytes + size > QUEUE_BYTES_MAX and self._queue:
-            raise ResourceExhausted(
-                f"{self._queue.bytes} bytes wait to be written to {self.name}/{self.partition}; "
-                f"{QUEUE_BYTES_MAX} may (queue_bytes_max)",
-                retry_after_ms=100,
-            )
+            raise queue_full(self.full_name, self._queue.bytes, QUEUE_BYTES_MAX)
         if self.uncommitted + len(self._queue) >= UNCOMMITTED_MAX:
-            raise ResourceExhausted(
-                f"{UNCOMMITTED_MAX} appends wait to be committed (uncommitted_max)", retry_after_ms=100
-            )
+            raise too_many_uncommitted(UNCOMMITTED_MAX)
 
     def submit(self, append: Append) -> None:
         """Queues an append for the next write round; raises what `check_room` raises."""
@@ -292,11 +241,8 @@ class Partition:
         role = self.replica.role
         if not isinstance(role, LeaderPartition) or role.has_enough_replicas:
             return None
-        return NotEnoughReplicas(
-            f"{self.name}/{self.partition} has {self.replica.isr_size} replicas in sync; "
-            f"{self.config.min_insync_effective} are its minimum (min_insync_replicas)",
-            retry_after_ms=100,
-        )
+        needed = self.config.min_insync_effective
+        return too_few_replicas(self.full_name, self.replica.isr_size, needed)
 
     def write_round(self, appends: list[Append], now_us: int) -> list[Outcome]:
         """Writes queued appends; raises `StorageFailure`. Single records become batches here."""
@@ -332,25 +278,18 @@ class Partition:
         unheard = ended or self._doubt
         for append, outcome in outcomes:
             if isinstance(outcome, TidelogError) or append.acks is Acks.NONE:
-                _answer(append.done, outcome)
+                answer(append.done, outcome)
             elif unheard is not None:
                 # Given up while it was being written: it is in the log, and nobody here knows of the commit.
-                _answer(append.done, unheard.written)
+                answer(append.done, unheard.written)
             else:
-                end = outcome.last_offset + 1 if isinstance(outcome, Appended) else outcome.end
-                queue = self._uncommitted if append.acks is Acks.ALL else self._waits_here()
-                queue.add(end, _Waiting(append.done, outcome), append.deadline)
+                self._uncommitted.add(append, outcome)
         if ended is None:
             self.replica.appended()
             # Repeats may be committed already.
             self._answer_committed()
         else:
             self.replica.begin_when_idle()
-
-    def _waits_here(self) -> CommitQueue[_Waiting]:
-        if self._here is None:
-            self._here = CommitQueue()
-        return self._here
 
     # --- committing
 
@@ -363,18 +302,12 @@ class Partition:
     def flushed(self) -> None:
         """More of the log, or of its history, is durable."""
         self.replica.flushed()
-        if self._here:
+        if self._uncommitted.waits_for_disk:
             self._answer_committed()
 
     def _answer_committed(self) -> None:
-        if self._uncommitted:
-            for entry in self._uncommitted.advance(self.high_watermark):
-                _answer(entry.done, entry.outcome)
-        if self._here:
-            for entry in self._here.advance(
-                self.log.durable_offset if self.replica.fsync else self.log.end_offset
-            ):
-                _answer(entry.done, entry.outcome)
+        here = self.log.durable_offset if self.replica.fsync else self.log.end_offset
+        self._uncommitted.answer_below(self.high_watermark, here)
 
     def expire(self, now: float) -> None:
         """Answers appends whose deadline passed.
@@ -382,36 +315,28 @@ class Partition:
         Those that were written may yet be committed; those still in the queue are taken
         out of it, and what their sender sends behind them is refused.
         """
-        late = self._uncommitted.expire(now)
-        if self._here is not None:
-            late += self._here.expire(now)
-        for entry in late:
-            _answer(entry.done, TimedOut("the append was not committed in time; it may be later"))
-        for append in self._queue.expire(now):
+        self._uncommitted.expire(now, TimedOut("the append was not committed in time; it may be later"))
+        self._refuse(self._queue.expire(now), TimedOut("the append was not written in time"))
+
+    def _refuse(self, appends: Iterable[Append], error: TidelogError) -> None:
+        """Answers appends that left the queue unwritten."""
+        for append in appends:
             self.written_count += 1
             if isinstance(append, BatchAppend) and append.item.sender is not None:
                 append.item.sender.failed = True
-            _answer(append.done, TimedOut("the append was not written in time"))
+            answer(append.done, error)
 
     def give_up(self, unwritten: TidelogError, uncommitted: TidelogError) -> None:
         """Answers everything that waits, by whether it is in the log already; takes nothing more."""
         self.stopped = True
         # The first reason stands: a broker that failed goes on to stop.
-        self._ended = self._ended or _Ended(unwritten, uncommitted)
-        self._answer_waiting(_Ended(unwritten, uncommitted))
+        self._ended = self._ended or Refusals(unwritten, uncommitted)
+        self._answer_waiting(Refusals(unwritten, uncommitted))
         self.wake_followers()
 
-    def _answer_waiting(self, ended: _Ended) -> None:
-        for append in self._queue.give_up():
-            self.written_count += 1
-            if isinstance(append, BatchAppend) and append.item.sender is not None:
-                append.item.sender.failed = True
-            _answer(append.done, ended.unwritten)
-        given_up = self._uncommitted.give_up()
-        if self._here is not None:
-            given_up += self._here.give_up()
-        for entry in given_up:
-            _answer(entry.done, ended.written)
+    def _answer_waiting(self, ended: Refusals) -> None:
+        self._refuse(self._queue.give_up(), ended.unwritten)
+        self._uncommitted.give_up(ended.written)
 
     # --- of the replica
 
@@ -432,19 +357,7 @@ class Partition:
         if not self.replica.in_doubt:
             self._doubt = None
         elif self._doubt is None:
-            name = f"{self.name}/{self.partition}"
-            self._doubt = _Ended(
-                Unavailable(
-                    f"this broker leads {name} and reaches neither its controller nor its followers; "
-                    "another broker may lead it by now",
-                    retry_after_ms=100,
-                ),
-                TimedOut(
-                    f"this broker leads {name} and reaches neither its controller nor its followers; "
-                    "the records may be lost, or committed later",
-                    retry_after_ms=100,
-                ),
-            )
+            self._doubt = in_doubt(self.full_name)
             self._answer_waiting(self._doubt)
 
     def role_began(self) -> None:
@@ -456,14 +369,7 @@ class Partition:
         if not led:
             return
         self.leaving = False
-        self._left = _Ended(
-            self.not_leader(),
-            TimedOut(
-                f"this broker ceased to lead {self.name}/{self.partition} before it knew of the commit; "
-                "the records may be in the log",
-                retry_after_ms=50,
-            ),
-        )
+        self._left = deposed(self.full_name, self.not_leader())
         self._answer_waiting(self._left)
         self._on_role(self)
         self.wake_followers()
@@ -480,11 +386,3 @@ class Partition:
 
     def unfollow(self, follower: TailReader) -> None:
         self._followers.pop(follower, None)
-
-
-def _answer(done: Callable[[Any], None], outcome: Appended | RecordsAppended | TidelogError) -> None:
-    """Answers one append. An error in its callback must not cost the others their answers."""
-    try:
-        done(outcome)
-    except Exception:
-        log.exception("an answer could not be given")

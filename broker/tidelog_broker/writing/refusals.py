@@ -1,0 +1,73 @@
+"""Why a partition takes no appends, or cannot commit those that wait: the errors for its producers.
+
+Neighbour: `partition` decides when. An append that was not written is refused definitely; for an append that
+was written the outcome is unknown, because another leader may commit it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tidelog.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    ResourceExhausted,
+    TidelogError,
+    TimedOut,
+    Unavailable,
+)
+
+
+class Refusals(NamedTuple):
+    """The answers to appends that still wait when this broker can no longer commit them."""
+
+    unwritten: TidelogError
+    """Definite."""
+    written: TidelogError
+    """Indefinite."""
+
+
+def in_doubt(name: str) -> Refusals:
+    """This broker leads the partition, and cannot know whether it still does."""
+    where = f"this broker leads {name} and reaches neither its controller nor its followers"
+    return Refusals(
+        Unavailable(f"{where}; another broker may lead it by now", retry_after_ms=100),
+        TimedOut(f"{where}; the records may be lost, or committed later", retry_after_ms=100),
+    )
+
+
+def deposed(name: str, not_leader: NotLeader) -> Refusals:
+    """This broker no longer leads the partition."""
+    return Refusals(
+        not_leader,
+        TimedOut(
+            f"this broker ceased to lead {name} before it knew of the commit; the records may be in the log",
+            retry_after_ms=50,
+        ),
+    )
+
+
+def not_leader(name: str, leader: int | None) -> NotLeader:
+    """`leader`: as the image says; None: there is none."""
+    facts: dict[str, Any] = {} if leader is None else {"leader": leader}
+    return NotLeader(f"this broker does not lead {name}", retry_after_ms=50, **facts)
+
+
+def queue_full(name: str, queued_bytes: int, bytes_max: int) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{queued_bytes} bytes wait to be written to {name}; {bytes_max} may (queue_bytes_max)",
+        retry_after_ms=100,
+    )
+
+
+def too_many_uncommitted(appends_max: int) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{appends_max} appends wait to be committed (uncommitted_max)", retry_after_ms=100
+    )
+
+
+def too_few_replicas(name: str, in_sync: int, needed: int) -> NotEnoughReplicas:
+    return NotEnoughReplicas(
+        f"{name} has {in_sync} replicas in sync; {needed} are its minimum (min_insync_replicas)",
+        retry_after_ms=100,
+    )
