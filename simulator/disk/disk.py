@@ -36,10 +36,9 @@ from __future__ import annotations
 
 import errno
 import random
-import threading
-from collections.abc import Callable
 
 from simulator.disk.content import PAGE_BYTES, Inode, Luck
+from simulator.disk.device import Device
 from simulator.disk.files import Bytes, FakeFile
 from simulator.disk.names import Folder, Link, Moment, Node, Rename, Unlink, forsake_all, moment, sync_all
 from simulator.disk.operations import OPERATIONS, CrashPoint, Fault, Operation, os_error
@@ -49,26 +48,13 @@ __all__ = ["OPERATIONS", "PAGE_BYTES", "Bytes", "CrashPoint", "FakeDisk", "FakeF
 UNLIMITED = 1 << 50
 
 
-class FakeDisk:
+class FakeDisk(Device):
     """See the module's rules. Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self, capacity: int | None = None) -> None:
-        self.capacity = capacity
-        """Bytes that all files may hold together; None: no bound."""
-        self.operations = 0
-        """How many have happened."""
-        self.log: list[Operation] | None = None
-        """Set it to a list to keep what happens."""
-        self.died: Callable[[], None] = lambda: None
-        """Called when a crash point is met."""
-        self.before: Callable[[Operation], None] | None = None
-        """Called before each operation; may look, `crash()`, or raise."""
-        self.crash_at: int | None = None
-        self.faults: list[Fault] = []
-        self.dead = False
-        self._lock = threading.RLock()
+        """`capacity`: bytes that all files may hold together; None: no bound."""
+        super().__init__(capacity)
         self._root = Folder()
-        self._used = 0
 
     def __repr__(self) -> str:
         state = "dead" if self.dead else "alive"
@@ -250,11 +236,6 @@ class FakeDisk:
             node = node.durable.get(name) if isinstance(node, Folder) else None
         return node
 
-    def fill(self, room: int | None) -> None:
-        """From now on only so many more bytes fit; None: there is no bound."""
-        with self._lock:
-            self.capacity = None if room is None else self._used + room
-
     def flip(self, path: str, position: int, bit: int = 0, *, cached: bool = False) -> None:
         """Turns one bit of a file over; `cached`: readers do not see it before `drop_cache`."""
         with self._lock:
@@ -262,53 +243,12 @@ class FakeDisk:
             assert isinstance(node, Inode), path
             node.flip(position, bit, cached)
 
-    def fail(
-        self, operation: str, code: int = errno.EIO, *, path: str = "", skip: int = 0, times: int = 1
-    ) -> None:
-        """Makes `operation` on paths that hold `path` raise, `times` times after `skip` that pass."""
-        self.faults.append(Fault(operation, code, path, skip, times))
-
     def tree(self) -> dict[str, bytes]:
         """Every file with its content, as readers see it."""
         with self._lock:
             return dict(self._root.files(""))
 
     # --- Inside
-
-    def _die(self) -> None:
-        self.dead = True
-        self.died()
-
-    def _alive(self) -> None:
-        if self.dead:
-            raise CrashPoint
-
-    def _count(self, name: str, path: str, position: int = 0, length: int = 0) -> None:
-        operation = Operation(self.operations, name, path, position, length)
-        if self.crash_at is not None and operation.number >= self.crash_at:
-            self._die()
-            raise CrashPoint(f"before {operation}")
-        if self.before is not None:
-            try:
-                self.before(operation)
-            except CrashPoint:
-                self._die()
-                raise
-        if self.faults:
-            self._maybe_fail(name, path)
-        self.operations += 1
-        if self.log is not None:
-            self.log.append(operation)
-
-    def _maybe_fail(self, name: str, path: str) -> None:
-        for fault in self.faults:
-            if fault.operation != name or fault.path not in path or not fault.times:
-                continue
-            if fault.skip:
-                fault.skip -= 1
-                continue
-            fault.times -= 1
-            raise os_error(fault.errno, path)
 
     def _parent(self, path: str) -> tuple[Folder, str]:
         *folders, name = _parts(path) or [""]
@@ -351,12 +291,6 @@ class FakeDisk:
         node.linked = False
         if not node.handles:
             self._used -= len(node.content)
-
-    def _close(self, node: Inode) -> None:
-        with self._lock:
-            node.handles -= 1
-            if not node.handles and not node.linked:
-                self._used -= len(node.content)
 
 
 class FakeVolume:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from simulator.disk.content import Inode
+from simulator.disk.device import Device
 from simulator.disk.operations import os_error
-
-if TYPE_CHECKING:
-    from simulator.disk import FakeDisk
 
 Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 
@@ -25,7 +23,7 @@ class FakeFile:
 
     __slots__ = ("_closed", "_disk", "_node", "path")
 
-    def __init__(self, disk: FakeDisk, node: Inode, path: str) -> None:
+    def __init__(self, disk: Device, node: Inode, path: str) -> None:
         self._disk = disk
         self._node = node
         self._closed = False
