@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
 from simulator.clients.readers import LAST_READER, read_all
-from simulator.kernel.network import Conditions
 from simulator.kernel.processes import unhandled
+from simulator.kernel.wire import Conditions
 from simulator.watch.mirror import Mirror
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
@@ -47,7 +47,7 @@ class Calm:
         if self._run.full is not None:
             self._run.full.disk.fill(None)
             self._run.full = None
-        self._run.network.conditions = Conditions()
+        self._run.network.wire.conditions = Conditions()
         self._run.faults.clocks.set_right()
         for producer in self._run.producers:
             producer.stopped = True

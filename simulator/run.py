@@ -22,8 +22,9 @@ from simulator.clients.producers import SimErrand, SimProducer
 from simulator.clients.readers import SimReader
 from simulator.faults import Faults
 from simulator.faults.recoveries import START_OVER
-from simulator.kernel.network import Conditions, Network
+from simulator.kernel.network import Network
 from simulator.kernel.processes import unhandled
+from simulator.kernel.wire import Conditions
 from simulator.nats.answers import answers_too
 from simulator.nats.side import NatsSide
 from simulator.node import CLUSTER_ID, ROOT, Node, host_of
@@ -117,7 +118,7 @@ class Simulation:
         checks.now_us = lambda: self.world.now
         checks.alarm = self._alarm
         checks.is_undisturbed = self._is_undisturbed
-        checks.is_whole = lambda: not self.network.cuts
+        checks.is_whole = lambda: not self.network.wire.cuts
         lost = (plan.disk_losses, plan.strays, plan.rot, plan.put_backs, plan.file_rot)
         checks.disks_are_lost = any(lost)
         checks.leaders_are_moved = plan.leader_moves + plan.leader_returns > 0
@@ -255,7 +256,7 @@ class Simulation:
     # --- the beginning
 
     def _begin(self) -> None:
-        calm, self.network.conditions = self.network.conditions, Conditions()
+        calm, self.network.wire.conditions = self.network.wire.conditions, Conditions()
         self.nats.start_all()
         self.nodes[1].format_cluster()
         for node in self.nodes.values():
@@ -279,7 +280,7 @@ class Simulation:
             )
             self.keys += [(stream_id, partition) for partition in range(stream.partitions)]
         self.until(lambda: all(self.leader_of(key) for key in self.keys), BEGIN_SECONDS_MAX, "leaders")
-        self.network.conditions = calm
+        self.network.wire.conditions = calm
         self._clients()
 
     def _all_registered(self) -> bool:
@@ -355,9 +356,9 @@ class Simulation:
 
     def _is_undisturbed(self, broker_id: int) -> bool:
         """M3: it could be heard all the time, so nobody may say that it could not."""
-        node, network = self.nodes[broker_id], self.network
-        calm = not (network.conditions.lost or network.conditions.slow or self.plan.slow_disks)
-        since = max(self.disturbed_us, node.started_us, network.slow_until_us)
+        node, wire = self.nodes[broker_id], self.network.wire
+        calm = not (wire.conditions.lost or wire.conditions.slow or self.plan.slow_disks)
+        since = max(self.disturbed_us, node.started_us, wire.slow_until_us)
         return (
             node.running
             and calm

@@ -38,9 +38,9 @@ class NetworkFaults:
         self._run.world.tell(f"cut {pairs}{' one way' if one_way else ''}")
         self._run.disturbed_us = self._run.world.now
         for one, other in pairs:
-            self._run.network.cut(host_of(one), host_of(other))
+            self._run.network.wire.cut(host_of(one), host_of(other))
             if not one_way:
-                self._run.network.cut(host_of(other), host_of(one))
+                self._run.network.wire.cut(host_of(other), host_of(one))
         self._run.world.after(self._run.rng.randint(*self._run.plan.cut_us), self.mend)
 
     def lose_follower(self) -> None:
@@ -68,12 +68,12 @@ class NetworkFaults:
 
     def _part(self, one: int, other: int) -> None:
         self._run.disturbed_us = self._run.world.now
-        self._run.network.cut(host_of(one), host_of(other))
-        self._run.network.cut(host_of(other), host_of(one))
+        self._run.network.wire.cut(host_of(one), host_of(other))
+        self._run.network.wire.cut(host_of(other), host_of(one))
 
     def mend(self) -> None:
         self._losing = None
-        if self._run.network.cuts:
+        if self._run.network.wire.cuts:
             self._run.world.tell("the network is whole again")
             self._run.disturbed_us = self._run.world.now
             self._run.network.mend()

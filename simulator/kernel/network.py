@@ -10,20 +10,19 @@ everything that was held back arrives, if both ends are still there to take it.
 A process that was *killed* leaves a machine that speaks for it: its connections are reset, and who dials is
 refused. A machine *without power* says nothing: its peers notice by silence, and are reset when it is back.
 
-Neighbours: `transports` are the ends of connections as event loops see them.
+Neighbours: `wire` delays, loses and cuts, `transports` are the ends of connections as event loops see them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.kernel.loop import ProcessLoop
 from simulator.kernel.transports import SimTransport
-from simulator.world import MS, SECOND, World
+from simulator.kernel.wire import Conditions, Machine, Wire
+from simulator.world import SECOND, World
 
 Address = tuple[str, int]
 """Name of a machine, and port."""
@@ -34,38 +33,10 @@ Hear = Callable[[bytes], None]
 Tap = Callable[[str, Address], tuple[Hear | None, Hear | None]]
 """From whom to whom a connection is: who hears what its dialer sends, and who what the other end does."""
 
-RESEND_US: Final = (200 * MS, 400 * MS)
-"""After so long what was lost is sent again, and after a cut whatever it held back."""
-
 DIAL_AGAIN_US: Final = SECOND
 """A dial that nothing answers is repeated so often, until its caller has had enough."""
 
 FIRST_PORT: Final = 40_000
-
-
-@dataclass
-class Conditions:
-    """What the network does to what is sent, apart from cuts. Probabilities per piece."""
-
-    delay_us: tuple[int, int] = (50, 300)
-    """Shortest and longest."""
-    slow: float = 0.0
-    """So many take up to thousands of times as long, and what follows on the connection waits for them."""
-    lost: float = 0.0
-    """So many are sent again after a while."""
-    torn: float = 0.2
-    """So many writes arrive in more than one piece."""
-
-
-class Machine:
-    """Where processes run, one after the other: it has a name, and power or none."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.powered = True
-
-    def __repr__(self) -> str:
-        return f"<Machine {self.name}{'' if self.powered else ' without power'}>"
 
 
 class Listener:
@@ -122,45 +93,31 @@ class Network:
     def __init__(self, world: World, conditions: Conditions, tap: Tap | None = None) -> None:
         """`tap` hears what is sent over the connections that it wants to hear."""
         self.world = world
+        self.wire = Wire(world, conditions)
         self._tap = tap
-        self.conditions = conditions
         self.machines: dict[str, Machine] = {}
         self.listeners: dict[Address, Listener] = {}
-        self.rng: random.Random = world.rng_of("network")
-        self._cuts: dict[tuple[str, str], None] = {}
         self._ends: dict[SimTransport, None] = {}
         """All ends of connections of processes that live."""
         self._ports = FIRST_PORT
-        self.slow_until_us = 0
-        """Until then something that was sent slowly is on its way, and what follows it."""
 
     def machine(self, name: str) -> Machine:
         return self.machines.setdefault(name, Machine(name))
 
     # --- faults
 
-    def cut(self, source: str, target: str) -> None:
-        """Nothing gets from one machine to the other."""
-        self._cuts[source, target] = None
-
     def mend(self) -> None:
-        self._cuts.clear()
+        """Ends all cuts: the bytes that they held back arrive after a while."""
+        self.wire.join()
         for end in list(self._ends):
             end.mended()
-
-    def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts
-
-    @property
-    def cuts(self) -> list[tuple[str, str]]:
-        return list(self._cuts)
 
     def ended(self, sockets: Sockets) -> None:
         """A process has ended; its machine says so to whoever has to do with it, if it has power."""
         for address, listener in list(self.listeners.items()):
             if listener.owner is sockets:
                 del self.listeners[address]
-        for end in [one for one in self._ends if one.sockets is sockets]:
+        for end in [one for one in self._ends if one.loop is sockets.loop]:
             self.forget(end)
             end.process_ended(powered=sockets.machine.powered)
 
@@ -168,21 +125,9 @@ class Network:
         """A machine that knows nothing of its connections of before resets them."""
         machine.powered = True
         for end in list(self._ends):
-            if end.peer is not None and end.peer.abandoned and end.peer.sockets.machine is machine:
+            if end.peer is not None and end.peer.abandoned and end.peer.machine is machine:
                 end.peer.abandoned = False
-                self.world.after(self.delay(), end.was_reset)
-
-    # --- delays
-
-    def delay(self) -> int:
-        low, high = self.conditions.delay_us
-        delay = self.world.between(self.rng, low, high)
-        if self.conditions.slow and self.rng.random() < self.conditions.slow:
-            delay *= self.rng.choice((self.rng.randint(2, 100), self.rng.randint(100, 5_000)))
-            self.slow_until_us = max(self.slow_until_us, self.world.now + delay)
-        if self.conditions.lost and self.rng.random() < self.conditions.lost:
-            delay += self.rng.randint(*RESEND_US)
-        return delay
+                self.world.after(self.wire.delay(), end.was_reset)
 
     # --- connections
 
@@ -205,18 +150,23 @@ class Network:
             if dialed.done() or loop.dead:
                 return
             there = target is not None and target.powered
-            if not there or self.is_cut(source.name, address[0]) or self.is_cut(address[0], source.name):
+            if (
+                not there
+                or self.wire.is_cut(source.name, address[0])
+                or self.wire.is_cut(address[0], source.name)
+            ):
                 self.world.after(DIAL_AGAIN_US, arrive)
                 return
             listener = self.listeners.get(address)
             if listener is None:
-                self.world.after(self.delay(), lambda: _soon(loop, refuse))
+                self.world.after(self.wire.delay(), lambda: _soon(loop, refuse))
                 return
-            mine, theirs = self._pair(sockets, listener.owner)
-            if self._tap is not None:
-                mine.heard, theirs.heard = self._tap(source.name, address)
+            taps = (None, None) if self._tap is None else self._tap(source.name, address)
+            mine, theirs = self._end(sockets, taps[0]), self._end(listener.owner, taps[1])
+            mine.peer, theirs.peer = theirs, mine
+            self._ends[mine] = self._ends[theirs] = None
             theirs.loop.call_soon(theirs.accepted, listener.factory)
-            self.world.after(self.delay(), lambda: _soon(loop, lambda: answer(mine)))
+            self.world.after(self.wire.delay(), lambda: _soon(loop, lambda: answer(mine)))
 
         def refuse() -> None:
             if not dialed.done():
@@ -228,13 +178,11 @@ class Network:
             else:
                 dialed.set_result(mine)
 
-        self.world.after(self.delay(), arrive)
+        self.world.after(self.wire.delay(), arrive)
 
-    def _pair(self, client: Sockets, server: Sockets) -> tuple[SimTransport, SimTransport]:
-        one, other = SimTransport(self, client), SimTransport(self, server)
-        one.peer, other.peer = other, one
-        self._ends[one] = self._ends[other] = None
-        return one, other
+    def _end(self, sockets: Sockets, heard: Hear | None) -> SimTransport:
+        assert sockets.loop is not None
+        return SimTransport(self.wire, sockets.machine, sockets.loop, self.forget, heard)
 
     def forget(self, end: SimTransport) -> None:
         self._ends.pop(end, None)
@@ -242,13 +190,3 @@ class Network:
 
 def _soon(loop: ProcessLoop, call: Callable[[], None]) -> None:
     loop.call_soon(call)
-
-
-def random_conditions(rng: random.Random) -> Conditions:
-    """A network of some kind: swarm testing picks which of its faults a run has at all."""
-    return Conditions(
-        delay_us=rng.choice([(20, 80), (50, 300), (200, 3 * MS)]),
-        slow=rng.choice([0.0, 0.0, 0.01, 0.1]),
-        lost=rng.choice([0.0, 0.0, 0.01, 0.05]),
-        torn=rng.choice([0.0, 0.2, 0.5]),
-    )

@@ -14,7 +14,8 @@ from typing import Any
 from simulator.disk import FakeDisk
 from simulator.kernel.executors import SimExecutor
 from simulator.kernel.loop import ProcessLoop
-from simulator.kernel.network import Machine, Network, Sockets
+from simulator.kernel.network import Network, Sockets
+from simulator.kernel.wire import Machine
 from simulator.world import World
 
 Ended = Callable[[BaseException | int], None]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulator.kernel.loop import ProcessLoop
+from simulator.kernel.wire import Machine, Wire
 from simulator.world import MS
-
-if TYPE_CHECKING:
-    from simulator.kernel.loop import ProcessLoop
-    from simulator.kernel.network import Network, Sockets
 
 WINDOW_BYTES: Final = 64 << 10
 """On its way, or waiting at the other end to be taken: more is not sent before some of it was taken."""
@@ -32,15 +30,23 @@ _FIN: Final = b""
 class SimTransport(asyncio.Transport):
     """See the module. The rules of TCP are in `network`."""
 
-    def __init__(self, network: Network, sockets: Sockets) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        machine: Machine,
+        loop: ProcessLoop,
+        forget: Callable[[SimTransport], None],
+        heard: Callable[[bytes], None] | None,
+    ) -> None:
+        """`forget` is called when this end is closed; `heard` is given the bytes that are sent from here."""
         super().__init__()
-        self._network = network
-        self.sockets = sockets
-        assert sockets.loop is not None
-        self.loop: ProcessLoop = sockets.loop
+        self._wire = wire
+        self.machine = machine
+        self.loop = loop
+        self._forget = forget
+        self._heard = heard
         self.peer: SimTransport | None = None
-        self.heard: Callable[[bytes], None] | None = None
-        """Hears what is sent from here; None: nobody does."""
+        """The other end; set once both are made."""
         self.abandoned = False
         """Its machine lost power: nothing comes from here any more, and nobody says so."""
         self._protocol: Any = None
@@ -66,7 +72,7 @@ class SimTransport(asyncio.Transport):
 
     def __repr__(self) -> str:
         state = "over" if self._over else "closing" if self._closing else "open"
-        return f"<SimTransport at {self.sockets.machine.name} {state} out={self._out_bytes}>"
+        return f"<SimTransport at {self.machine.name} {state} out={self._out_bytes}>"
 
     # --- the beginning
 
@@ -86,7 +92,7 @@ class SimTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "peername" and self.peer is not None:
-            return (self.peer.sockets.machine.name, 0)
+            return (self.peer.machine.name, 0)
         return default
 
     def set_protocol(self, protocol: Any) -> None:
@@ -118,8 +124,8 @@ class SimTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self._closing or self.loop.dead or not len(data):
             return
-        if self.heard is not None:
-            self.heard(bytes(data))
+        if self._heard is not None:
+            self._heard(bytes(data))
         self._out.append(bytes(data))
         self._out_bytes += len(data)
         self._send()
@@ -165,25 +171,25 @@ class SimTransport(asyncio.Transport):
             self._finish()
 
     def _pieces(self, data: bytes) -> Iterable[bytes]:
-        rng = self._network.rng
-        if len(data) > 1 and rng.random() < self._network.conditions.torn:
+        rng = self._wire.rng
+        if len(data) > 1 and rng.random() < self._wire.conditions.torn:
             at = rng.randrange(1, len(data))
             return (data[:at], data[at:])
         return (data,)
 
     def _put(self, piece: bytes) -> None:
         """On its way to the other end."""
-        network = self._network
-        at = max(network.world.now + network.delay(), self._arrives_us)
+        wire = self._wire
+        at = max(wire.world.now + wire.delay(), self._arrives_us)
         self._arrives_us = at
-        network.world.after(at - network.world.now, lambda: self._arrived(piece))
+        wire.world.after(at - wire.world.now, lambda: self._arrived(piece))
 
     def _arrived(self, piece: bytes) -> None:
         peer = self.peer
         assert peer is not None
-        if peer.abandoned or not peer.sockets.machine.powered:
+        if peer.abandoned or not peer.machine.powered:
             return
-        if self._held or self._network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+        if self._held or self._wire.is_cut(self.machine.name, peer.machine.name):
             self._held.append(piece)
         else:
             peer._take(piece)
@@ -191,12 +197,12 @@ class SimTransport(asyncio.Transport):
     def mended(self) -> None:
         """There are no cuts any more: what was held back is sent again."""
         if self._held:
-            self._network.world.after(self._network.rng.randint(*HELD_US), self._release)
+            self._wire.world.after(self._wire.rng.randint(*HELD_US), self._release)
 
     def _release(self) -> None:
         peer = self.peer
         assert peer is not None
-        if self._network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+        if self._wire.is_cut(self.machine.name, peer.machine.name):
             return
         held, self._held = self._held, []
         for piece in held:
@@ -280,14 +286,14 @@ class SimTransport(asyncio.Transport):
     def _reset_peer(self) -> None:
         peer = self.peer
         assert peer is not None
-        network = self._network
-        if network.is_cut(self.sockets.machine.name, peer.sockets.machine.name):
+        wire = self._wire
+        if wire.is_cut(self.machine.name, peer.machine.name):
             return  # It notices by silence.
-        at = network.world.now + network.delay()
-        if network.rng.random() < 0.5:
+        at = wire.world.now + wire.delay()
+        if wire.rng.random() < 0.5:
             # Behind what was sent before; else it overtakes that, which then never arrives.
             at = max(at, self._arrives_us)
-        network.world.after(at - network.world.now, peer.was_reset)
+        wire.world.after(at - wire.world.now, peer.was_reset)
 
     def was_reset(self) -> None:
         if not self.loop.dead and not self._over:
@@ -306,7 +312,7 @@ class SimTransport(asyncio.Transport):
         if self._over:
             return
         self._over = self._closing = True
-        self._network.forget(self)
+        self._forget(self)
         if self._protocol is None:
             self._early = error if error is not None else True
             self._over = False

@@ -68,8 +68,8 @@ class NatsWeather:
             if other == server:
                 continue
             if towards or not one_way:
-                run.network.cut(other, server)
+                run.network.wire.cut(other, server)
             if not towards or not one_way:
-                run.network.cut(server, other)
+                run.network.wire.cut(server, other)
         # A partition of the brokers ends with it, or it with that: there is one network.
         run.world.after(rng.randint(*run.plan.cut_us), run.faults.network.mend)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.clients.producers import Kind
-from simulator.kernel.network import Conditions
+from simulator.kernel.wire import Conditions
 from simulator.nats.plan import NatsPlan
 from simulator.world import SECOND
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX

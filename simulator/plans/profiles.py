@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from simulator.clients.producers import Kind
-from simulator.kernel.network import Conditions
+from simulator.kernel.wire import Conditions
 from simulator.nats.plan import Kind as Publishing
 from simulator.nats.plan import NatsPlan, with_nats
 from simulator.plans.plan import EVENTS_LONG, RATES, Plan, StreamPlan

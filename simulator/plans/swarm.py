@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from simulator.clients.producers import Kind
-from simulator.kernel.network import random_conditions
+from simulator.kernel.wire import random_conditions
 from simulator.nats.plan import draw
 from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
 from simulator.plans.profiles import PROFILES

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.kernel.network import Conditions, Network
+from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
+from simulator.kernel.wire import Conditions
 from simulator.world import SECOND, World
 from tidelog.errors import Unavailable
 from tidelog_broker.core.metadata.image import ClusterImage

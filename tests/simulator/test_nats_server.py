@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from simulator.kernel.network import Conditions, Network
+from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
+from simulator.kernel.wire import Conditions
 from simulator.nats import client as client_module
 from simulator.nats.commands import Command, Commands, Malformed
 from simulator.nats.interest import Interest, is_met
