@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks import require
-from simulator.clients.readers import LAST_READER, read_all
 from simulator.kernel.processes import unhandled
 from simulator.kernel.wire import Conditions
+from simulator.watch.batches import LAST_READER, read_all
 from simulator.watch.mirror import Mirror
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.checks.logs import LogChecks
 from simulator.checks.truth import Led, require
-from simulator.clients.readers import batches_of
+from simulator.watch.batches import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
 from tidelog_broker.core.replication.leading import LeaderPartition

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulator.checks import Checks
 from simulator.clients.client import SimClient
-from tidelog._connecting.framing import FetchAnswer
-from tidelog._reading.fetching import FetchedBatch, FetchState
+from simulator.watch.mirror import Link
+from simulator.watch.replicas import Key
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
-from tidelog.history import History, Read, runs_of
+from tidelog.history import Read, runs_of
 from tidelog.model import Position
-from tidelog_proto import log_pb2
-
-if TYPE_CHECKING:
-    from simulator.checks import Checks
-    from simulator.watch.mirror import Link
-    from simulator.watch.replicas import Key, Replica
 
 READ_AGAIN_S: Final = 0.2
-FETCH_BYTES: Final = 16 << 10
-LAST_READER: Final = 1_000_000
-"""The one that reads everything when all is over."""
 
 
 class SimReader(SimClient):
@@ -88,25 +79,3 @@ class SimReader(SimClient):
                 self.position = batch.position
         finally:
             await reader.aclose()
-
-
-def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
-    """What a reader sees that begins when all is over, and reads to the end."""
-    for batch in batches_of(replica, key):
-        history.reads.extend(
-            Read(LAST_READER, place, batch.base_offset + index, producer, first, count)
-            for index, producer, first, count in runs_of(batch.columns.column("value"))
-        )
-
-
-def batches_of(replica: Replica, key: Key, start: int | None = None) -> Iterator[FetchedBatch]:
-    """All of a replica's log, or what begins at `start`, as a reader gets it."""
-    log = replica.log
-    offset = log.start_offset if start is None else start
-    progress = FetchState(replica.name, key[0], key[1], Position(offset), None)
-    while offset < log.end_offset:
-        chunk = log.reader.read(offset, FETCH_BYTES, log.end_offset)
-        assert chunk is not None, f"offset {offset} of {log!r} cannot be read"
-        data = b"".join(bytes(part) for part in chunk.parts)
-        yield from progress.accept(FetchAnswer(log_pb2.FetchResponse(), data))
-        offset = chunk.next_offset

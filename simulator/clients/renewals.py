@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from simulator.checks import require
 from simulator.clients.client import SimClient
 from simulator.clients.producers import DELIVERY_S
-from simulator.clients.readers import read_all
+from simulator.watch.batches import read_all
 from tidelog._options import ProducerOptions
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, TidelogError

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from simulator.nats.commands import Command, Commands, Malformed, message
 from simulator.nats.interest import is_subject
-
-if TYPE_CHECKING:
-    from simulator.nats.server import NatsServer
+from simulator.nats.router import Router
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 """`max_payload`."""
@@ -31,9 +30,14 @@ STALE: Final = "Stale Connection"
 class ServedClient(asyncio.Protocol):
     """See the module."""
 
-    def __init__(self, server: NatsServer, number: int) -> None:
-        self._server = server
-        self.number = number
+    def __init__(
+        self, router: Router, info: dict[str, Any], pending_bytes_max: int, given_up: Callable[[str], None]
+    ) -> None:
+        """`info` is sent first. `given_up` is told why the server closes the connection."""
+        self._router = router
+        self._info = info
+        self._pending_bytes_max = pending_bytes_max
+        self._given_up = given_up
         self._transport: Any = None
         self._commands = Commands(PAYLOAD_BYTES_MAX)
         self.subscriptions: dict[bytes, bytes] = {}
@@ -51,9 +55,8 @@ class ServedClient(asyncio.Protocol):
         self.closed = False
 
     def __repr__(self) -> str:
-        return (
-            f"<ServedClient {self.number} subscriptions={len(self.subscriptions)} pending={self._out_bytes}>"
-        )
+        number = self._info["client_id"]
+        return f"<ServedClient {number} subscriptions={len(self.subscriptions)} pending={self._out_bytes}>"
 
     # --- of asyncio.Protocol
 
@@ -61,8 +64,8 @@ class ServedClient(asyncio.Protocol):
         self._transport = transport
         # What the connection does not take at once waits here, where it is counted.
         self._transport.set_write_buffer_limits(high=0)
-        self._server.joined(self)
-        self._send(b"INFO " + json.dumps(self._server.info(self.number)).encode() + b"\r\n")
+        self._router.joined(self)
+        self._send(b"INFO " + json.dumps(self._info).encode() + b"\r\n")
         self._ping_later()
 
     def data_received(self, data: bytes) -> None:
@@ -120,13 +123,13 @@ class ServedClient(asyncio.Protocol):
             return
         self._unsubscribe(sid)
         self.subscriptions[sid] = pattern
-        self._server.wanted(pattern)
+        self._router.wanted(pattern)
 
     def _unsubscribe(self, sid: bytes) -> None:
         self._left.pop(sid, None)
         pattern = self.subscriptions.pop(sid, None)
         if pattern is not None:
-            self._server.unwanted(pattern)
+            self._router.unwanted(pattern)
 
     def _publish(self, command: Command) -> None:
         subject, reply = command.words[0], command.words[1] if len(command.words) == 2 else b""
@@ -134,11 +137,11 @@ class ServedClient(asyncio.Protocol):
             self._send(b"-ERR 'Invalid Publish Subject'\r\n")
             return
         echo = self._options.get("echo", True)
-        heard = self._server.publish(
+        heard = self._router.publish(
             subject, reply, command.headers, command.payload, besides=None if echo else self
         )
         if not heard and reply and self._options.get("no_responders"):
-            self._server.deliver(reply, b"", NO_RESPONDERS, b"", only=self)
+            self._router.deliver(reply, b"", NO_RESPONDERS, b"", only=self)
 
     # --- what it hears
 
@@ -156,7 +159,7 @@ class ServedClient(asyncio.Protocol):
             return
         self._out.append(frame)
         self._out_bytes += len(frame)
-        if self._out_bytes > self._server.pending_bytes_max:
+        if self._out_bytes > self._pending_bytes_max:
             self.end(SLOW)
         elif not self._scheduled:
             self._scheduled = True
@@ -191,7 +194,7 @@ class ServedClient(asyncio.Protocol):
         """The server gives up on it; what waited for it is lost."""
         if self.closed:
             return
-        self._server.tell(self, reason)
+        self._given_up(reason)
         self._forget()
         self._transport.write(b"-ERR '%b'\r\n" % reason.encode())
         self._transport.close()
@@ -205,4 +208,4 @@ class ServedClient(asyncio.Protocol):
                 timer.cancel()
         for sid in list(self.subscriptions):
             self._unsubscribe(sid)
-        self._server.left(self)
+        self._router.left(self)

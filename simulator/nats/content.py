@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simulator.checks import require
-from simulator.clients.readers import LAST_READER, batches_of
 from simulator.nats.plan import Kind
 from simulator.nats.publishers import SimPublisher
+from simulator.watch.batches import LAST_READER, batches_of
 from tidelog.history import runs_of
 
 if TYPE_CHECKING:

@@ -1,25 +1,11 @@
-"""What of NATS a run has. Neighbours: `simulator.plans.plan` is the rest, `draw` gives it to some seeds."""
+"""The NATS part of a plan: servers, publishers and faults. `simulator.plans.nats` gives it to some seeds."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
 
 from simulator.world import MS, SECOND
-
-if TYPE_CHECKING:
-    from simulator.plans.plan import Plan, StreamPlan
-
-SEEDS_WITH: Final = 1 / 3
-"""So many seeds have NATS."""
-
-PATTERNS: Final = ("{}", "{}.*", "{}.>", "*.{}", "{}.*.y")
-"""What a stream records; the braces are its name."""
-
-ALL_PATTERN: Final = ">"
-"""What the only stream of a run may record, too."""
 
 
 class Kind(StrEnum):
@@ -51,42 +37,3 @@ class NatsPlan:
     """A server stands still."""
     down_us: tuple[int, int] = (SECOND // 20, SECOND)
     """How long a server stays away."""
-
-
-def draw(plan: Plan) -> Plan:
-    """Gives NATS to a plan if its seed has it, from a chance of its own."""
-    rng = random.Random(f"nats {plan.seed}")
-    if rng.random() >= SEEDS_WITH:
-        return plan
-    return with_nats(
-        plan,
-        NatsPlan(
-            servers=rng.choice((1, 1, 2)),
-            publishers=rng.choice(
-                (
-                    (Kind.NAMED,),
-                    (Kind.ASKING,),
-                    (Kind.NAMED, Kind.ASKING),
-                    (Kind.NAMED, Kind.TELLING),
-                    (Kind.NAMED, Kind.ASKING, Kind.TELLING),
-                )
-            ),
-            pause_us=rng.choice((20 * MS, 50 * MS, 200 * MS)),
-            pending_bytes_max=rng.choice((16 << 10, 64 << 10, 1 << 20)),
-            kills=rng.choice((0.0, 0.05, 0.3)),
-            cuts=rng.choice((0.0, 0.1, 0.4)),
-            stalls=rng.choice((0.0, 0.0, 0.2)),
-        ),
-        rng,
-    )
-
-
-def with_nats(plan: Plan, nats: NatsPlan, rng: random.Random) -> Plan:
-    """The plan with subjects for its streams."""
-    only = len(plan.streams) == 1
-    patterns = (*PATTERNS, ALL_PATTERN) if only else PATTERNS
-    streams: list[StreamPlan] = []
-    for number, stream in enumerate(plan.streams):
-        subject = rng.choice(patterns).format(f"s{number}")
-        streams.append(replace(stream, subject=subject if number == 0 or rng.random() < 0.7 else ""))
-    return replace(plan, streams=tuple(streams), nats=nats)

@@ -8,13 +8,11 @@ lost.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from simulator.nats.commands import Command, Commands, Malformed, routed
 from simulator.nats.interest import Interest
-
-if TYPE_CHECKING:
-    from simulator.nats.server import NatsServer
+from simulator.nats.router import Router
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 PING_SECONDS: Final = 0.5
@@ -27,8 +25,8 @@ REDIAL_SECONDS: Final = 0.3
 class Route(asyncio.Protocol):
     """One end of a route."""
 
-    def __init__(self, server: NatsServer) -> None:
-        self._server = server
+    def __init__(self, router: Router) -> None:
+        self._router = router
         self._transport: Any = None
         self._commands = Commands(PAYLOAD_BYTES_MAX)
         self.interest = Interest()
@@ -39,8 +37,8 @@ class Route(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._server.routes[self] = None
-        for pattern in self._server.interest.patterns:
+        self._router.routes[self] = None
+        for pattern in self._router.interest.patterns:
             self.wanted(pattern)
         self._ping()
 
@@ -53,7 +51,7 @@ class Route(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.routes.pop(self, None)
+        self._router.routes.pop(self, None)
         if self._pinging is not None:
             self._pinging.cancel()
         if not self.lost.done():
@@ -67,7 +65,7 @@ class Route(asyncio.Protocol):
                 self.interest.remove(command.words[0])
             case "RMSG":
                 reply = command.words[1] if len(command.words) == 2 else b""
-                self._server.deliver(command.words[0], reply, command.headers, command.payload)
+                self._router.deliver(command.words[0], reply, command.headers, command.payload)
             case _:
                 pass
 
@@ -91,11 +89,11 @@ class Route(asyncio.Protocol):
         self._pinging = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
 
 
-async def keep_route(server: NatsServer, host: str, port: int) -> None:
+async def keep_route(router: Router, host: str, port: int) -> None:
     """Connects with another server, again and again."""
     loop = asyncio.get_running_loop()
     while True:
-        route = Route(server)
+        route = Route(router)
         try:
             async with asyncio.timeout(1.0):
                 await loop.create_connection(lambda one=route: one, host, port)  # type: ignore[misc]

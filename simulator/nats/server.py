@@ -18,8 +18,8 @@ from typing import Any, Final
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
 from simulator.nats.client import PAYLOAD_BYTES_MAX, ServedClient
-from simulator.nats.interest import Interest, is_met
 from simulator.nats.route import Route, keep_route
+from simulator.nats.router import Router
 from simulator.world import World
 
 CLIENT_PORT: Final = 4222
@@ -40,24 +40,21 @@ class NatsServer:
         """`others`: the servers it is joined with. `told` is given what is worth a line."""
         self.number = number
         self._others = others
-        self.pending_bytes_max = pending_bytes_max
+        self._pending_bytes_max = pending_bytes_max
         self._told = told
-        self.interest = Interest()
-        """Of its own clients."""
-        self.clients: dict[ServedClient, None] = {}
-        self.routes: dict[Route, None] = {}
+        self.router = Router()
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<NatsServer {self.number} clients={len(self.clients)} routes={len(self.routes)}>"
+        return f"<NatsServer {self.number} {self.router!r}>"
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         host = host_of(self.number)
         await loop.create_server(self._client, host, CLIENT_PORT)
-        await loop.create_server(lambda: Route(self), host, ROUTE_PORT)
+        await loop.create_server(lambda: Route(self.router), host, ROUTE_PORT)
         dials = [
-            loop.create_task(keep_route(self, host_of(other), ROUTE_PORT), name=f"route to {other}")
+            loop.create_task(keep_route(self.router, host_of(other), ROUTE_PORT), name=f"route to {other}")
             for other in self._others
             if other < self.number
         ]
@@ -68,7 +65,13 @@ class NatsServer:
 
     def _client(self) -> ServedClient:
         self._count += 1
-        return ServedClient(self, self._count)
+        number = self._count
+        return ServedClient(
+            self.router,
+            self.info(number),
+            self._pending_bytes_max,
+            lambda reason: self._told(f"{host_of(self.number)} ends client {number}: {reason}"),
+        )
 
     def info(self, client: int) -> dict[str, Any]:
         """How it introduces itself."""
@@ -83,61 +86,6 @@ class NatsServer:
             "client_id": client,
             "connect_urls": known,
         }
-
-    def tell(self, client: ServedClient, reason: str) -> None:
-        self._told(f"{host_of(self.number)} ends client {client.number}: {reason}")
-
-    # --- clients
-
-    def joined(self, client: ServedClient) -> None:
-        self.clients[client] = None
-
-    def left(self, client: ServedClient) -> None:
-        self.clients.pop(client, None)
-
-    def wanted(self, pattern: bytes) -> None:
-        if self.interest.add(pattern):
-            for route in self.routes:
-                route.wanted(pattern)
-
-    def unwanted(self, pattern: bytes) -> None:
-        if self.interest.remove(pattern):
-            for route in self.routes:
-                route.unwanted(pattern)
-
-    # --- messages
-
-    def publish(
-        self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, besides: ServedClient | None
-    ) -> bool:
-        """A client's message, to all who want it; whether anybody does."""
-        heard = self.deliver(subject, reply, headers, payload, besides=besides)
-        for route in self.routes:
-            if route.interest.wants(subject):
-                route.send(subject, reply, headers, payload)
-                heard = True
-        return heard
-
-    def deliver(
-        self,
-        subject: bytes,
-        reply: bytes,
-        headers: bytes,
-        payload: bytes,
-        *,
-        besides: ServedClient | None = None,
-        only: ServedClient | None = None,
-    ) -> bool:
-        """To clients of this server; whether anybody wants it."""
-        heard = False
-        for client in list(self.clients) if only is None else [only]:
-            if client is besides:
-                continue
-            for sid, pattern in list(client.subscriptions.items()):
-                if is_met(pattern, subject):
-                    client.deliver(sid, subject, reply, headers, payload)
-                    heard = True
-        return heard
 
 
 class ServerMachine:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from simulator.clients.producers import Kind
 from simulator.kernel.wire import Conditions
 from simulator.nats.plan import Kind as Publishing
-from simulator.nats.plan import NatsPlan, with_nats
+from simulator.nats.plan import NatsPlan
+from simulator.plans.nats import with_nats
 from simulator.plans.plan import EVENTS_LONG, RATES, Plan, StreamPlan
 from simulator.world import SECOND
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX

@@ -12,7 +12,7 @@ from typing import Final
 
 from simulator.clients.producers import Kind
 from simulator.kernel.wire import random_conditions
-from simulator.nats.plan import draw
+from simulator.plans.nats import draw
 from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
 from simulator.plans.profiles import PROFILES
 from simulator.world import SECOND

@@ -15,9 +15,9 @@ from simulator.kernel.wire import Conditions
 from simulator.nats import client as client_module
 from simulator.nats.commands import Command, Commands, Malformed
 from simulator.nats.interest import Interest, is_met
-from simulator.nats.plan import draw
 from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
 from simulator.nats.side import subjects_of
+from simulator.plans.nats import draw
 from simulator.plans.swarm import plan_of
 from simulator.world import SECOND, World
 from tidelog_broker.nats.recording import fnv1a_32
