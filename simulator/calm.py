@@ -9,25 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from simulator.checks import require
-from simulator.kernel.processes import unhandled
+from simulator.clients.population import Population
+from simulator.cluster import Cluster
+from simulator.faults.rain import Faults
 from simulator.kernel.wire import Conditions
+from simulator.nats.side import NatsSide
+from simulator.node import Key
+from simulator.steps import Steps
 from simulator.watch.batches import LAST_READER, read_all
 from simulator.watch.mirror import Mirror
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
+from tidelog_broker.core.metadata.commands import ChangePartitions
 from tidelog_broker.core.metadata.elections import elect_unclean
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 from tidelog_broker.core.metadata.reassignment import reassign
 from tidelog_broker.core.replication.leading import LeaderPartition
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
-    from simulator.watch.replicas import Key
-    from tidelog_broker.core.metadata.commands import ChangePartitions
-    from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-    from tidelog_broker.storage.log.partition_log import PartitionLog
+from tidelog_broker.storage.log.partition_log import PartitionLog
 
 LIVE_SECONDS_MAX: Final = 90
 """After the last fault, of simulated time."""
@@ -38,40 +39,45 @@ OPERATOR_SECONDS: Final = 20
 class Calm:
     """See the module."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
+    def __init__(
+        self, cluster: Cluster, steps: Steps, clients: Population, nats: NatsSide, faults: Faults
+    ) -> None:
+        self._cluster = cluster
+        self._steps = steps
+        self._clients = clients
+        self._nats = nats
+        self._faults = faults
 
     def settle(self) -> None:
-        self._run.world.tell("calm from here on")
-        self._run.network.mend()
-        if self._run.full is not None:
-            self._run.full.disk.fill(None)
-            self._run.full = None
-        self._run.network.wire.conditions = Conditions()
-        self._run.faults.clocks.set_right()
-        for producer in self._run.producers:
-            producer.stopped = True
-        renewed = self._run.faults.renewals.producer
+        self._cluster.world.tell("calm from here on")
+        self._cluster.network.mend()
+        if self._cluster.full is not None:
+            self._cluster.full.disk.fill(None)
+            self._cluster.full = None
+        self._cluster.network.wire.conditions = Conditions()
+        self._faults.clocks.set_right()
+        self._clients.stop()
+        renewed = self._faults.renewals.producer
         if renewed is not None:
             renewed.stopped = True
-        self._run.nats.settle()
-        for broker in self._run.brokers.values():
+        self._nats.settle()
+        for broker in self._cluster.nodes.values():
             if broker.running and broker.stop_asked:
                 # Whoever wanted to stop does, and comes back.
-                self._run.crash(broker, power=False)
-            self._run.start(broker)
-        self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
-        self._clients_live()
-        self._run.until(self._calm, LIVE_SECONDS_MAX, self._unrest)
-        self._clients_live()
-        self._run.checks.full()
+                self._cluster.crash(broker, power=False)
+            self._cluster.start(broker)
+        self._cluster.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+        self._clients.raise_failures()
+        self._steps.until(self._calm, LIVE_SECONDS_MAX, self._unrest)
+        self._clients.raise_failures()
+        self._cluster.checks.full()
 
     def _operate(self) -> None:
         """What needs a person: nobody is left who has everything, and nobody said what he has (R6)."""
-        for broker in self._run.up():
-            self._run.faults.disks.put_right(broker)
-        for key in (*self._run.keys, *self._run.faults.renewals.keys):
-            partition = self._run.checks.image.partition(*key)
+        for broker in self._cluster.up():
+            self._faults.disks.put_right(broker)
+        for key in (*self._cluster.keys, *self._faults.renewals.keys):
+            partition = self._cluster.checks.image.partition(*key)
             if partition is None:
                 continue
             if partition.leader is not None:
@@ -79,37 +85,32 @@ class Calm:
                 continue
             if partition.isr or partition.eligible or partition.last_known:
                 continue
-            there = [broker for broker in self._run.up() if key in broker.replicas]
+            there = [broker for broker in self._cluster.up() if key in broker.replicas]
             best = max(there, key=lambda broker: broker.replicas[key].log.end_offset, default=None)
             if best is not None:
-                self._run.checks.mark("R6 elect --unclean")
-                self._run.decide(partial(_by_force, key=key, broker=best.id))
+                self._cluster.checks.mark("R6 elect --unclean")
+                self._cluster.decide(partial(_by_force, key=key, broker=best.id))
                 continue
             # No log is left: the partition is given to somebody else, who is elected next time (2c).
-            other = next((one for one in self._run.up() if one.id not in partition.replicas), None)
+            other = next((one for one in self._cluster.up() if one.id not in partition.replicas), None)
             if other is not None:
-                self._run.checks.mark("2c nothing is left")
-                self._run.decide(partial(_elsewhere, key=key, broker=other.id))
-        self._run.world.after(OPERATOR_SECONDS * SECOND, self._operate)
+                self._cluster.checks.mark("2c nothing is left")
+                self._cluster.decide(partial(_elsewhere, key=key, broker=other.id))
+        self._cluster.world.after(OPERATOR_SECONDS * SECOND, self._operate)
 
     def _restart_quarantined(self, key: Key, partition: PartitionImage) -> None:
         """What a forced recovery forgot contradicts what the leader has (M2a). A start makes the replica
         again."""
         for member in partition.replicas:
-            node = self._run.brokers[member]
-            if node.broker is not None and key in node.broker.lost and self._run.checks.truth(key).forgotten:
-                self._run.checks.mark("M2a quarantine looked at")
-                self._run.crash(node, power=False)
+            node = self._cluster.nodes[member]
+            if (
+                node.broker is not None
+                and key in node.broker.lost
+                and self._cluster.checks.truth(key).forgotten
+            ):
+                self._cluster.checks.mark("M2a quarantine looked at")
+                self._cluster.crash(node, power=False)
                 node.start()
-
-    def _clients_live(self) -> None:
-        """What ended a client is a bug of the client library, or of these clients."""
-        run = self._run
-        for client in (*run.producers, *run.readers, *run.errands):
-            if client.failure is not None:
-                raise client.failure
-            if client.process.loop.errors:
-                raise unhandled(f"client {client.name}", client.process.loop.errors[0])
 
     def _unrest(self) -> str:
         return "; ".join(self._reasons())
@@ -119,8 +120,8 @@ class Calm:
 
     def _reasons(self) -> Iterator[str]:
         """Why it is not calm yet."""
-        image = self._run.checks.image
-        for key in self._run.keys:
+        image = self._cluster.checks.image
+        for key in self._cluster.keys:
             partition = image.partition(*key)
             if partition is None:
                 yield f"partition {key[1]} is in no image"
@@ -128,7 +129,7 @@ class Calm:
             if partition.leader is None:
                 yield f"nobody leads partition {key[1]}: {partition}"
                 continue
-            leader = self._run.brokers[partition.leader]
+            leader = self._cluster.nodes[partition.leader]
             replica = leader.replicas.get(key)
             if not isinstance(replica and replica.role, LeaderPartition):
                 yield f"broker {leader.id} does not lead partition {key[1]} yet: {replica}"
@@ -141,22 +142,22 @@ class Calm:
             if replica.high_watermark < replica.log.end_offset:
                 yield f"not everything is committed: {replica.role}"
             for member in partition.replicas:
-                other = self._run.brokers[member].replicas.get(key)
+                other = self._cluster.nodes[member].replicas.get(key)
                 if other is None or other.log.end_offset != replica.log.end_offset:
                     yield f"broker {member} has another end: {other}"
                 elif other.log.start_offset != replica.log.start_offset:
                     yield f"broker {member} has another start: {other}, its leader {replica}"
-        for (broker, key), copy in self._run.checks.copies.items():
-            if not copy.left and copy.rotten > copy.start_offset and key in self._run.keys:
+        for (broker, key), copy in self._cluster.checks.copies.items():
+            if not copy.left and copy.rotten > copy.start_offset and key in self._cluster.keys:
                 yield f"partition {key[1]} rots on broker {broker}"
-        yield from self._run.faults.renewals.unrest()
-        for producer in self._run.producers:
+        yield from self._faults.renewals.unrest()
+        for producer in self._clients.producers:
             if not producer.idle:
                 yield f"producer {producer.name} waits for an answer"
-        yield from self._run.nats.reasons()
-        for reader in self._run.readers:
-            key = self._run.keys[reader.place]
-            leader_of = self._run.leader_of(key)
+        yield from self._nats.reasons()
+        for reader in self._clients.readers:
+            key = self._cluster.keys[reader.place]
+            leader_of = self._cluster.leader_of(key)
             if leader_of is not None:
                 end = leader_of.replicas[key].high_watermark
                 if reader.position.offset < end:
@@ -186,27 +187,27 @@ class Calm:
 
     def judge(self) -> None:
         """The whole history against what a log promises."""
-        self._run.faults.renewals.judge()
-        history = self._run.history
-        for partition, key in enumerate(self._run.keys):
-            leader = self._run.leader_of(key)
+        self._faults.renewals.judge()
+        history = self._clients.history
+        for partition, key in enumerate(self._cluster.keys):
+            leader = self._cluster.leader_of(key)
             assert leader is not None
             log = leader.replicas[key].log
             read_all(history, leader.replicas[key], key, partition)
             history.last_readers[partition] = log.end_offset
             history.starts[partition] = log.start_offset
-            for member in self._run.checks.image.partition(*key).replicas:  # type: ignore[union-attr]
-                mine: Mirror = self._run.checks.copies[member, key].mirror
-                theirs: Mirror = self._run.checks.copies[leader.id, key].mirror
+            for member in self._cluster.checks.image.partition(*key).replicas:  # type: ignore[union-attr]
+                mine: Mirror = self._cluster.checks.copies[member, key].mirror
+                theirs: Mirror = self._cluster.checks.copies[leader.id, key].mirror
                 require(
                     mine.chain_at(log.end_offset) == theirs.chain_at(log.end_offset),
                     "I5",
                     f"brokers {member} and {leader.id} end with different logs of partition {partition}",
                 )
-                self._same_marks(partition, self._run.brokers[member].replicas[key].log, log)
-        self._run.nats.judge()
+                self._same_marks(partition, self._cluster.nodes[member].replicas[key].log, log)
+        self._nats.judge()
         report, at_the_end = check(history), check(_last_read(history))
-        unclean = {p for p, key in enumerate(self._run.keys) if self._run.checks.truth(key).kept_from}
+        unclean = {p for p, key in enumerate(self._cluster.keys) if self._cluster.checks.truth(key).kept_from}
         anomalies = {
             anomaly: count
             for anomaly, count in report.anomalies.items()

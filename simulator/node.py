@@ -7,34 +7,36 @@ disk and the clocks.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from simulator.disk import FakeDisk, Operation
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
-from simulator.rpc.doors import Door, Ear
-from simulator.watch.replicas import Key, Replica
+from simulator.rpc.doors import Ear
+from simulator.service import CLIENT_PORT, PEER_PORT, Service, host_of
 from simulator.world import T0_US, World
-from tidelog.model import Listener
-from tidelog_broker.assembly import Assembly, open_assembly
+from tidelog_broker.assembly import Assembly
 from tidelog_broker.config import Settings
-from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.errors import BrokerError
+from tidelog_broker.core.metadata.image import PartitionImage
+from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.platform import Platform
 from tidelog_broker.service import run_until
 from tidelog_broker.storage.files.volume_flush import Judgement
+from tidelog_broker.storage.log.partition_log import PartitionLog
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
+from tidelog_broker.writing.partition import Partition
 
 ROOT: Final = "/data"
 CLUSTER_ID: Final = b"simulated-cluste"
-CLIENT_PORT: Final = 9210
-PEER_PORT: Final = 9212
+Key = tuple[bytes, int]
+"""Stream id and partition."""
 
 RESERVE_BYTES: Final = 64 << 10
 SEGMENT_BYTES: Final = 8 << 10
@@ -45,69 +47,22 @@ RAFT_SEGMENT_BYTES: Final = 512
 STALLED_US: Final = 50_000
 """A disk that takes so long is one that stalls."""
 
-DOOR_GRACE_S: Final = 0.5
-"""How long open calls may take to end at a stop."""
 
+@dataclass(frozen=True)
+class NodeSettings:
+    """How the broker on a machine is configured, where runs differ."""
 
-def host_of(broker_id: int) -> str:
-    return f"broker-{broker_id}"
-
-
-class Service:
-    """What `tidelog_broker.service.Service` is, with a door of messages."""
-
-    def __init__(self, settings: Settings, platform: Platform, ear: Ear) -> None:
-        """`ear` hears what goes through the door."""
-        self._settings = settings
-        self._platform = platform
-        self._ear = ear
-        self.assembly: Assembly
-        self._door: Door | None = None
-        self.serving = False
-
-    @property
-    def broker(self) -> Broker:
-        return self.assembly.broker
-
-    @property
-    def over(self) -> asyncio.Future[BrokerError]:
-        return self.assembly.over
-
-    async def start(self) -> None:
-        self.assembly = await open_assembly(self._settings, self._platform)
-        host = host_of(self.assembly.directory.broker_id)
-        try:
-            await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
-            self._door = Door(self.assembly.services, self._ear)
-            await self._door.start(host, CLIENT_PORT)
-            self.serving = True
-        except BaseException:
-            await self.assembly.close()
-            raise
-
-    async def stop(self) -> None:
-        assert self._door is not None, "it was started"
-        await self.assembly.stop()
-        await self._door.stop(DOOR_GRACE_S)
-        await self.assembly.close()
-
-    def mark_failed(self) -> None:
-        self.assembly.mark_failed()
-
-
-class Seen:
-    """What of a run was seen last, from outside (`watching`)."""
-
-    def __init__(self) -> None:
-        self.assembly: Assembly | None = None
-        self.led: int | None = None
-        """The term in which it leads the quorum."""
-        self.controls = False
-        self.commit = 0
-        self.applied = 0
-        self.image: ClusterImage | None = None
-        self.lost = 0
-        self.strays = 0
+    seeds: tuple[int, ...]
+    """Brokers that it asks for their cluster."""
+    voters: int = 3
+    tail_cache_bytes: int = TAIL_CACHE_BYTES_MAX
+    volume_flush: bool = False
+    """Logs are made durable by one flush of the whole disk (4.3)."""
+    scrub_bytes_per_second: int = 0
+    snapshot_entries: int = 0
+    """Entries of the metadata log after which it takes a snapshot; 0: as many as users have."""
+    nats: str = ""
+    """Addresses of NATS servers; empty: none."""
 
 
 class Node:
@@ -118,16 +73,19 @@ class Node:
         world: World,
         network: Network,
         broker_id: int,
-        seeds: tuple[int, ...],
+        settings: NodeSettings,
         *,
+        skew_us: int,
+        disk_us: tuple[int, int],
         ear: Callable[[Node], Ear],
         observed: Callable[[Node], None],
         ended: Callable[[Node, BaseException | int], None],
         removes: Callable[[Node, str], None],
     ) -> None:
-        """`seeds`: brokers that it asks for their cluster. `observed` is called after each thing that happens
-        in its process; `ended` when that has ended by itself: with a code, or an error of its start;
-        `removes` before a file or folder is removed from its disk."""
+        """`skew_us`: how far its wall clock is off. `disk_us`: how long a piece of work in a thread takes, at
+        least and at most. `observed` is called after each event in its process; `ended` when the process ends
+        without a fault: with an exit code, or the error of its start; `removes` before a file or folder is
+        removed from its disk."""
         self._ear = ear(self)
         self._observed = observed
         self._told_ended = ended
@@ -135,7 +93,7 @@ class Node:
         self.world = world
         self.id = broker_id
         self._network = network
-        self._seeds = seeds
+        self.settings = settings
         self.machine = network.machine(host_of(broker_id))
         self.rng: random.Random = world.rng_of(f"node {broker_id}")
         self.disk = FakeDisk()
@@ -143,25 +101,16 @@ class Node:
         self.boots = 1
         self.run = 0
         self.started_us = 0
-        self.skew_us = 0
-        """How far its wall clock is off."""
-        self.disk_us = (100, 400)
-        """How long a piece of work in a thread takes, at least and at most."""
-        self.voters = 3
-        self.tail_cache_bytes = TAIL_CACHE_BYTES_MAX
-        self.volume_flush = False
-        """Logs are made durable by one flush of the whole disk (4.3)."""
-        self.scrub_bytes_per_second = 0
-        self.snapshot_entries = 0
-        """Of the metadata log, after which it takes a snapshot; 0: as many as users have."""
-        self.nats = ""
+        self.skew_us = skew_us
+        self.disk_us = disk_us
         self.process: Process | None = None
         """None: it is down."""
         self.service: Service | None = None
         self.stop_asked = False
         self.replicas: dict[Key, Replica] = {}
         """Those that it serves, as they were seen last."""
-        self.seen = Seen()
+        self._opened: Assembly | None = None
+        """The newest that has opened its data directory."""
         self.incarnation = b""
         """Of the run that opened its data directory last."""
         self.directory_id = b""
@@ -186,20 +135,21 @@ class Node:
     def broker(self) -> Broker | None:
         return None if self.assembly is None else self.assembly.broker
 
-    def opened(self, assembly: Assembly) -> None:
-        """A run has opened its data directory."""
-        if self.seen.assembly is not assembly:
-            self.seen = Seen()
-            self.seen.assembly = assembly
-            self.incarnation = assembly.controller.incarnation
-            self.directory_id = assembly.directory.directory_id
-            self.same_boot = assembly.directory.same_boot
-            if self.snapshot_entries:
-                driver = assembly.controller._driver
-                driver._snapshot_entries = self.snapshot_entries
-                driver._snapshot_due = driver.log.snapshot_index + self.snapshot_entries
-                # Entries go by whole segments.
-                driver.log._segment_bytes = RAFT_SEGMENT_BYTES
+    def opened(self, assembly: Assembly) -> bool:
+        """Notes that a run has opened its data directory. False: that is known already."""
+        if self._opened is assembly:
+            return False
+        self._opened = assembly
+        self.incarnation = assembly.controller.incarnation
+        self.directory_id = assembly.directory.directory_id
+        self.same_boot = assembly.directory.same_boot
+        if self.settings.snapshot_entries:
+            driver = assembly.controller._driver
+            driver._snapshot_entries = self.settings.snapshot_entries
+            driver._snapshot_due = driver.log.snapshot_index + self.settings.snapshot_entries
+            # Entries go by whole segments.
+            driver.log._segment_bytes = RAFT_SEGMENT_BYTES
+        return True
 
     @property
     def controls(self) -> bool:
@@ -241,7 +191,7 @@ class Node:
         process = self.process = Process(
             self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
         )
-        service = self.service = Service(self._settings(), self._platform(process), self._ear)
+        service = self.service = Service(self._broker_settings(), self._platform(process), self._ear)
         stop = process.event()
         self._stop = stop
         self.world.tell(f"{name} starts")
@@ -324,24 +274,89 @@ class Node:
             threads=process.threads,
             boot_id=lambda: f"boot {self.boots}",
             lock=lambda path: lambda: None,
-            judge_volume=lambda wish, path: Judgement(self.volume_flush, "as the plan says"),
+            judge_volume=lambda wish, path: Judgement(self.settings.volume_flush, "as the plan says"),
         )
 
-    def _settings(self) -> Settings:
+    def _broker_settings(self) -> Settings:
         return Settings(
             data_dir=Path(ROOT),
             broker_id=self.id,
             listeners=[f"internal={host_of(self.id)}:{CLIENT_PORT}"],
             http="",
             peer_listener=f"{host_of(self.id)}:{PEER_PORT}",
-            seeds=",".join(f"{host_of(seed)}:{PEER_PORT}" for seed in self._seeds),
-            voters=self.voters,
-            nats=self.nats,
+            seeds=",".join(f"{host_of(seed)}:{PEER_PORT}" for seed in self.settings.seeds),
+            voters=self.settings.voters,
+            nats=self.settings.nats,
             disk_reserve_bytes=RESERVE_BYTES,
             sweep_interval_ms=1_000,
             deleted_delay_ms=500,
             page_cache_flush_interval_ms=1_000,
-            scrub_bytes_per_second=self.scrub_bytes_per_second,
+            scrub_bytes_per_second=self.settings.scrub_bytes_per_second,
             scrub_interval_ms=1_000,
-            tail_cache_bytes_max=self.tail_cache_bytes,
+            tail_cache_bytes_max=self.settings.tail_cache_bytes,
         )
+
+
+class Looks(NamedTuple):
+    """What of a replica was seen last."""
+
+    role: LeaderPartition | FollowerPartition | None
+    high_watermark: int
+    start_offset: int
+    end_offset: int
+    durable_offset: int
+    damaged: int
+    """Ranges that cannot be read."""
+
+
+class Replica:
+    """A replica on a simulated broker, as checks and faults look at it; `partition` is the broker's own."""
+
+    __slots__ = ("looks", "node", "partition")
+
+    def __init__(self, node: Node, partition: Partition) -> None:
+        self.node = node
+        self.partition = partition
+        self.looks: Looks | None = None
+        """None: it was not looked at yet."""
+
+    def __repr__(self) -> str:
+        return f"<Replica on {self.node.id} {self.partition!r}>"
+
+    @property
+    def key(self) -> Key:
+        return self.partition.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition.name}/{self.partition.partition}"
+
+    @property
+    def log(self) -> PartitionLog:
+        return self.partition.log
+
+    @property
+    def role(self) -> LeaderPartition | FollowerPartition | None:
+        return self.partition.replica.role
+
+    @property
+    def leads(self) -> bool:
+        return isinstance(self.partition.replica.role, LeaderPartition)
+
+    @property
+    def fsync(self) -> bool:
+        return self.partition.replica.fsync
+
+    @property
+    def placed(self) -> PartitionImage:
+        return self.partition.replica.placed
+
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark
+
+    def now(self) -> Looks:
+        partition = self.partition
+        role, log = partition.replica.role, partition.log
+        reached = partition.high_watermark if role is None else role.high_watermark
+        return Looks(role, reached, log.start_offset, log.end_offset, log.durable_offset, len(log.damaged))

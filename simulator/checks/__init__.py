@@ -12,10 +12,10 @@ from simulator.checks.placement import PlacementChecks
 from simulator.checks.quorum import QuorumChecks
 from simulator.checks.recording import RecordingChecks
 from simulator.checks.sessions import SessionChecks
-from simulator.checks.truth import Copy, Truth, Violated, require
+from simulator.checks.truth import Copy, Setup, Surroundings, Truth, Violated, require
 from simulator.checks.volumes import VolumeChecks
 
-__all__ = ["Checks", "Copy", "Truth", "Violated", "require"]
+__all__ = ["Checks", "Copy", "Setup", "Surroundings", "Truth", "Violated", "require"]
 
 
 class Checks(QuorumChecks, PlacementChecks, SessionChecks, VolumeChecks, RecordingChecks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks.logs import LogChecks
-from simulator.checks.truth import Led, require
+from simulator.checks.truth import Led, Setup, require
 from simulator.watch.batches import batches_of
 from tidelog.model import Durability
 from tidelog.records import NO_PRODUCER_ID, BatchHeader
@@ -14,9 +14,8 @@ from tidelog_broker.storage.directory.checkpoint import _unpack
 from tidelog_proto import log_pb2
 
 if TYPE_CHECKING:
-    from simulator.node import Node
+    from simulator.node import Key, Node, Replica
     from simulator.watch.mirror import Link
-    from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import StreamImage
 
 
@@ -30,8 +29,8 @@ STALLED_US_MAX: Final = 4_000_000
 class CommitChecks(LogChecks):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._producers: dict[int, None] = {}
         """Ids that were given out."""
         self._stalls: dict[Key, tuple[int, int]] = {}
@@ -221,8 +220,8 @@ class CommitChecks(LogChecks):
                 and replica.leads
                 and replica.high_watermark < replica.log.end_offset
                 and len(placed.isr) >= stream.config.min_insync_effective
-                and self.is_whole()
-                and all(self.is_undisturbed(member) for member in placed.replicas)
+                and self.surroundings.is_whole()
+                and all(self.surroundings.is_undisturbed(member) for member in placed.replicas)
             )
             if replica is None or not waits:
                 self._stalls.pop(key, None)

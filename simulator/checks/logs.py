@@ -15,8 +15,7 @@ from tidelog.errors import TidelogError
 from tidelog.records import verify_batch
 
 if TYPE_CHECKING:
-    from simulator.node import Node
-    from simulator.watch.replicas import Key, Replica
+    from simulator.node import Key, Node, Replica
 
 
 class LogChecks(StrayChecks, RetentionChecks):

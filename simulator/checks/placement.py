@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
@@ -25,8 +25,8 @@ may be committed only when its voters are back."""
 class PlacementChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._images: dict[int, int] = {}
         """By version: a fingerprint of the image."""
         self._reports: dict[tuple[bytes, int], int] = {}
@@ -93,7 +93,7 @@ class PlacementChecks(Knowledge):
                 self.mark("M3 fenced")
                 require(
                     self.brokers[known.id].incarnation != known.incarnation
-                    or not self.is_undisturbed(known.id),
+                    or not self.surroundings.is_undisturbed(known.id),
                     "M3",
                     f"broker {known.id} is fenced, though it runs and nothing is between it and the others",
                 )
@@ -220,7 +220,7 @@ class PlacementChecks(Knowledge):
         self._proposed.setdefault(about, []).append(runs)
         placed = self.image.partition(proposal.stream_id, proposal.partition)
         if placed is not None and placed.leader is not None and runs.keys() < {*placed.isr}:
-            self.removes(placed.leader)
+            self.surroundings.removal_is_proposed(placed.leader)
 
     def _joined(
         self, before: ClusterImage, key: tuple[bytes, int], was: PartitionImage, now: PartitionImage

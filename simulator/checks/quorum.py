@@ -6,7 +6,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.messages import AppendResponse, Message, VoteRequest, VoteResponse
 from tidelog_broker.core.raft.quorum import majority
@@ -22,8 +22,8 @@ HARD_STATE: Final = "hard-state"
 class QuorumChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._entries: dict[int, tuple[int, int]] = {}
         """Of the metadata log, by index: term and fingerprint of what was committed."""
         self.last_applied = 0
@@ -148,7 +148,7 @@ class QuorumChecks(Knowledge):
         self._vote_is_kept(me, message.term, choice)
         if choice != me:
             self.mark("M Raft voted")
-            self.voter(me.broker_id)
+            self.surroundings.vote_is_given(me.broker_id)
 
     def _told_of_entries(self, me: Voter, message: AppendResponse) -> None:
         """Persist before you speak: entries."""

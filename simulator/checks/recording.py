@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.checks.commits import CommitChecks
-from simulator.checks.truth import require
+from simulator.checks.truth import Setup, require
 
 if TYPE_CHECKING:
-    from simulator.watch.replicas import Key
+    from simulator.node import Key
 
 
 class _Asked(NamedTuple):
@@ -25,8 +25,8 @@ class _Asked(NamedTuple):
 class RecordingChecks(CommitChecks):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._asked: dict[bytes, _Asked] = {}
         """By reply subject."""
 

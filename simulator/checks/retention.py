@@ -8,13 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 from simulator.world import MS, SECOND, T0_US
 from tidelog.model import Retention
 
 if TYPE_CHECKING:
+    from simulator.node import Key, Replica
     from simulator.watch.mirror import Link
-    from simulator.watch.replicas import Key, Replica
     from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 
 REMEMBERED_US: Final = 20 * SECOND
@@ -56,13 +56,11 @@ class _Start:
 class RetentionChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._starts: dict[Key, _Start] = {}
         self._retentions: dict[bytes, list[tuple[int, Retention]]] = {}
         """By stream: what was set, and from when on."""
-        self.skew_us_max = 0
-        """How far clocks that are right may be off."""
         self._few = True
         """Fewer than `CLOCKS_MIN` brokers are not fenced."""
         self._few_until_us = 0

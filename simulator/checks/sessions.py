@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 from tidelog_broker.core.metadata.liveness import SESSION_MS
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ which a heartbeat is sent again as it is."""
 class SessionChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._answered: dict[int, int] = {}
         """By broker: when a controller sent it an answer last, or it was the controller itself."""
 

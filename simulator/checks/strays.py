@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 from tidelog_broker.storage.folder.identity import Held, read_held, read_identity
 
 if TYPE_CHECKING:
     from simulator.disk import FakeDisk
-    from simulator.node import Node
-    from simulator.watch.replicas import Replica
+    from simulator.node import Node, Replica
 
 
 class StrayChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._strays: dict[int, dict[str, dict[str, bytes]]] = {}
         """By broker and folder: what lay in it when it became a stray (2d)."""
         self._held: dict[tuple[int, str], Held | None] = {}

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+from simulator.node import Key, Node, Replica
 from simulator.watch.mirror import Link, Mirror
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
-
-if TYPE_CHECKING:
-    from simulator.node import Node
-    from simulator.watch.replicas import Key, Replica
 
 
 class Violated(AssertionError):
@@ -145,38 +143,75 @@ class Copy:
         """A bit of a segment that ends here was turned over and is not mended yet (2c); 0: none."""
 
 
+class Surroundings(Protocol):
+    """The run around the checks. They ask it for time and disturbances, and tell it what they heard."""
+
+    def now_us(self) -> int:
+        """Since the run began."""
+        ...
+
+    def is_undisturbed(self, broker: int) -> bool:
+        """Whether a broker runs, and has for long, and every other one hears it."""
+        ...
+
+    def is_whole(self) -> bool:
+        """Whether the network has no cut."""
+        ...
+
+    def alarm(self) -> None:
+        """A violation is kept: the run looks at it after this step."""
+        ...
+
+    def votes_are_asked(self, broker: int) -> None:
+        """A broker asks for votes."""
+        ...
+
+    def vote_is_given(self, broker: int) -> None:
+        """A broker gives another one its vote."""
+        ...
+
+    def removal_is_proposed(self, leader: int) -> None:
+        """A leader proposes to take a follower out of its ISR."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the checks know of a run before it begins."""
+
+    surroundings: Surroundings
+    brokers: dict[int, Node]
+    """By id; filled while the run is put together."""
+    disks_are_lost: bool
+    """Disks are lost, put back, or rot in this run."""
+    leaders_are_moved: bool
+    """People change leaders in this run."""
+    skew_us_max: int
+    """How far clocks that are right may be off."""
+
+
 class Knowledge(ABC):
     """What all checks share."""
 
-    def __init__(self) -> None:
+    def __init__(self, setup: Setup) -> None:
+        self.surroundings = setup.surroundings
+        self.brokers = setup.brokers
+        self.disks_are_lost = setup.disks_are_lost
+        self.leaders_are_moved = setup.leaders_are_moved
+        self.skew_us_max = setup.skew_us_max
         self.marks: Counter[str] = Counter()
         """Which rule was exercised how often."""
         self.truths: dict[Key, Truth] = {}
         self.copies: dict[tuple[int, Key], Copy] = {}
         self.image = ClusterImage()
         """The newest that anybody applied."""
-        self.brokers: dict[int, Node] = {}
         self.violated: Violated | None = None
         """The first that was found in the middle of what a broker did, which takes exceptions for its own."""
         self.controllers: dict[int, None] = {}
         """Brokers that have led the quorum."""
-        self.disks_are_lost = False
-        """The run is one in which disks are."""
-        self.leaders_are_moved = False
-        """The run is one in which people have leaders changed."""
-        self.now_us: Callable[[], int] = lambda: 0
-        self.alarm: Callable[[], None] = lambda: None
-        """Called when a violation is kept."""
-        self.candidate: Callable[[int], None] = lambda broker: None
-        """Told of a broker that asks for votes."""
-        self.voter: Callable[[int], None] = lambda broker: None
-        """Told of a broker that gives a vote."""
-        self.removes: Callable[[int], None] = lambda broker: None
-        """Told of a leader that proposes to take somebody out of its ISR."""
-        self.is_undisturbed: Callable[[int], bool] = lambda broker: False
-        """Whether a broker runs, and has for long, and everybody hears it."""
-        self.is_whole: Callable[[], bool] = lambda: True
-        """Whether the network is."""
+
+    def now_us(self) -> int:
+        return self.surroundings.now_us()
 
     def truth(self, key: Key) -> Truth:
         return self.truths.setdefault(key, Truth())
@@ -195,7 +230,7 @@ class Knowledge(ABC):
     def keep(self, violated: Violated) -> None:
         """Notes a violation for the run; the first one counts."""
         self.violated = self.violated or violated
-        self.alarm()
+        self.surroundings.alarm()
 
     def mark(self, rule: str) -> None:
         self.marks[rule] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.checks.truth import Knowledge, require
+from simulator.checks.truth import Knowledge, Setup, require
 
 if TYPE_CHECKING:
     from simulator.node import Node
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class VolumeChecks(Knowledge):
     """See the module."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._lying: dict[int, tuple[int, bool]] = {}
         """By broker: which of its disks somebody put back or let rot, and whether it must be refused."""
 

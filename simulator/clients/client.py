@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
-from simulator.node import CLIENT_PORT, host_of
 from simulator.rpc.channels import Channel
+from simulator.service import CLIENT_PORT, host_of
 from simulator.world import T0_US, World
 from tidelog._connecting import channels as _channels
 from tidelog._options import ClientOptions

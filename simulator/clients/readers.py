@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from simulator.checks import Checks
 from simulator.clients.client import SimClient
+from simulator.node import Key
 from simulator.watch.mirror import Link
-from simulator.watch.replicas import Key
 from tidelog.client import Client
 from tidelog.errors import LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.history import Read, runs_of

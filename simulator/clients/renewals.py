@@ -11,11 +11,13 @@ import asyncio
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from simulator.checks import require
 from simulator.clients.client import SimClient
 from simulator.clients.producers import DELIVERY_S
+from simulator.cluster import Cluster
+from simulator.node import Key
 from simulator.watch.batches import read_all
 from tidelog._options import ProducerOptions
 from tidelog.client import Client
@@ -24,10 +26,6 @@ from tidelog.history import History, Outcome, Read, Write, check, runs_of, stamp
 from tidelog.history import Producer as HistoryProducer
 from tidelog.model import Position, Retention, StreamSettings
 from tidelog_broker.core.metadata import decide
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
-    from simulator.watch.replicas import Key
 
 NAME: Final = "renewed"
 FIRST_CLIENT: Final = 2_000
@@ -42,45 +40,45 @@ AGAIN_S: Final = 0.2
 class Renewals:
     """See the module. Chance of its own."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._rng = run.world.rng_of("renewals")
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rng = cluster.world.rng_of("renewals")
         self._histories: dict[bytes, History] = {}
         """By stream id."""
         self.producer: RenewedProducer | None = None
         self.reader: RenewedReader | None = None
 
     def renew(self) -> None:
-        run = self._run
+        cluster = self._cluster
         stream_id = uuid.UUID(int=self._rng.getrandbits(128)).bytes
         settings = StreamSettings(
             partitions=1,
-            replication_factor=min(3, len(run.brokers)),
+            replication_factor=min(3, len(cluster.nodes)),
             min_insync_replicas=2,
-            retention=Retention(age_ms=AGE_MS) if run.plan.clock_jumps else None,
+            retention=Retention(age_ms=AGE_MS) if cluster.plan.clock_jumps else None,
             segment_bytes=SEGMENT_BYTES,
             batch_bytes_max=SEGMENT_BYTES,
         )
-        if run.checks.image.stream_named(NAME) is not None:
-            run.world.tell(f"{NAME} is deleted")
-            run.decide(lambda image: decide.delete_stream(image, NAME))
+        if cluster.checks.image.stream_named(NAME) is not None:
+            cluster.world.tell(f"{NAME} is deleted")
+            cluster.decide(lambda image: decide.delete_stream(image, NAME))
         # At once: those who use it see another one in its place, and perhaps never that it was gone.
-        run.decide(
+        cluster.decide(
             lambda image: decide.create_stream(image, NAME, settings, stream_id=stream_id, created_us=0)
         )
         if self.producer is None:
-            given = (run.world, run.network, History())
+            given = (cluster.world, cluster.network, History())
             self.producer = RenewedProducer(
-                self._histories, *given, FIRST_CLIENT, tuple(run.brokers), NAME, 0, 0
+                self._histories, *given, FIRST_CLIENT, tuple(cluster.nodes), NAME, 0, 0
             )
             self.reader = RenewedReader(
-                self._histories, *given, FIRST_CLIENT + 1, tuple(run.brokers), NAME, 0, 0
+                self._histories, *given, FIRST_CLIENT + 1, tuple(cluster.nodes), NAME, 0, 0
             )
 
     @property
     def keys(self) -> list[Key]:
         """Of the stream that has the name now."""
-        stream = self._run.checks.image.stream_named(NAME)
+        stream = self._cluster.checks.image.stream_named(NAME)
         return [] if stream is None else [(stream.id, 0)]
 
     def clients(self) -> list[SimClient]:
@@ -91,7 +89,7 @@ class Renewals:
         if self.producer is not None and not self.producer.idle:
             yield f"the producer of {NAME} waits for an answer"
         for key in self.keys:
-            leader = self._run.leader_of(key)
+            leader = self._cluster.leader_of(key)
             if leader is None:
                 yield f"nobody leads {NAME}"
             elif self.reader is not None and self.reader.at(key[0]) < leader.replicas[key].high_watermark:
@@ -100,14 +98,14 @@ class Renewals:
     def judge(self) -> None:
         for key in self.keys:
             history = self._histories.get(key[0])
-            leader = self._run.leader_of(key)
-            if history is None or leader is None or self._run.checks.truth(key).unclean:
+            leader = self._cluster.leader_of(key)
+            if history is None or leader is None or self._cluster.checks.truth(key).unclean:
                 continue
             log = leader.replicas[key].log
             read_all(history, leader.replicas[key], key, 0)
             history.last_readers[0], history.starts[0] = log.end_offset, log.start_offset
             report = check(history)
-            self._run.checks.mark("M5 made again under its name")
+            self._cluster.checks.mark("M5 made again under its name")
             require(report.ok, "I8", f"{NAME}: {dict(report.anomalies)}: {report.examples[:3]}")
 
 

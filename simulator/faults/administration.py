@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from simulator.clients.population import Population
+from simulator.cluster import Cluster
+from simulator.node import Key
 from simulator.world import MS
 from tidelog.model import StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.reassignment import cancel, reassign
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
-    from simulator.watch.replicas import Key
 
 SHORT_LIVED: Final = "short-lived"
 
@@ -33,39 +32,40 @@ LOOK_US: Final = MS // 2
 class Administration:
     """See the module."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._copies = run.world.rng_of("copies")
-        self._order = run.world.rng_of("order")
-        self._returns = run.world.rng_of("returns")
+    def __init__(self, cluster: Cluster, clients: Population) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._copies = cluster.world.rng_of("copies")
+        self._order = cluster.world.rng_of("order")
+        self._returns = cluster.world.rng_of("returns")
 
     def move_start(self) -> None:
-        run = self._run
-        key = run.rng.choice(run.keys)
-        leader = run.leader_of(key)
+        cluster = self._cluster
+        key = cluster.rng.choice(cluster.keys)
+        leader = cluster.leader_of(key)
         if leader is not None:
             replica = leader.replicas[key]
             start, reached = replica.log.start_offset, replica.high_watermark
             if start < reached:
                 # Anywhere, inside a batch too (R11).
-                offset = run.rng.randint(start + 1, reached)
-                run.world.tell(f"{replica.name}: records below {offset} are deleted")
-                run.checks.start_asked(key, offset)
+                offset = cluster.rng.randint(start + 1, reached)
+                cluster.world.tell(f"{replica.name}: records below {offset} are deleted")
+                cluster.checks.start_asked(key, offset)
                 broker, partition = leader.broker, replica.partition
                 assert broker is not None
 
                 async def delete() -> None:
-                    run.checks.deleted(leader, key, await broker.delete_records(partition, offset))
+                    cluster.checks.deleted(leader, key, await broker.delete_records(partition, offset))
 
-                run.ask(leader, delete)
+                cluster.ask(leader, delete)
 
     def change_minimum(self) -> None:
-        key = self._run.rng.choice(self._run.keys)
-        stream = self._run.checks.image.streams.find(key[0])
+        key = self._cluster.rng.choice(self._cluster.keys)
+        stream = self._cluster.checks.image.streams.find(key[0])
         if stream is not None:
-            minimum = self._run.rng.randint(1, stream.config.replication_factor)
-            self._run.world.tell(f"{stream.name}: at least {minimum} in sync from now on")
-            self._run.decide(
+            minimum = self._cluster.rng.randint(1, stream.config.replication_factor)
+            self._cluster.world.tell(f"{stream.name}: at least {minimum} in sync from now on")
+            self._cluster.decide(
                 lambda image: decide.alter_stream(
                     image, stream.name, StreamSettings(min_insync_replicas=minimum)
                 )
@@ -73,64 +73,64 @@ class Administration:
 
     def reassign(self) -> None:
         """A replica moves to another broker, or what is on its way goes back (KIP-455)."""
-        run = self._run
-        key = run.rng.choice(run.keys)
-        partition = run.checks.image.partition(*key)
+        cluster = self._cluster
+        key = cluster.rng.choice(cluster.keys)
+        partition = cluster.checks.image.partition(*key)
         if partition is None:
             return
-        others = [broker for broker in sorted(run.brokers) if broker not in partition.target]
+        others = [broker for broker in sorted(cluster.nodes) if broker not in partition.target]
         if not others:
             return
-        if partition.reassigning and run.rng.random() < 0.3:
-            run.world.tell(f"the reassignment of partition {key[1]} is cancelled")
-            run.decide(lambda image: cancel(image, key[0], [key[1]]))
+        if partition.reassigning and cluster.rng.random() < 0.3:
+            cluster.world.tell(f"the reassignment of partition {key[1]} is cancelled")
+            cluster.decide(lambda image: cancel(image, key[0], [key[1]]))
             return
         target = list(partition.target)
-        target[run.rng.randrange(len(target))] = run.rng.choice(others)
+        target[cluster.rng.randrange(len(target))] = cluster.rng.choice(others)
         if self._copies.random() < OTHER_FACTOR_CHANCE:
             target = self._other_factor(target)
         if self._order.random() < OTHER_ORDER_CHANCE:
             target = self._order.sample(partition.target, len(partition.target))
-        run.world.tell(f"the replicas of partition {key[1]} shall be {target}")
-        run.decide(lambda image: reassign(image, key[0], {key[1]: target}))
+        cluster.world.tell(f"the replicas of partition {key[1]} shall be {target}")
+        cluster.decide(lambda image: reassign(image, key[0], {key[1]: target}))
 
     def _other_factor(self, target: list[int]) -> list[int]:
         """One copy more or fewer."""
-        others = [broker for broker in sorted(self._run.brokers) if broker not in target]
+        others = [broker for broker in sorted(self._cluster.nodes) if broker not in target]
         if others and (len(target) == 1 or self._copies.random() < 0.5):
             return [*target, self._copies.choice(others)]
         return target[1:] or target
 
     def move_leader(self) -> None:
         """Another member of the ISR leads, though nothing is wrong with the one that does."""
-        key = self._run.rng.choice(self._run.keys)
-        heir = self._heir(key, self._run.rng)
+        key = self._cluster.rng.choice(self._cluster.keys)
+        heir = self._heir(key, self._cluster.rng)
         if heir is not None:
             self._lead(key, heir)
 
     def return_leader(self) -> None:
         """Another one leads for a moment, and then the same again."""
-        key = self._returns.choice(self._run.keys)
-        partition = self._run.checks.image.partition(*key)
+        key = self._returns.choice(self._cluster.keys)
+        partition = self._cluster.checks.image.partition(*key)
         heir = self._heir(key, self._returns)
         if partition is None or partition.leader is None or heir is None:
             return
         leader = partition.leader
-        until = self._run.world.now + RETURN_US_MAX
+        until = self._cluster.world.now + RETURN_US_MAX
 
         def back() -> None:
-            now = self._run.checks.image.partition(*key)
+            now = self._cluster.checks.image.partition(*key)
             if now is not None and now.leader == heir:
                 self._lead(key, leader)
-            elif self._run.world.now < until:
-                self._run.world.after(LOOK_US, back)
+            elif self._cluster.world.now < until:
+                self._cluster.world.after(LOOK_US, back)
 
         self._lead(key, heir)
         back()
 
     def _heir(self, key: Key, rng: random.Random) -> int | None:
         """A member of the ISR that does not lead."""
-        partition = self._run.checks.image.partition(*key)
+        partition = self._cluster.checks.image.partition(*key)
         if partition is None or partition.leader is None or len(partition.isr) < 2:
             return None
         return rng.choice([member for member in partition.isr if member != partition.leader])
@@ -142,23 +142,23 @@ class Administration:
                 return None
             return ChangePartitions((PartitionChange(*key, leader=heir),))
 
-        self._run.decide(moved)
+        self._cluster.decide(moved)
 
     def create_or_delete(self) -> None:
         """A stream that lives for a while, gets a few records, and goes again (M5)."""
-        run = self._run
-        known = run.checks.image.stream_named(SHORT_LIVED)
+        cluster = self._cluster
+        known = cluster.checks.image.stream_named(SHORT_LIVED)
         if known is None:
-            stream_id = uuid.UUID(int=run.rng.getrandbits(128)).bytes
+            stream_id = uuid.UUID(int=cluster.rng.getrandbits(128)).bytes
             settings = StreamSettings(
-                partitions=1, replication_factor=min(3, len(run.brokers)), min_insync_replicas=1
+                partitions=1, replication_factor=min(3, len(cluster.nodes)), min_insync_replicas=1
             )
-            run.decide(
+            cluster.decide(
                 lambda image: decide.create_stream(
                     image, SHORT_LIVED, settings, stream_id=stream_id, created_us=0
                 )
             )
-        elif run.rng.random() < 0.5:
-            run.decide(lambda image: decide.delete_stream(image, SHORT_LIVED))
+        elif cluster.rng.random() < 0.5:
+            cluster.decide(lambda image: decide.delete_stream(image, SHORT_LIVED))
         else:
-            run.write_to(SHORT_LIVED)
+            self._clients.write_to(SHORT_LIVED)

@@ -6,13 +6,11 @@ Of one clock at a time, because most clocks that are wrong by the same time are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from simulator.cluster import Cluster
+from simulator.node import Node
 from simulator.world import SECOND
-
-if TYPE_CHECKING:
-    from simulator.node import Node
-    from simulator.run import Simulation
 
 HOUR_US: Final = 3_600 * SECOND
 
@@ -29,9 +27,9 @@ HEARD_US: Final = 2 * SECOND
 class ClockFaults:
     """See the module."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._rng = run.world.rng_of("clocks")
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rng = cluster.world.rng_of("clocks")
         self._wrong: Node | None = None
         self._believed = False
         """The controller may go by a clock that was wrong when its broker went, and is right."""
@@ -42,26 +40,26 @@ class ClockFaults:
         """The clock of a broker jumps; later somebody sets it right."""
         if self._wrong is not None or self._believed:
             return
-        run, rng = self._run, self._rng
-        node = self._wrong = rng.choice([run.brokers[number] for number in sorted(run.brokers)])
+        cluster, rng = self._cluster, self._rng
+        node = self._wrong = rng.choice([cluster.nodes[number] for number in sorted(cluster.nodes)])
         self._right_us = node.skew_us
         jump_us = rng.choice(JUMPS_US) * rng.choice((1, -1))
         node.skew_us += jump_us
-        run.checks.mark(f"R18 clock jumped {'ahead' if jump_us > 0 else 'back'}")
-        run.world.tell(f"the clock of broker {node.id} jumps by {jump_us // SECOND} s")
-        run.world.after(rng.randint(*WRONG_US), self.set_right)
+        cluster.checks.mark(f"R18 clock jumped {'ahead' if jump_us > 0 else 'back'}")
+        cluster.world.tell(f"the clock of broker {node.id} jumps by {jump_us // SECOND} s")
+        cluster.world.after(rng.randint(*WRONG_US), self.set_right)
 
     def set_right(self) -> None:
         node, self._wrong = self._wrong, None
         if node is not None:
             node.skew_us = self._right_us
-            self._run.world.tell(f"the clock of broker {node.id} is right again")
+            self._cluster.world.tell(f"the clock of broker {node.id} is right again")
             self._believed = True
             self._hear(node, None)
 
     def _hear(self, node: Node, run: int | None) -> None:
         """`run`: what ran when somebody looked last, with the clock as it is now."""
-        known = self._run.checks.image.brokers.get(node.id)
+        known = self._cluster.checks.image.brokers.get(node.id)
         self._believed = known is not None and not known.fenced and (not node.running or node.run != run)
         if self._believed:
-            self._run.world.after(HEARD_US, lambda: self._hear(node, node.run if node.running else None))
+            self._cluster.world.after(HEARD_US, lambda: self._hear(node, node.run if node.running else None))

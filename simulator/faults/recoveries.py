@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from simulator.cluster import Cluster
 from simulator.node import ROOT, Node
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.raft.quorum import majority
@@ -22,9 +23,6 @@ from tidelog_broker.model import Voter
 from tidelog_broker.offline.quorum_recovery import recover_quorum, start_over
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.raft.recovery import open_raft_log
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
 
 START_OVER = "--start-over"
 """In what a broker says at its end whose log knows more than the recovery."""
@@ -41,17 +39,17 @@ class _Voter(NamedTuple):
 class QuorumRecoveries:
     """See the module."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._rng = run.world.rng_of("recoveries")
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rng = cluster.world.rng_of("recoveries")
 
     def recover(self) -> None:
-        run, rng = self._run, self._rng
-        members = run.checks.voters
+        cluster, rng = self._cluster, self._rng
+        members = cluster.checks.voters
         if len(members) < 2:
             return
-        for node in run.up():
-            run.end(node, power=rng.random() < 0.5)
+        for node in cluster.up():
+            cluster.end(node, power=rng.random() < 0.5)
         voters = [voter for member in members if (voter := self._voter(member)) is not None]
         most = majority(len(members))
         if len(voters) < most:
@@ -59,8 +57,8 @@ class QuorumRecoveries:
         best = max(voters, key=lambda voter: voter.last)
         able = [voter for voter in voters if voter is best or self._may_forget(voter)]
         chosen = min(able, key=lambda voter: voter.shared) if rng.random() < 0.5 else best
-        if chosen.shared < run.checks.last_applied:
-            run.watch.forget(chosen.shared)
+        if chosen.shared < cluster.checks.last_applied:
+            cluster.watch.forget(chosen.shared)
         history = rng.randbytes(16)
         self._insist(chosen.node, lambda it: recover_quorum(it, force=True, new_id=lambda: history))
         others = [voter for voter in voters if voter is not chosen]
@@ -69,14 +67,14 @@ class QuorumRecoveries:
         left = max(0, most - 1 - (len(members) - len(voters)))
         for voter in others[rng.randint(0, left) :]:
             self._insist(voter.node, start_over)
-        run.checks.mark("M2a recovered by force")
-        run.world.tell(
+        cluster.checks.mark("M2a recovered by force")
+        cluster.world.tell(
             f"the metadata goes on by force from broker {chosen.node.id}, behind entry {chosen.shared}"
         )
 
     def _voter(self, member: Voter) -> _Voter | None:
         """What a voter's disk holds; None: it cannot be read, or is not the one that votes."""
-        node, checks = self._run.brokers[member.broker_id], self._run.checks
+        node, checks = self._cluster.nodes[member.broker_id], self._cluster.checks
         if checks.lies(node) or not DataDirectory.is_formatted(node.disk, ROOT):
             return None
         directory = self._open(node)
@@ -98,14 +96,14 @@ class QuorumRecoveries:
         return _Voter(node, (report.last_term, report.last_index), shared)
 
     def _may_forget(self, voter: _Voter) -> bool:
-        image = self._run.watch.image_at(voter.shared)
-        return image is not None and _partitions(image) == _partitions(self._run.checks.image)
+        image = self._cluster.watch.image_at(voter.shared)
+        return image is not None and _partitions(image) == _partitions(self._cluster.checks.image)
 
     def start_over(self, node: Node) -> None:
         """A broker was refused because its log knows more than the recovery: people give that up."""
         self._insist(node, start_over)
-        self._run.checks.mark("M2a started over by hand")
-        self._run.world.tell(f"the metadata log of broker {node.id} is set aside by hand")
+        self._cluster.checks.mark("M2a started over by hand")
+        self._cluster.world.tell(f"the metadata log of broker {node.id} is set aside by hand")
 
     def _insist(self, node: Node, change: Callable[[DataDirectory], object]) -> None:
         """People make room on a disk that is full, and ask again."""
@@ -119,7 +117,7 @@ class QuorumRecoveries:
                 if room or error.errno != errno.ENOSPC:
                     raise
             node.disk.fill(None)
-            self._run.checks.mark("M2a asked again")
+            self._cluster.checks.mark("M2a asked again")
 
     @staticmethod
     def _open(node: Node) -> DataDirectory | None:

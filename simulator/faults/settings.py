@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from simulator.cluster import Cluster
 from simulator.world import MS
 from tidelog.model import Durability, Retention, StreamSettings
 from tidelog_broker.core.metadata import decide
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
-    from tidelog_broker.core.metadata.image import StreamImage
+from tidelog_broker.core.metadata.image import StreamImage
 
 AGES_MS: Final = (4_000, 8_000, 15_000)
 """Longer than honest clocks are apart, and short enough that a run sees records grow old."""
@@ -25,9 +23,9 @@ NO_BOUND_CHANCE: Final = 0.2
 class SettingChanges:
     """See the module. Chance of its own, so that other faults are what they were without it."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._rng = run.world.rng_of("settings")
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rng = cluster.world.rng_of("settings")
 
     def change_durability(self) -> None:
         stream = self._stream()
@@ -35,15 +33,15 @@ class SettingChanges:
             fsync = stream.config.durability is Durability.PAGE_CACHE
             durability = Durability.FSYNC if fsync else Durability.PAGE_CACHE
             self._alter(stream, StreamSettings(durability=durability))
-            if self._run.plan.power_losses and self._rng.random() < POWER_CHANCE:
-                self._run.world.after(self._rng.randint(0, POWER_US_MAX), self._lose_power)
+            if self._cluster.plan.power_losses and self._rng.random() < POWER_CHANCE:
+                self._cluster.world.after(self._rng.randint(0, POWER_US_MAX), self._lose_power)
 
     def _lose_power(self) -> None:
         """Of one broker or of all, while they flush what counted without that."""
-        run = self._run
-        up = run.up() if run.raining else []
+        cluster = self._cluster
+        up = cluster.up() if cluster.raining else []
         for node in up if self._rng.random() < 0.5 else up[:1]:
-            run.end(node, power=True)
+            cluster.end(node, power=True)
 
     def change_retention(self) -> None:
         stream = self._stream()
@@ -72,9 +70,9 @@ class SettingChanges:
         )
 
     def _stream(self) -> StreamImage | None:
-        key = self._rng.choice(self._run.keys)
-        return self._run.checks.image.streams.find(key[0])
+        key = self._rng.choice(self._cluster.keys)
+        return self._cluster.checks.image.streams.find(key[0])
 
     def _alter(self, stream: StreamImage, settings: StreamSettings) -> None:
-        self._run.world.tell(f"{stream.name}: set to {settings.given()}")
-        self._run.decide(lambda image: decide.alter_stream(image, stream.name, settings))
+        self._cluster.world.tell(f"{stream.name}: set to {settings.given()}")
+        self._cluster.decide(lambda image: decide.alter_stream(image, stream.name, settings))

@@ -6,14 +6,13 @@ a broker that the others can spare, so that people do not take the last copy awa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from simulator.cluster import Cluster
+from simulator.disk import FakeDisk
+from simulator.faults.disks import DiskFaults
 from simulator.node import ROOT, Node
 from tidelog_broker.storage.directory.data_directory import DataDirectory
-
-if TYPE_CHECKING:
-    from simulator.disk import FakeDisk
-    from simulator.run import Simulation
 
 COPY_CHANCE: Final = 0.3
 """How often a copy is made, though there is one that could be put back."""
@@ -57,21 +56,22 @@ class Copy(NamedTuple):
 class VolumeFaults:
     """See the module. Chance of its own."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
-        self._rng = run.world.rng_of("volumes")
+    def __init__(self, cluster: Cluster, disks: DiskFaults) -> None:
+        self._cluster = cluster
+        self._disks = disks
+        self._rng = cluster.world.rng_of("volumes")
         self._copies: dict[int, Copy] = {}
 
     # --- copies
 
     def copy_or_put_back(self) -> None:
         """A volume is copied, or an earlier copy of one takes its place."""
-        run, rng = self._run, self._rng
-        known = [node for node in run.up() if self._can_tell(node) and run.faults.disks.can_spare(node)]
+        cluster, rng = self._cluster, self._rng
+        known = [node for node in cluster.up() if self._can_tell(node) and self._disks.can_spare(node)]
         if known and rng.random() > COPY_CHANCE:
             self._put_back(rng.choice(known))
             return
-        nodes = [node for node in run.up() if node.directory_id and node.assembly is not None]
+        nodes = [node for node in cluster.up() if node.directory_id and node.assembly is not None]
         if nodes:
             self._copy(rng.choice(nodes))
 
@@ -81,13 +81,13 @@ class VolumeFaults:
         if DataDirectory.is_formatted(disk, ROOT):
             opened = DataDirectory.open_to_recover(disk, ROOT, lock=lambda path: lambda: None)
             self._copies[node.id] = Copy(disk, opened.directory_id, opened.meta.start_count)
-            self._run.world.tell(
+            self._cluster.world.tell(
                 f"the volume of broker {node.id} is copied, at start {opened.meta.start_count}"
             )
 
     def _can_tell(self, node: Node) -> bool:
         """R19: it has registered a later start since; of the same run only its controller could tell."""
-        copy, image = self._copies.get(node.id), self._run.checks.image
+        copy, image = self._copies.get(node.id), self._cluster.checks.image
         known = image.brokers.get(node.id)
         if copy is None or known is None:
             return False
@@ -95,29 +95,29 @@ class VolumeFaults:
         return same and known.starts > copy.starts
 
     def _put_back(self, node: Node) -> None:
-        run, copy = self._run, self._copies[node.id]
-        run.crash(node, power=self._rng.random() < 0.5)
+        cluster, copy = self._cluster, self._copies[node.id]
+        cluster.crash(node, power=self._rng.random() < 0.5)
         node.replace_disk(copy.disk.copy())
-        run.checks.disk_lost(node)
-        run.checks.volume_lies(node, refused=True)
-        run.checks.mark("R19 put back")
-        run.world.tell(f"the volume of broker {node.id} is put back from a copy of start {copy.starts}")
+        cluster.checks.disk_lost(node)
+        cluster.checks.volume_lies(node, refused=True)
+        cluster.checks.mark("R19 put back")
+        cluster.world.tell(f"the volume of broker {node.id} is put back from a copy of start {copy.starts}")
         self._start_later(node)
-        controller = next((one for one in run.up() if one.controls), None)
+        controller = next((one for one in cluster.up() if one.controls), None)
         if controller is not None and self._rng.random() < ELECTION_CHANCE:
             # The voter with the old volume is asked for its vote before anybody can refuse it.
-            run.end(controller, power=False)
+            cluster.end(controller, power=False)
 
     # --- rot
 
     def rot(self) -> None:
         """One bit of some file that is no segment turns over, while the broker is down."""
-        run, rng = self._run, self._rng
-        victims = [node for node in run.up() if run.faults.disks.can_spare(node)]
+        cluster, rng = self._cluster, self._rng
+        victims = [node for node in cluster.up() if self._disks.can_spare(node)]
         if not victims:
             return
         node = rng.choice(victims)
-        run.crash(node, power=rng.random() < 0.5)
+        cluster.crash(node, power=rng.random() < 0.5)
         found: dict[str, list[str]] = {}
         tree = node.disk.tree()
         for path, content in tree.items():
@@ -127,27 +127,27 @@ class VolumeFaults:
         kind = rng.choice([kind for kind in KINDS if kind in found])
         path = rng.choice(found[kind])
         node.disk.flip(path, rng.randrange(len(tree[path])), rng.randrange(8))
-        run.checks.forget_stray(node.id, path.rpartition("/")[0])
-        run.checks.mark(f"2c rot in {kind}")
-        run.world.tell(f"broker {node.id}: a bit turns over in {path}")
+        cluster.checks.forget_stray(node.id, path.rpartition("/")[0])
+        cluster.checks.mark(f"2c rot in {kind}")
+        cluster.world.tell(f"broker {node.id}: a bit turns over in {path}")
         if kind in VITAL or kind == "raft log":
-            run.checks.disk_lost(node)
-            run.checks.volume_lies(node, refused=kind in VITAL)
+            cluster.checks.disk_lost(node)
+            cluster.checks.volume_lies(node, refused=kind in VITAL)
         self._start_later(node)
 
     def _start_later(self, node: Node) -> None:
-        run = self._run
-        run.world.after(self._rng.randint(*run.plan.down_us), lambda: run.start(node))
+        cluster = self._cluster
+        cluster.world.after(self._rng.randint(*cluster.plan.down_us), lambda: cluster.start(node))
 
     # --- what people do
 
     def empty(self, node: Node) -> bool:
         """A broker refused its volume: it gets an empty one, if somebody did something to the volume."""
-        if not self._run.checks.lies(node):
+        if not self._cluster.checks.lies(node):
             return False
-        self._run.world.tell(f"the volume of broker {node.id} is emptied")
-        self._run.checks.mark("R19 emptied")
-        self._run.checks.disk_lost(node)
+        self._cluster.world.tell(f"the volume of broker {node.id} is emptied")
+        self._cluster.checks.mark("R19 emptied")
+        self._cluster.checks.disk_lost(node)
         self._copies.pop(node.id, None)
         node.new_disk()
         return True

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.checks import require
+from simulator.cluster import Cluster
 from simulator.nats.plan import Kind
 from simulator.nats.publishers import SimPublisher
 from simulator.watch.batches import LAST_READER, batches_of
-from tidelog.history import runs_of
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
+from tidelog.history import History, runs_of
 
 MESSAGE_ID = "Nats-Msg-Id"
 
 
-def judge_content(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
+def judge_content(cluster: Cluster, publishers: Sequence[SimPublisher]) -> None:
     """Raises Violated for a record that is not as it was sent."""
     by_name = {publisher.name: publisher for publisher in publishers}
-    for key in run.keys:
-        leader = run.leader_of(key)
+    for key in cluster.keys:
+        leader = cluster.leader_of(key)
         assert leader is not None
         for batch in batches_of(leader.replicas[key], key):
             rows = batch.columns.to_pylist()
@@ -44,22 +42,22 @@ def _compare(publisher: SimPublisher, number: int, offset: int, row: dict[str, A
     publisher._checks.mark("N3 as it was sent")
 
 
-def judge_ids(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
+def judge_ids(cluster: Cluster, history: History, publishers: Sequence[SimPublisher]) -> None:
     """Raises Violated for a message id that stands twice. A replica knows ids by their records: one that was
     deleted before the repeat came may be forgotten (N3)."""
     places: dict[tuple[int, int], set[int]] = {}
     named = {publisher.name: publisher for publisher in publishers if publisher.kind is Kind.NAMED}
-    for read in run.history.reads:
+    for read in history.reads:
         publisher = named.get(read.producer)
         if publisher is None or (
-            read.reader != LAST_READER and run.checks.truth(publisher.target.key).kept_from
+            read.reader != LAST_READER and cluster.checks.truth(publisher.target.key).kept_from
         ):
             # What an unclean election gave up is sent again.
             continue
         for index in range(read.records):
             places.setdefault((read.producer, read.first + index), set()).add(read.offset + index)
     for (name, number), offsets in places.items():
-        truth = run.checks.truth(named[name].target.key)
+        truth = cluster.checks.truth(named[name].target.key)
         for first, second in pairwise(sorted(offsets)):
             began = [truth.began[at] for at, link in truth.batches.items() if link.base <= second < link.next]
             require(
@@ -68,4 +66,4 @@ def judge_ids(run: Simulation, publishers: Sequence[SimPublisher]) -> None:
                 f"publisher {name}: number {number} is at offset {first} and at {second}, "
                 f"in a log that began at {began} then",
             )
-            run.checks.mark("N3 forgotten with its record")
+            cluster.checks.mark("N3 forgotten with its record")

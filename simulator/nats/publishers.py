@@ -20,7 +20,7 @@ from simulator.checks import Checks, require
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
 from simulator.nats.plan import Kind, NatsPlan
-from simulator.watch.replicas import Key
+from simulator.node import Key
 from simulator.world import SECOND, World
 from tidelog.history import STAMP_BYTES, History, Outcome, Producer, Write, stamp
 from tidelog_broker.nats.connection import NatsConnection

@@ -18,6 +18,7 @@ from typing import Any, Final
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
 from simulator.nats.client import PAYLOAD_BYTES_MAX, ServedClient
+from simulator.nats.plan import NatsPlan
 from simulator.nats.route import Route, keep_route
 from simulator.nats.router import Router
 from simulator.world import World
@@ -29,6 +30,12 @@ ROUTE_PORT: Final = 6222
 def host_of(number: int) -> str:
     """Its machine."""
     return f"nats-{number}"
+
+
+def addresses_of(plan: NatsPlan | None) -> tuple[str, ...]:
+    """Where clients reach the servers of a plan; none without a plan."""
+    servers = 0 if plan is None else plan.servers
+    return tuple(f"nats://{host_of(number)}:{CLIENT_PORT}" for number in range(1, servers + 1))
 
 
 class NatsServer:
@@ -109,6 +116,10 @@ class ServerMachine:
 
     def __repr__(self) -> str:
         return f"<ServerMachine {self.number} runs={self.runs} {self.server}>"
+
+    def start_if_down(self) -> None:
+        if self.process is None:
+            self.start()
 
     def start(self) -> None:
         """A new run."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from simulator.cluster import Cluster
 from simulator.nats.client import SLOW
 from simulator.nats.content import judge_content, judge_ids
 from simulator.nats.publishers import SimPublisher, Target
-from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
-from simulator.nats.weather import NatsWeather
+from simulator.nats.server import ServerMachine, addresses_of
+from tidelog.history import History
 from tidelog_broker.nats.recording import fnv1a_32
-
-if TYPE_CHECKING:
-    from simulator.run import Simulation
 
 FIRST_PUBLISHER: Final = 2_000
 """Their names lie beyond those of all other clients."""
@@ -28,37 +26,32 @@ SUBJECTS: Final = 3
 class NatsSide:
     """See the module. Empty in a run without NATS."""
 
-    def __init__(self, run: Simulation) -> None:
-        self._run = run
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
         self.servers: list[ServerMachine] = []
         self.publishers: list[SimPublisher] = []
-        self.weather = NatsWeather(run, self)
-        plan = run.plan.nats
+        plan = cluster.plan.nats
         numbers = range(1, plan.servers + 1) if plan is not None else range(0)
         for number in numbers:
             assert plan is not None
             others = tuple(other for other in numbers if other != number)
-            self.servers.append(ServerMachine(run.world, run.network, number, others, plan.pending_bytes_max))
+            self.servers.append(
+                ServerMachine(cluster.world, cluster.network, number, others, plan.pending_bytes_max)
+            )
 
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return tuple(f"nats://{host_of(server.number)}:{CLIENT_PORT}" for server in self.servers)
-
-    def start_all(self) -> None:
+    def start(self) -> None:
+        """Starts every server that is down."""
         for server in self.servers:
-            self.start(server)
-
-    def start(self, server: ServerMachine) -> None:
-        if server.process is None:
-            server.start()
+            server.start_if_down()
 
     def publish(self) -> None:
         """Publishers begin."""
-        run, plan = self._run, self._run.plan.nats
+        cluster, plan = self._cluster, self._cluster.plan.nats
         if plan is None:
             return
-        for place, key in enumerate(run.keys):
-            stream = run.checks.image.streams.find(key[0])
+        for place, key in enumerate(cluster.keys):
+            stream = cluster.checks.image.streams.find(key[0])
             assert stream is not None
             pattern = stream.config.subject
             subjects = subjects_of(pattern, stream.config.partitions, key[1]) if pattern else ()
@@ -66,8 +59,9 @@ class NatsSide:
                 target = Target(stream.name, key, place, subjects)
                 self.publishers += [
                     SimPublisher(
-                        run.world, run.network, run.history, run.checks,
-                        FIRST_PUBLISHER + len(self.publishers) + number, plan, self.addresses, target, kind,
+                        cluster.world, cluster.network, self._history, cluster.checks,
+                        FIRST_PUBLISHER + len(self.publishers) + number,
+                        plan, addresses_of(plan), target, kind,
                     )
                     for number, kind in enumerate(plan.publishers)
                 ]  # fmt: skip
@@ -88,7 +82,7 @@ class NatsSide:
 
     def settle(self) -> None:
         """No more faults: every server is there, and every publisher wants one more answer."""
-        self.start_all()
+        self.start()
         for publisher in self.publishers:
             publisher.stopped = True
 
@@ -109,10 +103,10 @@ class NatsSide:
         """What stands in the logs is what was sent."""
         slow = sum(server.ended.get(SLOW, 0) for server in self.servers)
         if slow:
-            self._run.checks.marks["NATS slow consumer"] += slow
+            self._cluster.checks.marks["NATS slow consumer"] += slow
         if self.publishers:
-            judge_content(self._run, self.publishers)
-            judge_ids(self._run, self.publishers)
+            judge_content(self._cluster, self.publishers)
+            judge_ids(self._cluster, self._history, self.publishers)
 
 
 def subjects_of(pattern: str, partitions: int, partition: int) -> tuple[bytes, ...]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from simulator.cluster import Cluster
+from simulator.faults.network import NetworkFaults
+from simulator.nats.publishers import SimPublisher
 from simulator.nats.server import ServerMachine, host_of
-from simulator.node import host_of as broker_host
+from simulator.service import host_of as broker_host
 from simulator.world import MS, SECOND
-
-if TYPE_CHECKING:
-    from simulator.nats.side import NatsSide
-    from simulator.run import Simulation
 
 STALL_US: Final = (50 * MS, 4 * SECOND)
 
@@ -22,54 +21,62 @@ Fault = tuple[float, Callable[[], None]]
 class NatsWeather:
     """See the module."""
 
-    def __init__(self, run: Simulation, side: NatsSide) -> None:
-        self._run = run
-        self._side = side
-        self._rng = run.world.rng_of("nats faults")
+    def __init__(
+        self,
+        cluster: Cluster,
+        servers: Sequence[ServerMachine],
+        publishers: Sequence[SimPublisher],
+        network: NetworkFaults,
+    ) -> None:
+        """`network` ends cuts: brokers and NATS servers are on one network."""
+        self._cluster = cluster
+        self._servers = servers
+        self._publishers = publishers
+        self._network = network
+        self._rng = cluster.world.rng_of("nats faults")
 
     def faults(self) -> tuple[Fault, ...]:
-        plan = self._run.plan.nats
+        plan = self._cluster.plan.nats
         if plan is None:
             return ()
         return (plan.kills, self._kill), (plan.cuts, self._cut), (plan.stalls, self._stall)
 
     def _up(self) -> ServerMachine | None:
-        up = [server for server in self._side.servers if server.process is not None]
+        up = [server for server in self._servers if server.process is not None]
         return self._rng.choice(up) if up else None
 
     def _kill(self) -> None:
         server = self._up()
         if server is not None:
             server.kill(power=self._rng.random() < 0.3)
-            self._run.checks.mark("NATS server ended")
-            assert self._run.plan.nats is not None
-            self._run.world.after(
-                self._rng.randint(*self._run.plan.nats.down_us), lambda: self._side.start(server)
-            )
+            self._cluster.checks.mark("NATS server ended")
+            assert self._cluster.plan.nats is not None
+            down_us = self._rng.randint(*self._cluster.plan.nats.down_us)
+            self._cluster.world.after(down_us, server.start_if_down)
 
     def _stall(self) -> None:
         server = self._up()
         if server is not None:
-            self._run.world.tell(f"{host_of(server.number)} stands still")
-            server.stall(self._run.world.now + self._rng.randint(*STALL_US))
+            self._cluster.world.tell(f"{host_of(server.number)} stands still")
+            server.stall(self._cluster.world.now + self._rng.randint(*STALL_US))
 
     def _cut(self) -> None:
-        run, rng = self._run, self._rng
-        server = host_of(rng.choice(self._side.servers).number)
-        brokers = [broker_host(broker) for broker in sorted(run.brokers)]
-        publishers = [publisher.machine.name for publisher in self._side.publishers]
-        servers = [host_of(other.number) for other in self._side.servers]
+        cluster, rng = self._cluster, self._rng
+        server = host_of(rng.choice(self._servers).number)
+        brokers = [broker_host(broker) for broker in sorted(cluster.nodes)]
+        publishers = [publisher.machine.name for publisher in self._publishers]
+        servers = [host_of(other.number) for other in self._servers]
         others = rng.choice(([rng.choice(brokers)], [rng.choice(publishers or brokers)], servers, brokers))
-        one_way = run.plan.one_way and rng.random() < 0.5
-        run.world.tell(f"cut {others} off {server}{' one way' if one_way else ''}")
-        run.checks.mark("NATS cut off")
+        one_way = cluster.plan.one_way and rng.random() < 0.5
+        cluster.world.tell(f"cut {others} off {server}{' one way' if one_way else ''}")
+        cluster.checks.mark("NATS cut off")
         towards = rng.random() < 0.5
         for other in others:
             if other == server:
                 continue
             if towards or not one_way:
-                run.network.wire.cut(other, server)
+                cluster.network.wire.cut(other, server)
             if not towards or not one_way:
-                run.network.wire.cut(server, other)
+                cluster.network.wire.cut(server, other)
         # A partition of the brokers ends with it, or it with that: there is one network.
-        run.world.after(rng.randint(*run.plan.cut_us), run.faults.network.mend)
+        cluster.world.after(rng.randint(*cluster.plan.cut_us), self._network.mend)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from simulator.watch.replicas import Key, Replica
+from simulator.node import Key, Replica
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._reading.fetching import FetchedBatch, FetchState
 from tidelog.history import History, Read, runs_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simulator.checks import Checks
-from simulator.node import PEER_PORT
+from simulator.node import Key
+from simulator.service import PEER_PORT
 from simulator.watch.mirror import headers_of
-from simulator.watch.replicas import Key
 from tidelog._connecting.framing import parse_fetch_answer
 from tidelog.records import HEADER_BYTES, BatchHeader
 from tidelog_broker.core.metadata.reports import Evidence
@@ -120,7 +120,7 @@ class PeerEar:
             controller = node.assembly.controller
             self._checks.said(controller.me, controller._driver.node.log.last_index, word)
             if isinstance(word, VoteRequest) and not word.pre:
-                self._checks.candidate(node.id)
+                self._checks.surroundings.votes_are_asked(node.id)
         elif isinstance(word, control_wire.Ask):
             self._asked(word.request)
         elif (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.checks import Checks
-from simulator.watch.replicas import Replica
+from simulator.node import Node, Replica
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import Command, decode_command
 from tidelog_broker.core.metadata.image import ClusterImage
@@ -17,9 +17,22 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.model import Configuration, EntryType
 
 if TYPE_CHECKING:
-    from simulator.node import Node
     from tidelog_broker.quorum.driver import RaftDriver
     from tidelog_broker.quorum.quorum_controller import QuorumController
+
+
+class Seen:
+    """What was seen of a run of a broker when it was looked at last."""
+
+    def __init__(self) -> None:
+        self.led: int | None = None
+        """The term in which it leads the quorum."""
+        self.controls = False
+        self.commit = 0
+        self.applied = 0
+        self.image: ClusterImage | None = None
+        self.lost = 0
+        self.strays = 0
 
 
 class Watch:
@@ -27,6 +40,8 @@ class Watch:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
+        self._seen: dict[int, Seen] = {}
+        """By broker: of the run that opened its data directory last."""
         self._applied = 0
         """The last entry of the metadata log that somebody applied."""
         self._image = ClusterImage()
@@ -41,14 +56,15 @@ class Watch:
         assembly = node.assembly
         if assembly is None:
             return
-        node.opened(assembly)
+        if node.opened(assembly):
+            self._seen[node.id] = Seen()
         self._look_at_quorum(node, assembly.controller)
         self._look_at_partitions(node)
 
     # --- the metadata
 
     def _look_at_quorum(self, node: Node, controller: QuorumController) -> None:
-        checks, driver, seen = self._checks, controller._driver, node.seen
+        checks, driver, seen = self._checks, controller._driver, self._seen[node.id]
         raft = driver.node
         if node.controls != seen.controls:
             seen.controls = node.controls
@@ -76,7 +92,7 @@ class Watch:
 
     def _applied_on(self, node: Node, driver: RaftDriver) -> None:
         """Entries that this broker believes to be committed. Those that are new to all make the image."""
-        log, first = driver.log, node.seen.applied + 1
+        log, first = driver.log, self._seen[node.id].applied + 1
         held = log.snapshot_index + 1
         if first < held:
             # Of a leader's snapshot, or of its own at a start: what it holds is compared as an image.
@@ -124,13 +140,13 @@ class Watch:
         if len(replicas) != len(served):
             for key in [key for key in replicas if key not in served]:
                 self._gone(node, replicas.pop(key))
-        strays = broker._hosted.strays
-        if len(strays) != node.seen.strays:
-            for folder in strays[node.seen.strays :]:
+        seen, strays = self._seen[node.id], broker._hosted.strays
+        if len(strays) != seen.strays:
+            for folder in strays[seen.strays :]:
                 self._checks.stray(node.id, node.disk, folder)
-            node.seen.strays = len(strays)
-        if len(broker.lost) != node.seen.lost:
-            node.seen.lost = len(broker.lost)
+            seen.strays = len(strays)
+        if len(broker.lost) != seen.lost:
+            seen.lost = len(broker.lost)
             for key in broker.lost:
                 if key not in broker.uncreated:
                     self._checks.lost(node.id, key, broker.lost[key], stray=key in broker._hosted.kept)

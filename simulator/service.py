@@ -1,0 +1,69 @@
+"""The broker's service on a simulated machine: the production assembly behind a door of messages.
+
+Neighbours: `node` runs it in a process, `rpc.doors` is the door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from simulator.rpc.doors import Door, Ear
+from tidelog.model import Listener
+from tidelog_broker.assembly import Assembly, open_assembly
+from tidelog_broker.config import Settings
+from tidelog_broker.errors import BrokerError
+from tidelog_broker.hosting.broker import Broker
+from tidelog_broker.platform import Platform
+
+CLIENT_PORT: Final = 9210
+PEER_PORT: Final = 9212
+
+DOOR_GRACE_S: Final = 0.5
+"""How long open calls may take to end at a stop."""
+
+
+def host_of(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+class Service:
+    """What `tidelog_broker.service.Service` is, with a door of messages."""
+
+    def __init__(self, settings: Settings, platform: Platform, ear: Ear) -> None:
+        """`ear` hears what goes through the door."""
+        self._settings = settings
+        self._platform = platform
+        self._ear = ear
+        self.assembly: Assembly
+        self._door: Door | None = None
+        self.serving = False
+
+    @property
+    def broker(self) -> Broker:
+        return self.assembly.broker
+
+    @property
+    def over(self) -> asyncio.Future[BrokerError]:
+        return self.assembly.over
+
+    async def start(self) -> None:
+        self.assembly = await open_assembly(self._settings, self._platform)
+        host = host_of(self.assembly.directory.broker_id)
+        try:
+            await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
+            self._door = Door(self.assembly.services, self._ear)
+            await self._door.start(host, CLIENT_PORT)
+            self.serving = True
+        except BaseException:
+            await self.assembly.close()
+            raise
+
+    async def stop(self) -> None:
+        assert self._door is not None, "it was started"
+        await self.assembly.stop()
+        await self._door.stop(DOOR_GRACE_S)
+        await self.assembly.close()
+
+    def mark_failed(self) -> None:
+        self.assembly.mark_failed()
