@@ -13,7 +13,7 @@ import structlog
 
 from simulator import coverage
 from simulator.mutations import SEEDS_MAX, mutations
-from simulator.plans.profiles import PROFILES
+from simulator.plans.profiles.catalog import PROFILES
 from simulator.run import Result, simulate
 
 LINES_SHOWN = 60

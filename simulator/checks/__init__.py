@@ -8,6 +8,7 @@ I16), `logs` (what replicas hold: I5, I9, I14, I15), `strays` (folders: I17, I18
 
 from __future__ import annotations
 
+from simulator.checks.answers import AnswerChecks
 from simulator.checks.placement import PlacementChecks
 from simulator.checks.quorum import QuorumChecks
 from simulator.checks.recording import RecordingChecks
@@ -18,7 +19,7 @@ from simulator.checks.volumes import VolumeChecks
 __all__ = ["Checks", "Copy", "Setup", "Surroundings", "Truth", "Violated", "require"]
 
 
-class Checks(QuorumChecks, PlacementChecks, SessionChecks, VolumeChecks, RecordingChecks):
+class Checks(QuorumChecks, PlacementChecks, SessionChecks, VolumeChecks, AnswerChecks, RecordingChecks):
     """All of them. The hooks are called by those who perform."""
 
     def full(self) -> None:

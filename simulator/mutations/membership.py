@@ -44,7 +44,7 @@ def the_controller_takes_any_partition_epoch() -> Iterator[None]:
         yield
 
 
-@mutation("R4, R10", "deaf leaders")
+@mutation("R4, R10", "unanswered heartbeats")
 def a_stale_incarnation_joins_the_isr() -> Iterator[None]:
     def lenient(image: Any, partition: Any, proposal: Any) -> Any:
         current = tuple(

@@ -96,7 +96,7 @@ def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
         yield
 
 
-@uncaught("R4", "deaf leaders")
+@uncaught("R4", "unanswered heartbeats")
 def a_refused_proposal_counts_as_decided() -> Iterator[None]:
     """After `proposal_repeat` without a newer image nobody is waited for any more."""
     from tidelog_broker.core.replication.proposals import Proposals

@@ -14,7 +14,7 @@ from simulator.clients.producers import Kind
 from simulator.kernel.wire import random_conditions
 from simulator.plans.nats import draw
 from simulator.plans.plan import EVENTS, EVENTS_LONG, SECONDS, Plan, StreamPlan
-from simulator.plans.profiles import PROFILES
+from simulator.plans.profiles.catalog import PROFILES
 from simulator.world import SECOND
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 

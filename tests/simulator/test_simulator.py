@@ -13,7 +13,7 @@ from simulator import coverage
 from simulator.mutations import Mutation, mutations
 from simulator.mutations.plant import uncaught_mutations
 from simulator.plans.plan import SECONDS
-from simulator.plans.profiles import PROFILES
+from simulator.plans.profiles.catalog import PROFILES
 from simulator.plans.swarm import SECONDS_LONG, plan_of
 from simulator.run import simulate
 
