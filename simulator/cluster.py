@@ -19,7 +19,7 @@ from simulator.nats.server import addresses_of
 from simulator.node import Key, Node, NodeSettings
 from simulator.plans.plan import Plan
 from simulator.service import host_of
-from simulator.watch.listening import DoorEar, tap
+from simulator.watch.listening import ClientTraffic, tap
 from simulator.watch.watching import Watch
 from simulator.world import MS, SECOND, World
 from tidelog.errors import TidelogError
@@ -59,7 +59,7 @@ class Cluster:
         """The partitions of the plan's streams."""
         self.disturbed_us = 0
         """When a cut last began or ended."""
-        self.raining = False
+        self.faults_active = False
         """Faults come."""
         self.full: Node | None = None
         """The broker whose disk is full."""
@@ -86,7 +86,7 @@ class Cluster:
             ),
             skew_us=self.rng.randint(-plan.skew_us, plan.skew_us),
             disk_us=SLOW_DISK_US if plan.slow_disks else DISK_US,
-            ear=lambda made: DoorEar(self.checks, made),
+            observer=lambda made: ClientTraffic(self.checks, made),
             observed=self._look,
             ended=ended,
             removes=self._removes,

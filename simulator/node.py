@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from simulator.disk import FakeDisk, Operation
 from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
-from simulator.rpc.doors import Ear
+from simulator.rpc.server import CallObserver
 from simulator.service import CLIENT_PORT, PEER_PORT, Service, host_of
 from simulator.world import T0_US, World
 from tidelog_broker.assembly import Assembly
@@ -77,7 +77,7 @@ class Node:
         *,
         skew_us: int,
         disk_us: tuple[int, int],
-        ear: Callable[[Node], Ear],
+        observer: Callable[[Node], CallObserver],
         observed: Callable[[Node], None],
         ended: Callable[[Node, BaseException | int], None],
         removes: Callable[[Node, str], None],
@@ -86,7 +86,7 @@ class Node:
         least and at most. `observed` is called after each event in its process; `ended` when the process ends
         without a fault: with an exit code, or the error of its start; `removes` before a file or folder is
         removed from its disk."""
-        self._ear = ear(self)
+        self._observer = observer(self)
         self._observed = observed
         self._told_ended = ended
         self._removes = removes
@@ -191,7 +191,7 @@ class Node:
         process = self.process = Process(
             self.world, self._network, self.machine, name, self.disk, lambda: self.disk_us, self._observe
         )
-        service = self.service = Service(self._broker_settings(), self._platform(process), self._ear)
+        service = self.service = Service(self._broker_settings(), self._platform(process), self._observer)
         stop = process.event()
         self._stop = stop
         self.world.tell(f"{name} starts")

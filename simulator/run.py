@@ -13,14 +13,14 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
-from simulator.calm import Calm
 from simulator.checks import Checks, Setup, Violated
 from simulator.clients.population import Population
 from simulator.cluster import Cluster
-from simulator.faults.rain import Faults
 from simulator.faults.recoveries import START_OVER
+from simulator.faults.schedule import Faults
 from simulator.kernel.wire import Conditions
-from simulator.nats.side import NatsSide
+from simulator.liveness import Liveness
+from simulator.nats.deployment import NatsDeployment
 from simulator.node import CLUSTER_ID, ROOT, Node
 from simulator.plans.plan import Plan
 from simulator.plans.swarm import plan_of
@@ -81,10 +81,10 @@ class Simulation:
         )
         self.cluster = Cluster(plan, self.world, self.checks, self._ended)
         self.clients = Population(self.cluster)
-        self.nats = NatsSide(self.cluster, self.clients.history)
+        self.nats = NatsDeployment(self.cluster, self.clients.history)
         self.faults = Faults(self.cluster, self.clients, self.nats)
         self.steps = Steps(self.cluster)
-        self.calm = Calm(self.cluster, self.steps, self.clients, self.nats, self.faults)
+        self.liveness = Liveness(self.cluster, self.steps, self.clients, self.nats, self.faults)
 
     def __repr__(self) -> str:
         return f"<Simulation {self.world!r}>"
@@ -124,8 +124,8 @@ class Simulation:
         try:
             self._begin()
             self._safety()
-            self.calm.settle()
-            self.calm.judge()
+            self.liveness.settle()
+            self.liveness.judge()
         except Exception as error:
             if not isinstance(error, AssertionError):
                 self.world.tell(f"{type(error).__name__}: {error}")
@@ -202,12 +202,12 @@ class Simulation:
 
     def _safety(self) -> None:
         end = self.world.now + int(self.plan.seconds * SECOND)
-        self.cluster.raining = True
+        self.cluster.faults_active = True
         self.faults.begin()
         events_end = self.world.events + self.plan.events_max
         while self.world.now < end and self.world.events < events_end:
             self.steps.step()
-        self.cluster.raining = False
+        self.cluster.faults_active = False
 
     def _ended(self, node: Node, how: BaseException | int) -> None:
         """A process has ended by itself. A supervisor starts it again."""

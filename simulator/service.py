@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from simulator.rpc.doors import Door, Ear
+from simulator.rpc.server import CallObserver, RpcServer
 from tidelog.model import Listener
 from tidelog_broker.assembly import Assembly, open_assembly
 from tidelog_broker.config import Settings
@@ -19,7 +19,7 @@ from tidelog_broker.platform import Platform
 CLIENT_PORT: Final = 9210
 PEER_PORT: Final = 9212
 
-DOOR_GRACE_S: Final = 0.5
+RPC_GRACE_S: Final = 0.5
 """How long open calls may take to end at a stop."""
 
 
@@ -30,13 +30,13 @@ def host_of(broker_id: int) -> str:
 class Service:
     """What `tidelog_broker.service.Service` is, with a door of messages."""
 
-    def __init__(self, settings: Settings, platform: Platform, ear: Ear) -> None:
-        """`ear` hears what goes through the door."""
+    def __init__(self, settings: Settings, platform: Platform, observer: CallObserver) -> None:
+        """`observer` hears what goes through the door."""
         self._settings = settings
         self._platform = platform
-        self._ear = ear
+        self._observer = observer
         self.assembly: Assembly
-        self._door: Door | None = None
+        self._rpc_server: RpcServer | None = None
         self.serving = False
 
     @property
@@ -52,17 +52,17 @@ class Service:
         host = host_of(self.assembly.directory.broker_id)
         try:
             await self.assembly.start([Listener("internal", host, CLIENT_PORT)])
-            self._door = Door(self.assembly.services, self._ear)
-            await self._door.start(host, CLIENT_PORT)
+            self._rpc_server = RpcServer(self.assembly.services, self._observer)
+            await self._rpc_server.start(host, CLIENT_PORT)
             self.serving = True
         except BaseException:
             await self.assembly.close()
             raise
 
     async def stop(self) -> None:
-        assert self._door is not None, "it was started"
+        assert self._rpc_server is not None, "it was started"
         await self.assembly.stop()
-        await self._door.stop(DOOR_GRACE_S)
+        await self._rpc_server.stop(RPC_GRACE_S)
         await self.assembly.close()
 
     def mark_failed(self) -> None:

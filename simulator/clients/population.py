@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from simulator.clients.client import SimClient
-from simulator.clients.producers import SimErrand, SimProducer
+from simulator.clients.producers import SimProducer, SimSingleSend
 from simulator.clients.readers import SimReader
 from simulator.cluster import Cluster
 from simulator.kernel.processes import unhandled
 from tidelog.history import History
 
-FIRST_ERRAND: Final = 1_000
+FIRST_SINGLE_SEND: Final = 1_000
 """Names of errands begin here, beyond the names of all other clients."""
 
 
@@ -26,7 +26,7 @@ class Population:
         self.history = History()
         self.producers: list[SimProducer] = []
         self.readers: list[SimReader] = []
-        self._errands: list[SimErrand] = []
+        self._single_sends: list[SimSingleSend] = []
 
     def __repr__(self) -> str:
         return f"<Population producers={len(self.producers)} readers={len(self.readers)}>"
@@ -57,8 +57,8 @@ class Population:
 
     def write_to(self, stream: str) -> None:
         """Starts a client that sends one record to a stream, and ends."""
-        name = FIRST_ERRAND + len(self._errands)
-        self._errands.append(SimErrand(*self._surroundings(name), stream, 0, 0))
+        name = FIRST_SINGLE_SEND + len(self._single_sends)
+        self._single_sends.append(SimSingleSend(*self._surroundings(name), stream, 0, 0))
 
     def stop(self) -> None:
         """Asks the producers to send no more."""
@@ -67,7 +67,7 @@ class Population:
 
     @property
     def all(self) -> list[SimClient]:
-        return [*self.producers, *self.readers, *self._errands]
+        return [*self.producers, *self.readers, *self._single_sends]
 
     @property
     def acknowledged(self) -> int:

@@ -138,7 +138,7 @@ class SimProducer(SimClient):
         self.history.writes.append(Write(self.name, self.place, number, 1, outcome, offset))
 
 
-class SimErrand(SimClient):
+class SimSingleSend(SimClient):
     """Sends one record, if it can, and ends. What became of it is nobody's business but the checks'."""
 
     def __init__(self, *given: Any) -> None:

@@ -2,5 +2,5 @@
 
 One module a kind: `processes`, `network`, `disks`, `volumes` (put back, or rotten), `clocks`, and what people
 do: `administration` (moves, deletions), `settings`, `recoveries` of the metadata. What happens to NATS is in
-`simulator.nats.weather`.
+`simulator.nats.faults`.
 """

@@ -41,19 +41,19 @@ class ProcessFaults:
             cluster, started = self._cluster, broker.run
 
             def again() -> None:
-                if cluster.raining and broker.running and broker.run == started:
+                if cluster.faults_active and broker.running and broker.run == started:
                     cluster.end(broker, power=True)
 
             cluster.world.after(cluster.rng.randint(1 * MS, 800 * MS), again)
 
     def voted(self, broker: Node) -> None:
         """It gave its vote: its process ends as soon as that is said, and is back at once."""
-        if self._cluster.raining and self._cluster.rng.random() < self._cluster.plan.vote_kills:
+        if self._cluster.faults_active and self._cluster.rng.random() < self._cluster.plan.vote_kills:
             self._strike(broker.id, self._cluster.rng.randint(0, 2 * MS))
 
     def candidate(self, broker: Node) -> None:
         """Elections are where votes are given: some voter ends in the middle of it, and is soon back."""
-        if self._cluster.raining and self._cluster.rng.random() < self._cluster.plan.election_kills:
+        if self._cluster.faults_active and self._cluster.rng.random() < self._cluster.plan.election_kills:
             # Rather one who votes than the one who asks.
             others = [number for number in sorted(self._cluster.nodes) if number != broker.id]
             victim = self._cluster.rng.choice(others)
@@ -64,7 +64,7 @@ class ProcessFaults:
         broker = cluster.nodes[victim]
 
         def strike() -> None:
-            if broker.running and cluster.raining:
+            if broker.running and cluster.faults_active:
                 cluster.crash(broker, power=cluster.rng.random() < 0.5)
                 cluster.world.after(
                     cluster.rng.randint(1, cluster.plan.restart_us), lambda: cluster.start(broker)

@@ -39,7 +39,7 @@ class SettingChanges:
     def _lose_power(self) -> None:
         """Of one broker or of all, while they flush what counted without that."""
         cluster = self._cluster
-        up = cluster.up() if cluster.raining else []
+        up = cluster.up() if cluster.faults_active else []
         for node in up if self._rng.random() < 0.5 else up[:1]:
             cluster.end(node, power=True)
 

@@ -27,10 +27,10 @@ from simulator.world import SECOND, World
 Address = tuple[str, int]
 """Name of a machine, and port."""
 
-Hear = Callable[[bytes], None]
+Observer = Callable[[bytes], None]
 """Is given what one end of a connection sends, in order."""
 
-Tap = Callable[[str, Address], tuple[Hear | None, Hear | None]]
+Tap = Callable[[str, Address], tuple[Observer | None, Observer | None]]
 """From whom to whom a connection is: who hears what its dialer sends, and who what the other end does."""
 
 DIAL_AGAIN_US: Final = SECOND
@@ -180,7 +180,7 @@ class Network:
 
         self.world.after(self.wire.delay(), arrive)
 
-    def _end(self, sockets: Sockets, heard: Hear | None) -> SimTransport:
+    def _end(self, sockets: Sockets, heard: Observer | None) -> SimTransport:
         assert sockets.loop is not None
         return SimTransport(self.wire, sockets.machine, sockets.loop, self.forget, heard)
 

@@ -10,13 +10,13 @@ from simulator.nats.commands import Command, Commands
 from simulator.nats.server import CLIENT_PORT
 
 if TYPE_CHECKING:
-    from simulator.kernel.network import Address, Hear, Tap
+    from simulator.kernel.network import Address, Observer, Tap
     from simulator.node import Node
 
 PAYLOAD_BYTES_MAX: Final = 1 << 30
 
 
-class AnswerEar:
+class AnswerTap:
     """One broker's connection with a NATS server, as the broker sends."""
 
     def __init__(self, checks: Checks, node: Node) -> None:
@@ -44,10 +44,10 @@ class AnswerEar:
 def answers_too(tap: Tap, checks: Checks, nodes: dict[str, Node]) -> Tap:
     """`tap`, and an ear for what brokers send to NATS servers; `nodes`: by host."""
 
-    def listen(source: str, target: Address) -> tuple[Hear | None, Hear | None]:
+    def listen(source: str, target: Address) -> tuple[Observer | None, Observer | None]:
         node = nodes.get(source)
         if target[1] != CLIENT_PORT or node is None:
             return tap(source, target)
-        return AnswerEar(checks, node).said, None
+        return AnswerTap(checks, node).said, None
 
     return listen

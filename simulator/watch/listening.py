@@ -33,7 +33,7 @@ from tidelog_proto import common_pb2
 
 if TYPE_CHECKING:
     from simulator.kernel.network import Address as Place
-    from simulator.kernel.network import Hear
+    from simulator.kernel.network import Observer
     from simulator.node import Node
 
 FETCH: Final = "/tidelog.v1.Log/Fetch"
@@ -66,14 +66,14 @@ class Frames:
         return found
 
 
-class PeerEar:
+class PeerTraffic:
     """One connection between brokers."""
 
     def __init__(self, checks: Checks, dialer: Node | None, other: Node | None) -> None:
         """None: nobody who is known."""
         self._checks = checks
         self._dialer, self._other = dialer, other
-        self._lane: hello.ConnectionKind | None = None
+        self._kind: hello.ConnectionKind | None = None
         self._run = b""
         """The dialer's incarnation."""
         self._from_dialer, self._from_other = Frames(), Frames()
@@ -90,12 +90,12 @@ class PeerEar:
 
     def _dialer_said(self, data: bytes) -> None:
         for header, payload in self._from_dialer.take(data):
-            if self._lane is None:
+            if self._kind is None:
                 words = hello.decode(header)
-                self._lane, self._run = words.lane, words.sender.incarnation
-            elif self._lane is hello.ConnectionKind.CONTROL:
+                self._kind, self._run = words.lane, words.sender.incarnation
+            elif self._kind is hello.ConnectionKind.CONTROL:
                 self._control(self._dialer, self._other, payload)
-            elif self._lane in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
+            elif self._kind in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
                 address, message = from_follower(header, memoryview(payload))
                 self._follower(address, message)
 
@@ -103,9 +103,9 @@ class PeerEar:
         for header, payload in self._from_other.take(data):
             if not self._greeted:
                 self._greeted = True
-            elif self._lane is hello.ConnectionKind.CONTROL:
+            elif self._kind is hello.ConnectionKind.CONTROL:
                 self._control(self._other, self._dialer, payload)
-            elif self._lane in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
+            elif self._kind in (hello.ConnectionKind.REPLICA, hello.ConnectionKind.CATCH_UP):
                 address, message = from_leader(header, memoryview(payload))
                 self._leader(address, message)
 
@@ -204,8 +204,8 @@ class Produced(NamedTuple):
     """The offset that it is to get (R9)."""
 
 
-class DoorEar:
-    """One broker's door (`doors.Ear`)."""
+class ClientTraffic:
+    """One broker's door (`doors.CallObserver`)."""
 
     def __init__(self, checks: Checks, node: Node) -> None:
         self._checks = checks
@@ -281,10 +281,10 @@ class DoorEar:
 def tap(checks: Checks, nodes: dict[str, Node]) -> Any:
     """Hears the connections between brokers; `nodes`: by host (`network.Tap`)."""
 
-    def listen(source: str, target: Place) -> tuple[Hear | None, Hear | None]:
+    def listen(source: str, target: Place) -> tuple[Observer | None, Observer | None]:
         if target[1] != PEER_PORT:
             return None, None
-        ear = PeerEar(checks, nodes.get(source), nodes.get(target[0]))
-        return ear.dialer_said, ear.other_said
+        traffic = PeerTraffic(checks, nodes.get(source), nodes.get(target[0]))
+        return traffic.dialer_said, traffic.other_said
 
     return listen

@@ -14,9 +14,9 @@ from simulator.kernel.processes import Process
 from simulator.kernel.wire import Conditions
 from simulator.nats import client as client_module
 from simulator.nats.commands import Command, Commands, Malformed
+from simulator.nats.deployment import subjects_of
 from simulator.nats.interest import Interest, is_met
 from simulator.nats.server import CLIENT_PORT, ServerMachine, host_of
-from simulator.nats.side import subjects_of
 from simulator.plans.nats import draw
 from simulator.plans.swarm import plan_of
 from simulator.world import SECOND, World

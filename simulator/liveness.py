@@ -14,9 +14,9 @@ from typing import Final
 from simulator.checks import require
 from simulator.clients.population import Population
 from simulator.cluster import Cluster
-from simulator.faults.rain import Faults
+from simulator.faults.schedule import Faults
 from simulator.kernel.wire import Conditions
-from simulator.nats.side import NatsSide
+from simulator.nats.deployment import NatsDeployment
 from simulator.node import Key
 from simulator.steps import Steps
 from simulator.watch.batches import LAST_READER, read_all
@@ -36,11 +36,11 @@ OPERATOR_SECONDS: Final = 20
 """How long people wait, in calm, before they mend what the cluster leaves to them."""
 
 
-class Calm:
+class Liveness:
     """See the module."""
 
     def __init__(
-        self, cluster: Cluster, steps: Steps, clients: Population, nats: NatsSide, faults: Faults
+        self, cluster: Cluster, steps: Steps, clients: Population, nats: NatsDeployment, faults: Faults
     ) -> None:
         self._cluster = cluster
         self._steps = steps

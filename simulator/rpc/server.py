@@ -20,7 +20,7 @@ CALLS_MAX: Final = 1_000
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
-class Ear(Protocol):
+class CallObserver(Protocol):
     """Hears what clients ask of a broker and what they are told."""
 
     def asked(self, call: object, path: str, request: Any) -> None: ...
@@ -28,11 +28,11 @@ class Ear(Protocol):
     def told(self, call: object, path: str, response: Any) -> None: ...
 
 
-class Door:
+class RpcServer:
     """See the module. Of one event loop."""
 
-    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], ear: Ear) -> None:
-        self.ear = ear
+    def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], observer: CallObserver) -> None:
+        self.observer = observer
         admission = Admission(calls_max=CALLS_MAX, client_calls_max=CALLS_MAX)
         calls = Calls(admission, lambda rpc, code: None)
         self.methods = {
@@ -61,8 +61,8 @@ class Door:
 class _Connection:
     """One client's."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
         self._calls: dict[int, _Call] = {}
         self.protocol = FrameProtocol(self._received, self._lost)
 
@@ -70,10 +70,10 @@ class _Connection:
         if frame.kind == "ping":
             self.protocol.send(Frame(0, "pong"))
         elif frame.kind == "begin":
-            call = self._calls[frame.call] = _Call(self, frame, self._door.ear)
-            task = asyncio.get_running_loop().create_task(call.run(self._door.methods[frame.what]))
+            call = self._calls[frame.call] = _Call(self, frame, self._server.observer)
+            task = asyncio.get_running_loop().create_task(call.run(self._server.methods[frame.what]))
             call.task = task
-            self._door.running[task] = None
+            self._server.running[task] = None
             task.add_done_callback(lambda done: self._ended(frame.call, done))
         else:
             known = self._calls.get(frame.call)
@@ -82,7 +82,7 @@ class _Connection:
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         self._calls.pop(number, None)
-        self._door.running.pop(task, None)
+        self._server.running.pop(task, None)
         if not task.cancelled():
             task.exception()
 
@@ -94,8 +94,8 @@ class _Connection:
 class _Call:
     """What a service sees of a caller (`api.calls.Caller`)."""
 
-    def __init__(self, connection: _Connection, begun: Frame, ear: Ear) -> None:
-        self._ear = ear
+    def __init__(self, connection: _Connection, begun: Frame, observer: CallObserver) -> None:
+        self._observer = observer
         self._connection = connection
         self._begun = begun
         self._messages: deque[Any] = deque()
@@ -111,7 +111,7 @@ class _Call:
             request = None
             if method.kind is not Kind.DUPLEX:
                 request = method.parse(self._begun.data)
-                self._ear.asked(self, self._begun.what, request)
+                self._observer.asked(self, self._begun.what, request)
             response = await method.answer(request, self)
             if method.kind is Kind.UNARY:
                 await self.write(response)
@@ -140,12 +140,12 @@ class _Call:
             self._more.clear()
             await self._more.wait()
         request = self._parse(self._messages.popleft())
-        self._ear.asked(self, self._begun.what, request)
+        self._observer.asked(self, self._begun.what, request)
         return request
 
     async def write(self, message: Any) -> None:
         await self._connection.protocol.room()
-        self._ear.told(self, self._begun.what, message)
+        self._observer.told(self, self._begun.what, message)
         self._say("message", data=message.SerializeToString())
 
     def peer(self) -> str:

@@ -18,7 +18,7 @@ Fault = tuple[float, Callable[[], None]]
 """How often per second, and what."""
 
 
-class NatsWeather:
+class NatsFaults:
     """See the module."""
 
     def __init__(

@@ -23,7 +23,7 @@ SUBJECTS: Final = 3
 """Of one publisher, at most."""
 
 
-class NatsSide:
+class NatsDeployment:
     """See the module. Empty in a run without NATS."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:

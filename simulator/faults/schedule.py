@@ -16,15 +16,15 @@ from simulator.faults.processes import ProcessFaults
 from simulator.faults.recoveries import QuorumRecoveries
 from simulator.faults.settings import SettingChanges
 from simulator.faults.volumes import VolumeFaults
-from simulator.nats.side import NatsSide
-from simulator.nats.weather import NatsWeather
+from simulator.nats.deployment import NatsDeployment
+from simulator.nats.faults import NatsFaults
 from simulator.world import SECOND
 
 
 class Faults:
     """See the module."""
 
-    def __init__(self, cluster: Cluster, clients: Population, nats: NatsSide) -> None:
+    def __init__(self, cluster: Cluster, clients: Population, nats: NatsDeployment) -> None:
         self._cluster = cluster
         self.renewals = Renewals(cluster)
         self.processes = ProcessFaults(cluster)
@@ -35,7 +35,7 @@ class Faults:
         self.settings = SettingChanges(cluster)
         self.clocks = ClockFaults(cluster)
         self.recoveries = QuorumRecoveries(cluster)
-        self.weather = NatsWeather(cluster, nats.servers, nats.publishers, self.network)
+        self.nats = NatsFaults(cluster, nats.servers, nats.publishers, self.network)
 
     def begin(self) -> None:
         """From now on, until the run says that it is over."""
@@ -59,10 +59,10 @@ class Faults:
             (plan.reassignments, people.reassign),
             (plan.leader_moves, people.move_leader),
             (plan.deletions, people.create_or_delete),
-            *self.weather.faults(),
+            *self.nats.faults(),
         ):
             if rate:
-                self._rain(self._cluster.rng, rate, fault)
+                self._repeat(self._cluster.rng, rate, fault)
         for name, fault in (
             ("durability_changes", self.settings.change_durability),
             ("retention_changes", self.settings.change_retention),
@@ -78,16 +78,16 @@ class Faults:
         ):
             rate = getattr(plan, name)
             if rate:
-                self._rain(self._cluster.world.rng_of(f"rain of {name}"), rate, fault)
+                self._repeat(self._cluster.world.rng_of(f"rain of {name}"), rate, fault)
 
-    def _rain(self, rng: random.Random, rate: float, fault: Callable[[], object]) -> None:
+    def _repeat(self, rng: random.Random, rate: float, fault: Callable[[], object]) -> None:
         cluster = self._cluster
 
         def later() -> None:
             cluster.world.after(int(rng.expovariate(rate) * SECOND), again)
 
         def again() -> None:
-            if cluster.raining:
+            if cluster.faults_active:
                 # First, because a fault may end in a process that dies of a full disk.
                 later()
                 fault()
