@@ -8,7 +8,7 @@ simulator (`simulator/`) knows every interleaving and no operating system; this 
 
 What belongs here: `cluster` (the processes), `proxy` and `links` (the network between brokers), `disk` and
 `broker` (a broker whose disk obeys), `load` and `nats_load` (clients), `recording` (what they saw), `verdict`
-(the end), `figures` (what was measured), `cast` (who takes part), and `stage`, which joins them. On it
+(the end), `figures` (what was measured), `setup` (who takes part), and `stage`, which joins them. On it
 stand `run`, with `plan` (which fault when, pure) and `faults` (performing them), and `scenarios`, one story
 each. Nothing here is imported by Tidelog.
 """

@@ -17,11 +17,11 @@ from typing import Any
 import uvloop
 
 from chaos.clocks import MISSING, find_faketime
+from chaos.harness import Harness
 from chaos.plan import Kind
 from chaos.planted import plants
-from chaos.run import Run, Wish
+from chaos.run import Run, RunOptions
 from chaos.scenarios.catalog import SCENARIOS
-from chaos.stage import Stage
 from chaos.verdict import Verdict
 from tidelog.cli.errors import CommandError
 from tidelog.without_pandas import leave_pandas_out
@@ -86,11 +86,13 @@ def _begun(asked: argparse.Namespace, kinds: Sequence[Kind], folder: Path) -> Co
     """What was asked for: a scenario, or faults by chance."""
     seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
     if asked.scenario is None:
-        return Run(Wish(seed, asked.minutes * 60, kinds, asked.copies, asked.plant), folder, _say).play()
+        return Run(
+            RunOptions(seed, asked.minutes * 60, kinds, asked.copies, asked.plant), folder, _say
+        ).play()
     scenario = SCENARIOS[asked.scenario]
     rounds = scenario.rounds if asked.rounds is None else asked.rounds
-    stage = Stage(scenario.cast, folder, _say, seed=seed, plant=asked.plant)
-    return stage.play(lambda: scenario.act(stage, rounds))
+    harness = Harness(scenario.setup, folder, _say, seed=seed, plant=asked.plant)
+    return harness.play(lambda: scenario.act(harness, rounds))
 
 
 def _names() -> str:

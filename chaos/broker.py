@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from chaos.disk import Weather, WeatheredFiles
+from chaos.disk import DiskState, FaultyFiles
 from tidelog.cli.local.processes import die_with
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.__main__ import (
@@ -43,24 +43,24 @@ def main() -> int:
 
     configure_logging(settings)
     keep_large_blocks()
-    weather = Weather()
+    state = DiskState()
     # Of a pipe that nobody writes to any more: lines end, the disk stays as it is.
-    threading.Thread(target=_obey, args=(weather,), daemon=True).start()
+    threading.Thread(target=_obey, args=(state,), daemon=True).start()
     with planted(asked.plant):
         try:
-            return uvloop.run(_serve(settings, weather))
+            return uvloop.run(_serve(settings, state))
         except BrokerError as error:
             # As `tidelog-broker run` does.
             sys.stderr.write(f"chaos.broker: {error}\n")
             return EXIT_DAMAGED if isinstance(error, DirectoryDamaged) else EXIT_FAILED
 
 
-def _obey(weather: Weather) -> None:
+def _obey(state: DiskState) -> None:
     for line in sys.stdin:
-        weather.told(line)
+        state.told(line)
 
 
-async def _serve(settings: Settings, weather: Weather) -> int:
+async def _serve(settings: Settings, state: DiskState) -> int:
     from tidelog_broker.platform import this_machine
     from tidelog_broker.service import Service, run_until
 
@@ -68,7 +68,7 @@ async def _serve(settings: Settings, weather: Weather) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await run_until(Service(settings, this_machine(WeatheredFiles(weather))), stop)
+    return await run_until(Service(settings, this_machine(FaultyFiles(state))), stop)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ SCRUB_MS: Final = 5_000
 SCRUB_BYTES_PER_SECOND: Final = 64 << 20
 
 
-class Trouble(Exception):
+class ClusterFailure(Exception):
     """The cluster does not do what it must, whatever went wrong before."""
 
 
@@ -151,19 +151,19 @@ class Cluster:
         return broker in self._children and self._children[broker].running
 
     async def ready(self, broker: int) -> None:
-        """Waits until a broker serves; raises `Trouble`."""
+        """Waits until a broker serves; raises `ClusterFailure`."""
         await self._until(
             lambda: self._is_ready(broker), f"broker {broker} serves", READY_SECONDS_MAX, broker
         )
 
     async def ready_or_ended(self, broker: int) -> int | None:
         """Waits until a broker serves, None, or has ended by itself, which it may: the exit code."""
-        with contextlib.suppress(Trouble):
+        with contextlib.suppress(ClusterFailure):
             await self.ready(broker)
             return None
         child = self._children[broker]
         if child.running:
-            raise Trouble(f"not within {READY_SECONDS_MAX:g} s: broker {broker} serves or ends")
+            raise ClusterFailure(f"not within {READY_SECONDS_MAX:g} s: broker {broker} serves or ends")
         self._down.add(broker)
         return int(child.process.returncode)
 
@@ -194,9 +194,9 @@ class Cluster:
         deadline = loop.time() + seconds
         while not await condition():
             if not self.running(broker):
-                raise Trouble(f"{self._children[broker].name} {self._children[broker].how_it_ended()}")
+                raise ClusterFailure(f"{self._children[broker].name} {self._children[broker].how_it_ended()}")
             if loop.time() > deadline:
-                raise Trouble(f"not within {seconds:g} s: {what}")
+                raise ClusterFailure(f"not within {seconds:g} s: {what}")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def kill(self, broker: int) -> None:
@@ -208,7 +208,7 @@ class Cluster:
         await self._gone(broker)
 
     async def stop(self, broker: int) -> None:
-        """In good order; raises `Trouble` if it does not end, or ends with an error."""
+        """In good order; raises `ClusterFailure` if it does not end, or ends with an error."""
         self._note_unwanted(broker)
         self._down.add(broker)
         child = self._children[broker]
@@ -219,7 +219,7 @@ class Cluster:
         deadline = loop.time() + STOP_SECONDS_MAX
         while self.running(broker):
             if loop.time() > deadline:
-                raise Trouble(f"broker {broker} did not stop within {STOP_SECONDS_MAX:g} s")
+                raise ClusterFailure(f"broker {broker} did not stop within {STOP_SECONDS_MAX:g} s")
             await asyncio.sleep(LOOK_SECONDS)
         await self._gone(broker)
         unbegun = child.process.returncode == -signal.SIGTERM and (

@@ -11,7 +11,7 @@ from tidelog_broker.storage.files.os_files import OsFile, OsFiles, OsVolume
 from tidelog_broker.storage.files.protocol import Bytes
 
 
-class Weather:
+class DiskState:
     """What the disk is like from now on."""
 
     def __init__(self) -> None:
@@ -38,52 +38,52 @@ class Weather:
                 raise ValueError(f"a disk is told slow SECONDS, full or sound, not {line!r}")
 
 
-class WeatheredFile(OsFile):
-    __slots__ = ("_path", "_weather")
+class FaultyFile(OsFile):
+    __slots__ = ("_path", "_state")
 
-    def __init__(self, fd: int, path: str, weather: Weather) -> None:
+    def __init__(self, fd: int, path: str, state: DiskState) -> None:
         super().__init__(fd)
         self._path = path
-        self._weather = weather
+        self._state = state
 
     def pwrite(self, buffers: Sequence[Bytes], position: int) -> int:
-        _check_room(self._path, self._weather)
+        _check_room(self._path, self._state)
         return super().pwrite(buffers, position)
 
     def datasync(self) -> None:
-        self._weather.hold()
+        self._state.hold()
         super().datasync()
 
 
-class WeatheredVolume(OsVolume):
-    __slots__ = ("_weather",)
+class FaultyVolume(OsVolume):
+    __slots__ = ("_state",)
 
-    def __init__(self, fd: int, path: str, weather: Weather) -> None:
+    def __init__(self, fd: int, path: str, state: DiskState) -> None:
         super().__init__(fd, path)
-        self._weather = weather
+        self._state = state
 
     def syncfs(self) -> None:
-        self._weather.hold()
+        self._state.hold()
         super().syncfs()
 
 
-class WeatheredFiles(OsFiles):
+class FaultyFiles(OsFiles):
     """Implements `tidelog_broker.storage.files.protocol.Files`."""
 
-    def __init__(self, weather: Weather) -> None:
-        self._weather = weather
+    def __init__(self, state: DiskState) -> None:
+        self._state = state
 
-    def open(self, path: str, *, create: bool = False) -> WeatheredFile:
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
         if create and not self.exists(path):
-            _check_room(path, self._weather)
+            _check_room(path, self._state)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return WeatheredFile(os.open(path, flags, 0o640), path, self._weather)
+        return FaultyFile(os.open(path, flags, 0o640), path, self._state)
 
-    def open_volume(self, path: str) -> WeatheredVolume:
+    def open_volume(self, path: str) -> FaultyVolume:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return WeatheredVolume(fd, path, self._weather)
+        return FaultyVolume(fd, path, self._state)
 
 
-def _check_room(path: str, weather: Weather) -> None:
-    if weather.full and "/streams/" in path:
+def _check_room(path: str, state: DiskState) -> None:
+    if state.full and "/streams/" in path:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)

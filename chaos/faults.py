@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from chaos.administration import Administration
 from chaos.cluster import Cluster
 from chaos.links import Link, around, between, incoming, outgoing
-from chaos.people import People
 from chaos.plan import Fault, Kind
 from chaos.volumes import Volumes
 
@@ -23,11 +23,13 @@ Healed = Callable[[str], Awaitable[None]]
 class Faults:
     """Does what a plan says, and counts it."""
 
-    def __init__(self, cluster: Cluster, healed: Healed, volumes: Volumes, people: People) -> None:
+    def __init__(
+        self, cluster: Cluster, healed: Healed, volumes: Volumes, administration: Administration
+    ) -> None:
         self._cluster = cluster
         self._healed = healed
         self._volumes = volumes
-        self._people = people
+        self._administration = administration
         self.done: Counter[Kind] = Counter()
 
     async def perform(self, fault: Fault) -> None:
@@ -69,9 +71,9 @@ class Faults:
                 await asyncio.sleep(fault.seconds)
                 cluster.set_clock(broker, 0)
             case Kind.REASSIGN:
-                await self._people.move_away_and_back(broker, fault.seconds)
+                await self._administration.move_away_and_back(broker, fault.seconds)
             case Kind.DURABILITY:
-                await self._people.switch_durability(fault.seconds)
+                await self._administration.switch_durability(fault.seconds)
             case Kind.KILL_ALL:
                 await asyncio.gather(*(cluster.kill(one) for one in cluster.brokers))
                 await asyncio.sleep(fault.seconds)

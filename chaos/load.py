@@ -147,7 +147,7 @@ class StreamWriter:
             outcome = Outcome.REFUSED if error.definite else Outcome.UNKNOWN
             self._spent = self._spent or isinstance(error, FencedProducer | InvalidRequest)
             if isinstance(error, InternalError):
-                self._recording.trouble(f"a writer ({self._kind.name}) was told of a bug: {error}")
+                self._recording.failed(f"a writer ({self._kind.name}) was told of a bug: {error}")
         write = Write(number, partition, first, records, outcome, offset)
         self._recording.wrote(self._stream, write, asyncio.get_running_loop().time())
 
@@ -185,7 +185,7 @@ class TailReader:
                     self._recording.saw(self._number, batch)
                     self.positions[batch.partition] = batch.position
             except NEVER as error:
-                self._recording.trouble(
+                self._recording.failed(
                     f"a reader that followed {self._stream} was told: {type(error).__name__}: {error}"
                 )
                 return
@@ -224,7 +224,7 @@ class Sampler:
             try:
                 await note_all(reader, self._recording, SAMPLE_RECORDS_MAX)
             except NEVER as error:
-                self._recording.trouble(
+                self._recording.failed(
                     f"a reader of {self._stream}/{partition} from offset {start} was told: "
                     f"{type(error).__name__}: {error}"
                 )

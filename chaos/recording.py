@@ -25,7 +25,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.histories: dict[str, History] = {}
-        self.troubles: list[str] = []
+        self.failures: list[str] = []
         self.errors: dict[str, list[str]] = {}
         """What clients were told, by whom: a kind of writer, or a reader."""
         self.operations = 0
@@ -99,8 +99,8 @@ class Recording:
         """An error that reached a client, after all that the library tries by itself."""
         self.errors.setdefault(who, []).append(f"{type(error).__name__}: {error}")
 
-    def trouble(self, sentence: str) -> None:
-        self.troubles.append(sentence)
+    def failed(self, sentence: str) -> None:
+        self.failures.append(sentence)
 
 
 def _continues(before: Write, write: Write) -> bool:

@@ -30,7 +30,7 @@ class Verdict:
     longest_pause: Pause
     reports: dict[str, Report]
     """By stream."""
-    troubles: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     """What must never be, in sentences."""
     compared: int = 0
     """Records of which all replicas were read and compared."""
@@ -40,7 +40,7 @@ class Verdict:
     @property
     def clean(self) -> bool:
         return not (
-            self.troubles or self.replica_problems or any(not one.ok for one in self.reports.values())
+            self.failures or self.replica_problems or any(not one.ok for one in self.reports.values())
         )
 
     @property
@@ -50,8 +50,8 @@ class Verdict:
             found.update({str(kind): records for kind, records in report.anomalies.items()})
         if self.replica_problems:
             found["divergent, missing or corrupt replicas"] = len(self.replica_problems)
-        if self.troubles:
-            found["what must never be"] = len(self.troubles)
+        if self.failures:
+            found["what must never be"] = len(self.failures)
         return found
 
     def _sum(self, name: str) -> int:
@@ -70,7 +70,7 @@ class Verdict:
             "figures": self.figures.as_json(),
             "anomalies": dict(sorted(self.anomalies.items())),
             "sentences": [
-                *self.troubles,
+                *self.failures,
                 *self.replica_problems,
                 *(f"{name}: {one}" for name, report in self.reports.items() for one in report.examples),
             ],
@@ -108,7 +108,7 @@ async def read_everything(client: tidelog.Client, recording: Recording, streams:
             history.starts[partition] = start
             history.last_readers[partition] = reached.get(partition, start)
             if history.last_readers[partition] < end:
-                recording.trouble(
+                recording.failed(
                     f"{stream}/{partition} is committed up to {end}, and was read up to "
                     f"{history.last_readers[partition]}"
                 )

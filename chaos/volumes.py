@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from chaos.cluster import Cluster, Trouble
+from chaos.cluster import Cluster, ClusterFailure
 from tidelog_broker.__main__ import EXIT_DAMAGED
 
 HEALED_SECONDS_MAX: Final = 90.0
@@ -27,7 +27,7 @@ class Volumes:
         self._say = say
 
     async def put_back(self, broker: int, seconds: float, healed: Callable[[str], Awaitable[None]]) -> None:
-        """Raises `Trouble` if the broker runs on the copy."""
+        """Raises `ClusterFailure` if the broker runs on the copy."""
         cluster = self._cluster
         copy = cluster.folder / f"copy-of-broker-{broker}"
         await cluster.kill(broker)
@@ -41,11 +41,11 @@ class Volumes:
         await asyncio.to_thread(copy.rename, cluster.data(broker))
         await cluster.launch(broker)
         if await cluster.ready_or_ended(broker) != EXIT_DAMAGED:
-            raise Trouble(f"broker {broker} was not refused on a volume that was put back from a copy")
+            raise ClusterFailure(f"broker {broker} was not refused on a volume that was put back from a copy")
         await self._empty(broker)
 
     async def rot(self, broker: int) -> None:
-        """Raises `Trouble` if a segment stays as it is now."""
+        """Raises `ClusterFailure` if a segment stays as it is now."""
         cluster = self._cluster
         await cluster.kill(broker)
         path, position = self._chosen(cluster.data(broker))
@@ -56,7 +56,9 @@ class Volumes:
         if code == EXIT_DAMAGED:
             await self._empty(broker)
         elif code is not None:
-            raise Trouble(f"broker {broker} ended with {code} on a file that rotted, not with {EXIT_DAMAGED}")
+            raise ClusterFailure(
+                f"broker {broker} ended with {code} on a file that rotted, not with {EXIT_DAMAGED}"
+            )
         elif path.suffix == ".log":
             await self._overwritten(path, position, rotten)
 
@@ -75,7 +77,9 @@ class Volumes:
         deadline = loop.time() + HEALED_SECONDS_MAX
         while _byte(path, position) == rotten:
             if loop.time() > deadline:
-                raise Trouble(f"not within {HEALED_SECONDS_MAX:g} s: byte {position} of {path} is healed")
+                raise ClusterFailure(
+                    f"not within {HEALED_SECONDS_MAX:g} s: byte {position} of {path} is healed"
+                )
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _empty(self, broker: int) -> None:

@@ -6,26 +6,26 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from chaos.cast import Cast
+from chaos.harness import Harness
 from chaos.load import STEADY, WRITERS
 from chaos.scenarios import cut, growth, nats, partition, roll
-from chaos.stage import Stage
+from chaos.setup import Setup
 
 _MEASURED: Final = (*WRITERS, STEADY)
 ANSWER_SECONDS: Final = 0.3
 """A message that nobody took is lost, as core NATS has it, and whoever waits for longer measures that."""
 
-_THREE: Final = Cast(writers=_MEASURED, answer_seconds=ANSWER_SECONDS)
+_THREE: Final = Setup(writers=_MEASURED, answer_seconds=ANSWER_SECONDS)
 
 
 @dataclass(frozen=True)
 class Scenario:
     about: str
-    act: Callable[[Stage, int], Awaitable[None]]
+    act: Callable[[Harness, int], Awaitable[None]]
     """On a stage under load, so many rounds."""
     rounds: int
     """By default."""
-    cast: Cast = _THREE
+    setup: Setup = _THREE
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {

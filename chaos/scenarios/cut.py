@@ -11,9 +11,9 @@ import asyncio
 from typing import Final
 
 from chaos.figures import standings, tally
+from chaos.harness import Harness
 from chaos.links import between
-from chaos.scenarios.clients import controller_of, preferred_lead, take_gaps
-from chaos.stage import Stage
+from chaos.scenarios.steps import controller_of, preferred_lead, take_gaps
 
 CUT_SECONDS: Final = 10.0
 SETTLED_SECONDS: Final = 1.5
@@ -25,44 +25,44 @@ ISR_CHANGES_MAX: Final = 3
 """Of one partition, from the cut to its healing: out, back, and a proposal that was repeated."""
 
 
-async def act(stage: Stage, rounds: int) -> None:
-    client, links = stage.client, stage.cluster.links
+async def act(harness: Harness, rounds: int) -> None:
+    client, links = harness.client, harness.cluster.links
     # Each of two brokers leads a partition that the other one follows: either is the leader of a pair.
-    await stage.healed("every replica is in sync")
-    take_gaps(stage, "calm")
+    await harness.healed("every replica is in sync")
+    take_gaps(harness, "calm")
     for number in range(rounds):
         for at_an_end in (True, False):
-            await preferred_lead(stage)
-            await stage.healed("every replica is in sync")
-            controller, _ = await controller_of(stage)
-            first, second = sorted(broker for broker in stage.cluster.brokers if broker != controller)
+            await preferred_lead(harness)
+            await harness.healed("every replica is in sync")
+            controller, _ = await controller_of(harness)
+            first, second = sorted(broker for broker in harness.cluster.brokers if broker != controller)
             pair = (controller, first) if at_an_end else (first, second)
             where = "at one end" if at_an_end else "between them"
             before = standings(await client.list_streams())
-            take_gaps(stage, "between")
+            take_gaps(harness, "between")
             links.cut(between(*pair))
             await asyncio.sleep(CUT_SECONDS)
             held = tally(before, standings(await client.list_streams()))
             links.heal(between(*pair))
-            stage.faults["cut"] += 1
-            await stage.healed("the two hear each other again")
+            harness.faults["cut"] += 1
+            await harness.healed("the two hear each other again")
             await asyncio.sleep(SETTLED_SECONDS)
-            gaps = take_gaps(stage, f"cut, the controller {where}")
+            gaps = take_gaps(harness, f"cut, the controller {where}")
             done = tally(before, standings(await client.list_streams()))
-            stage.figures.counts["elections"] += held.elections
-            stage.figures.counts["ISR changes"] += done.isr_changes
-            stage.say(
+            harness.figures.counts["elections"] += held.elections
+            harness.figures.counts["ISR changes"] += done.isr_changes
+            harness.say(
                 f"round {number + 1}: brokers {pair[0]} and {pair[1]} did not hear each other for "
                 f"{CUT_SECONDS:g} s, the controller {where}; longest gaps {gaps}; "
                 f"{held.elections} elections and {held.isr_changes} ISR changes meanwhile, "
                 f"{done.elections} and {done.isr_changes} until all was in sync again; of one partition "
                 f"{done.elections_max} and {done.isr_changes_max} at most"
             )
-            stage.claim(
+            harness.claim(
                 held.elections_max <= ELECTIONS_MAX,
                 f"a cut link had a partition elect {held.elections_max} times",
             )
-            stage.claim(
+            harness.claim(
                 done.isr_changes_max <= ISR_CHANGES_MAX,
                 f"a cut link had an ISR change {done.isr_changes_max} times",
             )

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from chaos.figures import standings, tally
+from chaos.harness import Harness
 from chaos.load import WRITERS
-from chaos.scenarios.clients import claim_no_errors, preferred_lead, take_gaps
-from chaos.stage import Stage
+from chaos.scenarios.steps import claim_no_errors, preferred_lead, take_gaps
 
 BROKERS_MAX: Final = 5
 COPIES: Final = 3
@@ -25,122 +25,122 @@ LEAVING: Final = (0, 1)
 """Of the first three: nobody is left who was there when it all began, but one."""
 
 
-async def act(stage: Stage, rounds: int) -> None:
+async def act(harness: Harness, rounds: int) -> None:
     for _ in range(rounds):
-        stage.claim(
-            stage.cluster.brokers == (0,), "growth happens once: a cluster does not become young again"
+        harness.claim(
+            harness.cluster.brokers == (0,), "growth happens once: a cluster does not become young again"
         )
-        take_gaps(stage, "calm")
-        await _step(stage, "brokers 1 and 2 join", _joined(stage, 1, 2))
-        await _step(stage, f"streams get {COPIES} copies", _copied(stage))
-        await _step(stage, "leaders spread", lambda: preferred_lead(stage))
-        await _step(stage, "brokers 3 and 4 join", _joined(stage, 3, 4))
-        await _step(stage, "replicas spread over five", _spread(stage))
-        await _step(stage, "leaders spread again", lambda: preferred_lead(stage))
+        take_gaps(harness, "calm")
+        await _step(harness, "brokers 1 and 2 join", _joined(harness, 1, 2))
+        await _step(harness, f"streams get {COPIES} copies", _copied(harness))
+        await _step(harness, "leaders spread", lambda: preferred_lead(harness))
+        await _step(harness, "brokers 3 and 4 join", _joined(harness, 3, 4))
+        await _step(harness, "replicas spread over five", _spread(harness))
+        await _step(harness, "leaders spread again", lambda: preferred_lead(harness))
         for new, old in ((3, 0), (4, 1)):
-            await _step(stage, f"the vote of broker {old} goes to {new}", _vote_moved(stage, new, old))
+            await _step(harness, f"the vote of broker {old} goes to {new}", _vote_moved(harness, new, old))
         for broker in LEAVING:
-            await _step(stage, f"broker {broker} is drained", _drained(stage, broker))
-            await _step(stage, f"broker {broker} leaves", _left(stage, broker))
-    stage.figures.counts["brokers at the end"] = len(stage.cluster.brokers)
-    claim_no_errors(stage, [kind.name for kind in WRITERS])
+            await _step(harness, f"broker {broker} is drained", _drained(harness, broker))
+            await _step(harness, f"broker {broker} leaves", _left(harness, broker))
+    harness.figures.counts["brokers at the end"] = len(harness.cluster.brokers)
+    claim_no_errors(harness, [kind.name for kind in WRITERS])
 
 
 Step = Callable[[], Awaitable[None]]
 
 
-async def _step(stage: Stage, what: str, step: Step) -> None:
-    before = standings(await stage.client.list_streams())
-    told = sum(map(len, stage.recording.errors.values()))
+async def _step(harness: Harness, what: str, step: Step) -> None:
+    before = standings(await harness.client.list_streams())
+    told = sum(map(len, harness.recording.errors.values()))
     await step()
     await asyncio.sleep(STEP_SECONDS)
-    done = tally(before, standings(await stage.client.list_streams()))
-    gaps = take_gaps(stage, "a step")
-    stage.faults["change of membership"] += 1
-    stage.figures.counts["elections"] += done.elections
-    stage.figures.counts["ISR changes"] += done.isr_changes
-    errors = sum(map(len, stage.recording.errors.values())) - told
-    stage.say(f"{what}: longest gaps {gaps}; {done.elections} elections, {errors} errors to clients")
+    done = tally(before, standings(await harness.client.list_streams()))
+    gaps = take_gaps(harness, "a step")
+    harness.faults["change of membership"] += 1
+    harness.figures.counts["elections"] += done.elections
+    harness.figures.counts["ISR changes"] += done.isr_changes
+    errors = sum(map(len, harness.recording.errors.values())) - told
+    harness.say(f"{what}: longest gaps {gaps}; {done.elections} elections, {errors} errors to clients")
 
 
-def _joined(stage: Stage, *brokers: int) -> Step:
+def _joined(harness: Harness, *brokers: int) -> Step:
     async def step() -> None:
         for broker in brokers:
-            await stage.cluster.join(broker)
-        await stage.healed(f"brokers {brokers} are there, and vote if there are three")
+            await harness.cluster.join(broker)
+        await harness.healed(f"brokers {brokers} are there, and vote if there are three")
 
     return step
 
 
-def _copied(stage: Stage) -> Step:
+def _copied(harness: Harness) -> Step:
     """Every partition on the first three brokers, each with another preferred leader."""
 
     async def step() -> None:
-        brokers = stage.cluster.brokers[:COPIES]
-        streams = await stage.client.list_streams()
+        brokers = harness.cluster.brokers[:COPIES]
+        streams = await harness.client.list_streams()
         places = [(stream.name, one.partition) for stream in streams for one in stream.partitions]
         targets = {
             place: (*brokers[index % COPIES :], *brokers[: index % COPIES])
             for index, place in enumerate(places)
         }
-        await stage.client.reassign(targets)
-        await _settled(stage)
+        await harness.client.reassign(targets)
+        await _settled(harness)
         factors = {
-            stream.name: stream.config.replication_factor for stream in await stage.client.list_streams()
+            stream.name: stream.config.replication_factor for stream in await harness.client.list_streams()
         }
-        stage.claim(
+        harness.claim(
             set(factors.values()) == {COPIES}, f"{COPIES} copies of each partition, and yet {factors}"
         )
 
     return step
 
 
-def _spread(stage: Stage) -> Step:
+def _spread(harness: Harness) -> Step:
     async def step() -> None:
-        await stage.client.spread()
-        await _settled(stage)
+        await harness.client.spread()
+        await _settled(harness)
 
     return step
 
 
-def _vote_moved(stage: Stage, new: int, old: int) -> Step:
+def _vote_moved(harness: Harness, new: int, old: int) -> Step:
     async def step() -> None:
-        await stage.client.add_voter(new)
-        await stage.client.remove_voter(old)
+        await harness.client.add_voter(new)
+        await harness.client.remove_voter(old)
 
         async def lack() -> str | None:
-            voters = (await stage.client.describe_cluster()).voters
+            voters = (await harness.client.describe_cluster()).voters
             return None if new in voters and old not in voters and len(voters) == 3 else f"{voters} vote"
 
-        await stage.until(lack, f"broker {new} votes in place of {old}")
+        await harness.until(lack, f"broker {new} votes in place of {old}")
 
     return step
 
 
-def _drained(stage: Stage, broker: int) -> Step:
+def _drained(harness: Harness, broker: int) -> Step:
     async def step() -> None:
         async def lack() -> str | None:
-            left = (await stage.client.drain(broker)).replicas_left
+            left = (await harness.client.drain(broker)).replicas_left
             return f"{left} replicas are left" if left else None
 
-        await stage.until(lack, f"broker {broker} is empty")
-        await _settled(stage)
+        await harness.until(lack, f"broker {broker} is empty")
+        await _settled(harness)
 
     return step
 
 
-def _left(stage: Stage, broker: int) -> Step:
+def _left(harness: Harness, broker: int) -> Step:
     async def step() -> None:
-        await stage.cluster.leave(broker)
-        await stage.client.unregister_broker(broker)
-        await stage.healed(f"broker {broker} is gone")
+        await harness.cluster.leave(broker)
+        await harness.client.unregister_broker(broker)
+        await harness.healed(f"broker {broker} is gone")
 
     return step
 
 
-async def _settled(stage: Stage) -> None:
+async def _settled(harness: Harness) -> None:
     async def lack() -> str | None:
-        moving = await stage.client.list_reassignments()
+        moving = await harness.client.list_reassignments()
         return f"{len(moving)} partitions move" if moving else None
 
-    await stage.until(lack, "replicas have moved")
+    await harness.until(lack, "replicas have moved")

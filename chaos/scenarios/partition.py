@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from chaos.cluster import Trouble
+from chaos.cluster import ClusterFailure
 from chaos.figures import Place, standings, tally
+from chaos.harness import Harness
 from chaos.links import around
-from chaos.scenarios.asker import Asker
-from chaos.scenarios.clients import controller_of, preferred_lead, take_gaps
-from chaos.stage import Stage
+from chaos.scenarios.direct_client import DirectClient
+from chaos.scenarios.steps import controller_of, preferred_lead, take_gaps
 
 CUT_SECONDS: Final = 6.0
 """Three sessions."""
@@ -25,67 +25,67 @@ SETTLED_SECONDS: Final = 1.5
 STREAM: Final = "orders"
 
 
-async def act(stage: Stage, rounds: int) -> None:
-    await stage.healed("every replica is in sync")
-    take_gaps(stage, "calm")
-    askers = []
+async def act(harness: Harness, rounds: int) -> None:
+    await harness.healed("every replica is in sync")
+    take_gaps(harness, "calm")
+    clients = []
     for number in range(rounds):
         for with_leader in (True, False):
-            await preferred_lead(stage)
-            await stage.healed("every replica is in sync")
-            controller, _ = await controller_of(stage)
-            place = await _led(stage, controller, with_leader)
-            askers.append(await _isolate(stage, place, f"round {number + 1}", with_leader))
-    survived = sum(asker.stored() for asker in askers)
-    asked = sum(asker.asked for asker in askers)
-    stage.figures.counts["records asked of leaders that were cut off"] = asked
-    stage.claim(asked > 0, "nobody asked a leader that was cut off")
-    stage.claim(not survived, f"{survived} records are there that only a leader that was cut off took")
+            await preferred_lead(harness)
+            await harness.healed("every replica is in sync")
+            controller, _ = await controller_of(harness)
+            place = await _led(harness, controller, with_leader)
+            clients.append(await _isolate(harness, place, f"round {number + 1}", with_leader))
+    survived = sum(client.stored() for client in clients)
+    asked = sum(client.asked for client in clients)
+    harness.figures.counts["records asked of leaders that were cut off"] = asked
+    harness.claim(asked > 0, "nobody asked a leader that was cut off")
+    harness.claim(not survived, f"{survived} records are there that only a leader that was cut off took")
 
 
-async def _led(stage: Stage, controller: int, by_controller: bool) -> Place:
+async def _led(harness: Harness, controller: int, by_controller: bool) -> Place:
     """A partition that the controller leads, or another broker."""
-    for place, standing in sorted(standings(await stage.client.list_streams()).items()):
+    for place, standing in sorted(standings(await harness.client.list_streams()).items()):
         if place[0] == STREAM and (standing.leader == controller) == by_controller:
             return place
-    raise Trouble(f"no partition of {STREAM} is led as it should be: the controller is {controller}")
+    raise ClusterFailure(f"no partition of {STREAM} is led as it should be: the controller is {controller}")
 
 
-async def _isolate(stage: Stage, place: Place, round_: str, with_leader: bool) -> Asker:
-    client, links = stage.client, stage.cluster.links
+async def _isolate(harness: Harness, place: Place, round_: str, with_leader: bool) -> DirectClient:
+    client, links = harness.client, harness.cluster.links
     streams = await client.list_streams()
     before = standings(streams)
     leader = before[place].leader
     assert leader is not None
     stream_id = next(stream.stream_id for stream in streams if stream.name == STREAM)
-    asker = Asker(stage.cluster.server(leader), STREAM, stream_id, place[1], stage.recording)
-    take_gaps(stage, "between")
-    cut = around(leader, stage.cluster.brokers)
+    direct = DirectClient(harness.cluster.server(leader), STREAM, stream_id, place[1], harness.recording)
+    take_gaps(harness, "between")
+    cut = around(leader, harness.cluster.brokers)
     links.cut(cut)
     async with asyncio.timeout(CUT_SECONDS * 2):
-        await asker.ask_for(CUT_SECONDS)
+        await direct.send_for(CUT_SECONDS)
     alone = [
         one for one in await client.describe_replicas(STREAM)
         if one.partition == place[1] and one.broker_id == leader
     ]  # fmt: skip
     links.heal(cut)
-    stage.faults["isolate"] += 1
+    harness.faults["isolate"] += 1
     tail = alone[0].log_end_offset - alone[0].high_watermark
-    await stage.healed(f"broker {leader} is back")
+    await harness.healed(f"broker {leader} is back")
     await asyncio.sleep(SETTLED_SECONDS)
     side = "with the controller" if with_leader else "without the controller"
-    gaps = take_gaps(stage, f"leader cut off {side}")
+    gaps = take_gaps(harness, f"leader cut off {side}")
     done = tally(before, standings(await client.list_streams()))
-    stage.figures.counts["elections"] += done.elections
-    stage.figures.counts["ISR changes"] += done.isr_changes
-    stage.figures.counts["records cut off again"] += tail
-    stage.say(
+    harness.figures.counts["elections"] += done.elections
+    harness.figures.counts["ISR changes"] += done.isr_changes
+    harness.figures.counts["records cut off again"] += tail
+    harness.say(
         f"{round_}: broker {leader}, leader of {STREAM}/{place[1]}, was cut off {side}; it was asked "
-        f"{asker.asked} times, acknowledged {asker.acknowledged}, and had written {tail} records in vain; "
+        f"{direct.asked} times, acknowledged {direct.acknowledged}, and had written {tail} records in vain; "
         f"longest gaps {gaps}; {done.elections} elections, {done.isr_changes} ISR changes"
     )
-    stage.claim(
-        not asker.acknowledged, f"a leader that was cut off acknowledged {asker.acknowledged} records"
+    harness.claim(
+        not direct.acknowledged, f"a leader that was cut off acknowledged {direct.acknowledged} records"
     )
-    stage.claim(tail > 0, "a leader that was cut off wrote nothing in vain: nothing was tried")
-    return asker
+    harness.claim(tail > 0, "a leader that was cut off wrote nothing in vain: nothing was tried")
+    return direct

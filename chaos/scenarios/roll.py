@@ -6,34 +6,34 @@ import asyncio
 from typing import Final
 
 from chaos.figures import standings, tally
-from chaos.scenarios.clients import claim_no_errors, take_gaps
-from chaos.stage import Stage
+from chaos.harness import Harness
+from chaos.scenarios.steps import claim_no_errors, take_gaps
 
 SETTLED_SECONDS: Final = 1.0
 """After a broker is back, so that a gap that begins late belongs to its restart."""
 
 
-async def act(stage: Stage, rounds: int) -> None:
-    cluster, client = stage.cluster, stage.client
-    await stage.healed("every replica is in sync")
-    take_gaps(stage, "calm")
+async def act(harness: Harness, rounds: int) -> None:
+    cluster, client = harness.cluster, harness.client
+    await harness.healed("every replica is in sync")
+    take_gaps(harness, "calm")
     for number in range(rounds):
         for broker in cluster.brokers:
             before = standings(await client.list_streams())
             await cluster.stop(broker)
             await asyncio.sleep(SETTLED_SECONDS)
-            stopped = take_gaps(stage, "stop")
+            stopped = take_gaps(harness, "stop")
             await cluster.launch(broker)
             await cluster.ready(broker)
-            await stage.healed(f"broker {broker} is back")
+            await harness.healed(f"broker {broker} is back")
             await asyncio.sleep(SETTLED_SECONDS)
-            back = take_gaps(stage, "start")
+            back = take_gaps(harness, "start")
             done = tally(before, standings(await client.list_streams()))
-            stage.faults["stop"] += 1
-            stage.figures.counts["elections"] += done.elections
-            stage.figures.counts["ISR changes"] += done.isr_changes
-            stage.say(
+            harness.faults["stop"] += 1
+            harness.figures.counts["elections"] += done.elections
+            harness.figures.counts["ISR changes"] += done.isr_changes
+            harness.say(
                 f"round {number + 1}: broker {broker} was restarted; longest gaps at its stop {stopped}; "
                 f"at its start {back}; {done.elections} elections, {done.isr_changes} ISR changes"
             )
-    claim_no_errors(stage)
+    claim_no_errors(harness)

@@ -32,7 +32,7 @@ class FakeCluster:
         self.proxies = [FakeProxy(self.said, broker) for broker in BROKERS]
         self.down: set[int] = set()
         self.frozen: set[int] = set()
-        self.weather: dict[int, str] = {}
+        self.state: dict[int, str] = {}
         self.erased: list[int] = []
         self.down_most = 0
 
@@ -71,7 +71,7 @@ class FakeCluster:
 
     def tell_disk(self, broker: int, line: str) -> None:
         self.said.append(f"disk {broker} {line}")
-        self.weather[broker] = line
+        self.state[broker] = line
 
 
 class FakeVolumes:
@@ -85,7 +85,7 @@ class FakeVolumes:
         self._said.append(f"rot {broker}")
 
 
-class FakePeople:
+class FakeAdministration:
     def __init__(self, cluster: FakeCluster) -> None:
         self._said = cluster.said
 
@@ -102,7 +102,7 @@ async def done(kind: Kind) -> tuple[FakeCluster, list[str]]:
     async def wait_healed(what: str) -> None:
         healed.append(what)
 
-    faults = Faults(cluster, wait_healed, FakeVolumes(cluster), FakePeople(cluster))  # type: ignore[arg-type]
+    faults = Faults(cluster, wait_healed, FakeVolumes(cluster), FakeAdministration(cluster))  # type: ignore[arg-type]
     await faults.perform(Fault(kind, broker=1, other=2, seconds=0.01, flush_seconds=0.2, days=30))
     assert faults.done == {kind: 1}
     return cluster, healed
@@ -115,7 +115,7 @@ async def test_a_fault_begins_and_ends(kind: Kind) -> None:
     links = [(one, other) for one in BROKERS for other in BROKERS if one != other]
     assert not any(cluster.links.is_cut(link) for link in links)
     assert (cluster.down, cluster.frozen) == (set(), set())
-    assert set(cluster.weather.values()) <= {"sound"}
+    assert set(cluster.state.values()) <= {"sound"}
 
 
 @pytest.mark.parametrize(

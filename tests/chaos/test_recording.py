@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.disk import Weather, WeatheredFiles
+from chaos.disk import DiskState, FaultyFiles
 from chaos.recording import Recording
 from tidelog.history import Outcome, Write
 
@@ -50,10 +50,10 @@ def test_a_full_disk_takes_no_records_and_still_takes_metadata(
 ) -> None:
     folder = tmp_path_factory.mktemp("data")
     (folder / "streams").mkdir()
-    weather = Weather()
-    files = WeatheredFiles(weather)
+    state = DiskState()
+    files = FaultyFiles(state)
     open_file = files.open(f"{folder}/streams/log", create=True)
-    weather.told("full")
+    state.told("full")
 
     with pytest.raises(OSError, match="No space left"):
         open_file.pwrite([b"x"], 0)
@@ -61,16 +61,16 @@ def test_a_full_disk_takes_no_records_and_still_takes_metadata(
         files.open(f"{folder}/streams/other", create=True)
     other = files.open(f"{folder}/metadata", create=True)
     assert other.pwrite([b"x"], 0) == 1
-    weather.told("sound")
+    state.told("sound")
     assert open_file.pwrite([b"x"], 0) == 1
     other.close()
     open_file.close()
 
 
 def test_a_disk_understands_three_words_only() -> None:
-    weather = Weather()
-    weather.told("slow 0.25")
+    state = DiskState()
+    state.told("slow 0.25")
 
-    assert weather.flush_seconds == 0.25
+    assert state.flush_seconds == 0.25
     with pytest.raises(ValueError, match="slow SECONDS, full or sound"):
-        weather.told("melt")
+        state.told("melt")

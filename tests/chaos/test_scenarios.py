@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from chaos.__main__ import main
-from chaos.cast import Cast
 from chaos.cluster import Cluster
 from chaos.figures import Figures, Standing, tally
+from chaos.harness import Harness
 from chaos.load import READER
 from chaos.scenarios.catalog import SCENARIOS
-from chaos.scenarios.clients import claim_no_errors, take_gaps
-from chaos.stage import Stage
+from chaos.scenarios.steps import claim_no_errors, take_gaps
+from chaos.setup import Setup
 from tidelog.errors import TimedOut
 from tidelog.history import Outcome, Write
 
 
-def stage(folder: Path) -> tuple[Stage, list[str]]:
+def harness(folder: Path) -> tuple[Harness, list[str]]:
     said: list[str] = []
-    return Stage(Cast(), folder, said.append, seed=1), said
+    return Harness(Setup(), folder, said.append, seed=1), said
 
 
 def acknowledged(number: int) -> Write:
@@ -74,7 +74,7 @@ def test_gaps_are_told_as_their_middle_and_their_worst() -> None:
 
 
 def test_a_gap_belongs_to_its_stream_and_is_taken_once(tmp_path: Path) -> None:
-    one, _ = stage(tmp_path)
+    one, _ = harness(tmp_path)
     one.recording.wrote("orders", acknowledged(0), at=1.0)
     one.recording.wrote("clicks", acknowledged(0), at=1.0)
     one.recording.wrote("clicks", acknowledged(1), at=1.5)
@@ -86,16 +86,16 @@ def test_a_gap_belongs_to_its_stream_and_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_an_error_that_reached_a_reader_or_an_idempotent_writer_breaks_the_claim(tmp_path: Path) -> None:
-    one, said = stage(tmp_path)
+    one, said = harness(tmp_path)
     one.recording.told("plain, in batches", TimedOut("nobody knows"))
     claim_no_errors(one)
-    assert one.recording.troubles == []
+    assert one.recording.failures == []
 
     one.recording.told(READER, TimedOut("too late"))
     claim_no_errors(one)
 
-    assert one.recording.troubles == ["reader: told of 1 errors: TimedOut: too late"]
-    assert "trouble: reader" in said[0]
+    assert one.recording.failures == ["reader: told of 1 errors: TimedOut: too late"]
+    assert "failure: reader" in said[0]
 
 
 def test_members_come_and_go_and_a_new_one_knows_those_that_are_there(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import tidelog
-from chaos.cast import Cast, StreamPlan
 from chaos.clocks import find_faketime
-from chaos.cluster import Cluster, Trouble
+from chaos.cluster import Cluster, ClusterFailure
 from chaos.figures import Figures
 from chaos.load import END_SECONDS_MAX, Sampler, StreamWriter, TailReader
 from chaos.nats_load import Publisher
 from chaos.recording import Recording
+from chaos.setup import Setup, StreamPlan
 from chaos.verdict import Verdict, compare_replicas, judge, keep_history, read_everything
 from tidelog.errors import TidelogError
 
@@ -45,14 +45,14 @@ VOTERS: Final = 3
 """The brokers' setting `voters`, by default."""
 
 
-class Stage:
+class Harness:
     """See the module."""
 
     def __init__(
-        self, cast: Cast, folder: Path, say: Callable[[str], None], *, seed: int, plant: str = ""
+        self, setup: Setup, folder: Path, say: Callable[[str], None], *, seed: int, plant: str = ""
     ) -> None:
         """`plant`: the name of a bug for every broker."""
-        self._cast = cast
+        self._setup = setup
         self._folder = folder
         self._say_line = say
         self._seed = seed
@@ -62,7 +62,7 @@ class Stage:
         self.faults: Counter[str] = Counter()
         """What was done, by kind."""
         self.cluster = Cluster(
-            folder, cast.brokers_max, begin=cast.brokers, plant=plant, faketime=find_faketime()
+            folder, setup.brokers_max, begin=setup.brokers, plant=plant, faketime=find_faketime()
         )
         self._begun = time.monotonic()
         self._writers: list[StreamWriter | Publisher] = []
@@ -72,7 +72,7 @@ class Stage:
 
     @property
     def streams(self) -> Sequence[StreamPlan]:
-        return self._cast.streams
+        return self._setup.streams
 
     def say(self, text: str) -> None:
         self._say_line(f"[{time.monotonic() - self._begun:7.1f} s] {text}")
@@ -80,12 +80,12 @@ class Stage:
     def claim(self, true: bool, sentence: str) -> None:
         """What a scenario says of itself; it is an anomaly if it is not so."""
         if not true:
-            self.say(f"trouble: {sentence}")
-            self.recording.trouble(sentence)
+            self.say(f"failure: {sentence}")
+            self.recording.failed(sentence)
 
     async def play(self, act: Callable[[], Awaitable[None]]) -> Verdict:
         """Everything from the first process to the verdict, `act` under load; leaves no process."""
-        brokers = "1 broker" if self._cast.brokers == 1 else f"{self._cast.brokers} brokers"
+        brokers = "1 broker" if self._setup.brokers == 1 else f"{self._setup.brokers} brokers"
         self.say(f"seed {self._seed}; {brokers} and a NATS server start")
         try:
             await self.cluster.start()
@@ -109,7 +109,7 @@ class Stage:
                 partitions=stream.partitions,
                 durability=stream.durability,
                 subject=stream.subject or None,
-                replication_factor=self._cast.copies,
+                replication_factor=self._setup.copies,
                 retention=tidelog.Retention(age_ms=RETENTION_MS),
                 settings=settings,
             )
@@ -121,10 +121,10 @@ class Stage:
             await act()
             await self.healed("every replica is in sync at the end")
             await asyncio.sleep(CALM_SECONDS)
-        except Trouble as trouble:
+        except ClusterFailure as failure:
             # The rest of the run would wait for what does not come; what is there is judged.
-            self.say(f"trouble: {trouble}")
-            self.recording.trouble(str(trouble))
+            self.say(f"failure: {failure}")
+            self.recording.failed(str(failure))
         self.say("the load ends")
         await self._stop_load()
         return await self._judged()
@@ -137,9 +137,9 @@ class Stage:
                 self._writers += [
                     Publisher(
                         self.cluster.nats, stream.name, subject, recording, random.Random(rng.random()),
-                        answer_seconds=self._cast.answer_seconds,
+                        answer_seconds=self._setup.answer_seconds,
                     )
-                    for _ in range(self._cast.publishers)
+                    for _ in range(self._setup.publishers)
                 ]  # fmt: skip
             else:
                 self._writers += [
@@ -147,7 +147,7 @@ class Stage:
                         self.client, stream.name, stream.partitions, kind, recording,
                         random.Random(rng.random()),
                     )
-                    for kind in self._cast.writers
+                    for kind in self._setup.writers
                 ]  # fmt: skip
             tail = TailReader(self.client, stream.name, stream.partitions, recording)
             sampler = Sampler(self.client, tail, stream.name, recording, random.Random(rng.random()))
@@ -171,21 +171,21 @@ class Stage:
         """Starts brokers again that ended by themselves, which no broker may."""
         await self.cluster.revive()
         for sentence in self.cluster.ended:
-            self.say(f"trouble: {sentence}")
-            self.recording.trouble(sentence)
+            self.say(f"failure: {sentence}")
+            self.recording.failed(sentence)
         self.cluster.ended.clear()
 
     async def healed(self, what: str) -> None:
-        """Waits until all brokers are there and every replica is in sync; raises `Trouble`."""
+        """Waits until all brokers are there and every replica is in sync; raises `ClusterFailure`."""
         await self.until(self._lack, what)
 
     async def until(self, lack: Callable[[], Awaitable[str | None]], what: str) -> None:
-        """Waits until nothing is lacking (None); raises `Trouble`."""
+        """Waits until nothing is lacking (None); raises `ClusterFailure`."""
         deadline = time.monotonic() + HEAL_SECONDS_MAX
         while (lacking := await lack()) is not None:
             await self.revive()
             if time.monotonic() > deadline:
-                raise Trouble(f"not within {HEAL_SECONDS_MAX:g} s: {what}: {lacking}")
+                raise ClusterFailure(f"not within {HEAL_SECONDS_MAX:g} s: {what}: {lacking}")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _lack(self) -> str | None:
@@ -214,27 +214,27 @@ class Stage:
         try:
             ends = {stream.name: await self.client.offsets(stream.name) for stream in self.streams}
         except TidelogError as error:
-            self.recording.trouble(f"nobody knows how far the streams are committed: {error}")
+            self.recording.failed(f"nobody knows how far the streams are committed: {error}")
             ends = {stream.name: {} for stream in self.streams}
         deadline = time.monotonic() + END_SECONDS_MAX
         for stream, tail in zip(self.streams, self._tails, strict=True):
             while any(tail.positions[one].offset < end for one, (_, end) in ends[stream.name].items()):
                 if time.monotonic() > deadline:
-                    self.recording.trouble(f"who followed {stream.name} did not come to its end")
+                    self.recording.failed(f"who followed {stream.name} did not come to its end")
                     break
                 await asyncio.sleep(LOOK_SECONDS)
         for task in self._reading:
             task.cancel()
         for outcome in await asyncio.gather(*self._reading, return_exceptions=True):
             if isinstance(outcome, Exception):
-                self.recording.trouble(f"a reader failed: {outcome!r}")
+                self.recording.failed(f"a reader failed: {outcome!r}")
 
     async def _judged(self) -> Verdict:
         names = [stream.name for stream in self.streams]
         try:
             await read_everything(self.client, self.recording, names)
         except TidelogError as error:
-            self.recording.trouble(f"the last readers failed: {type(error).__name__}: {error}")
+            self.recording.failed(f"the last readers failed: {type(error).__name__}: {error}")
         self.say("all is read; the replicas are compared")
         compared, problems = await compare_replicas(self.cluster.servers[0])
         reports = await asyncio.to_thread(judge, self.recording)
@@ -244,7 +244,7 @@ class Stage:
             self.recording.operations,
             self.recording.longest_pause,
             reports,
-            self.recording.troubles,
+            self.recording.failures,
             compared,
             problems,
             self.figures,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import tidelog
-from chaos.cluster import Trouble
+from chaos.cluster import ClusterFailure
 from tidelog.errors import TidelogError
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ AT_ONCE_CHANCE: Final = 0.5
 """How often a replica is called back before it can have left."""
 
 
-class People:
+class Administration:
     """See the module. What they began they take back, whatever goes wrong meanwhile."""
 
     def __init__(self, client: Callable[[], tidelog.Client], rng: random.Random) -> None:
@@ -73,7 +73,7 @@ class People:
 
 
 async def _done(command: Callable[[], Awaitable[T]], what: str) -> T:
-    """Repeats a command until it is done; raises `Trouble`."""
+    """Repeats a command until it is done; raises `ClusterFailure`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DONE_SECONDS_MAX
     while True:
@@ -81,5 +81,5 @@ async def _done(command: Callable[[], Awaitable[T]], what: str) -> T:
             return await command()
         except TidelogError as error:
             if loop.time() > deadline:
-                raise Trouble(f"not within {DONE_SECONDS_MAX:g} s: {what}: {error}") from error
+                raise ClusterFailure(f"not within {DONE_SECONDS_MAX:g} s: {what}: {error}") from error
             await asyncio.sleep(AGAIN_SECONDS)

@@ -27,7 +27,7 @@ STREAMS: Final = (
 
 
 @dataclass(frozen=True)
-class Cast:
+class Setup:
     """Who takes part."""
 
     brokers: int = 3

@@ -20,7 +20,7 @@ ANSWER_SECONDS: Final = 0.1
 """On one machine an acknowledgement takes a hundredth of that."""
 
 
-class Asker:
+class DirectClient:
     def __init__(
         self, server: str, stream: str, stream_id: bytes, partition: int, recording: Recording
     ) -> None:
@@ -33,7 +33,7 @@ class Asker:
         self.asked = 0
         self.acknowledged = 0
 
-    async def ask_for(self, seconds: float) -> None:
+    async def send_for(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         async with grpc.aio.insecure_channel(self._server) as channel:
