@@ -1,19 +1,29 @@
-"""Faults on real brokers under load, and a judgement of what clients saw.
+"""Faults on real brokers under load, and a judgement of what the clients saw.
 
-Three broker processes and a NATS server on this machine, clients that write and read all the time, and
-faults by a seeded schedule: processes killed, stopped and frozen, networks cut in one direction or both,
-disks that are slow, full or lost. Then everything is healed, and `tidelog.history` says whether a record
-was lost, doubled or moved, `tidelog verify --cluster` whether all replicas hold the same. The
-simulator (`simulator/`) knows every interleaving and no operating system; this is the other way round.
+A run starts three broker processes and a NATS server on this machine. Clients write and read all the time,
+and a seeded schedule injects faults: processes are killed, stopped and frozen, the network is cut in one or
+both directions, disks are slow, full or lost. Then the run ends all faults. `tidelog.history` finds records
+that were lost, doubled or moved, and `tidelog verify --cluster` compares all replicas. The simulator
+(`simulator/`) controls every interleaving and has no operating system; chaos has real processes and no such
+control.
 
-What belongs here: `cluster` (the processes), `proxy` and `links` (the network between brokers), `disk` and
-`broker` (a broker whose disk obeys), `load` and `nats_load` (clients), `recording` (what they saw), `verdict`
-(the end), `figures` (what was measured), `setup` (who takes part), and `stage`, which joins them. On it
-stand `run`, with `plan` (which fault when, pure) and `faults` (performing them), and `scenarios`, one story
-each. Nothing here is imported by Tidelog.
+- `cluster`         the broker processes and the NATS server
+- `broker`, `disk`  a broker process whose disk can be slow or full
+- `proxy`, `links`  the network between brokers
+- `clocks`          clocks that jump, by libfaketime
+- `load`            clients of the library; `nats_load`: publishers to NATS
+- `recording`       the history: what the clients were told and what they read
+- `setup`           how many brokers, streams and clients a run has
+- `harness`         starts the cluster and the load, waits until all is healed, asks for the verdict
+- `plan`            which fault when (pure); `faults`, `volumes` and `administration` perform them
+- `run`             a run with faults by a plan; `scenarios`: runs that measure one event
+- `planted`         bugs that a run must find
+- `figures`         what was measured; `verdict`: what was found
+
+Tidelog imports nothing of this package. Faults inside one process belong to `simulator/`.
 """
 
 import os
 
-# The run starts processes while its clients use gRPC, and none of them is to go on as a copy of it.
+# The run starts processes while its clients use gRPC. No process continues as a copy of the run (fork).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

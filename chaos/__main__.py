@@ -1,4 +1,4 @@
-"""``python -m chaos``: see docs/chaos.md."""
+"""``python -m chaos``: the command line of a run. docs/chaos.md describes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chaos.plan import Kind
 from chaos.planted import plants
 from chaos.run import Run, RunOptions
 from chaos.scenarios.catalog import SCENARIOS
-from chaos.verdict import Verdict
+from chaos.verdict import HISTORY, Verdict
 from tidelog.cli.errors import CommandError
 from tidelog.without_pandas import leave_pandas_out
 
@@ -32,31 +32,30 @@ EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 no anomaly, 1 some, or the cluster did not heal, 2 wrong usage, 130 interrupted."""
+    """Returns the exit code: 0 no anomaly; 1 an anomaly, or the cluster did not heal; 2 wrong usage; 130
+    interrupted."""
     asked = _parser().parse_args(arguments)
-    try:
-        kinds = [Kind(name.strip()) for name in (asked.faults or "").split(",") if name.strip()]
-    except ValueError as error:
-        print(f"chaos: {error}; there are {', '.join(Kind)}", file=sys.stderr)
-        return EXIT_USAGE
+    names = [name.strip() for name in (asked.faults or "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in list(Kind)]
+    if unknown:
+        return _wrong_usage(f"--faults: there is no fault {unknown[0]}. Faults are: {', '.join(Kind)}.")
+    kinds = [Kind(name) for name in names]
     if asked.faults is None and asked.scenario is None:
         kinds = list(Kind)
         if find_faketime() is None:
             kinds.remove(Kind.CLOCK)
-            print(f"clocks do not jump in this run: {MISSING}", flush=True)
+            print(f"No clock jumps in this run: {MISSING}", flush=True)
     elif Kind.CLOCK in kinds and find_faketime() is None:
-        print(f"chaos: {Kind.CLOCK}: {MISSING}", file=sys.stderr)
-        return EXIT_USAGE
+        return _wrong_usage(f"--faults: {Kind.CLOCK} is not possible: {MISSING}")
     if asked.plant and asked.plant not in plants():
-        print(f"chaos: no bug is called {asked.plant!r}; there are {', '.join(plants())}", file=sys.stderr)
-        return EXIT_USAGE
+        return _wrong_usage(f"--plant: there is no bug '{asked.plant}'. Bugs are: {', '.join(plants())}.")
     if asked.scenario is not None and asked.scenario not in SCENARIOS:
-        print(f"chaos: no scenario is called {asked.scenario!r}; there are {_names()}", file=sys.stderr)
-        return EXIT_USAGE
+        return _wrong_usage(
+            f"--scenario: there is no scenario '{asked.scenario}'. Scenarios are: {', '.join(SCENARIOS)}."
+        )
     if asked.rounds is not None and (asked.scenario is None or asked.rounds < 1):
-        print("chaos: --rounds goes with --scenario, and there is at least 1", file=sys.stderr)
-        return EXIT_USAGE
-    # The network between brokers is in this process, and an import is a pause of it.
+        return _wrong_usage("--rounds needs --scenario, and must be at least 1.")
+    # The network between brokers runs in this process. An import pauses it.
     leave_pandas_out()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-", dir=asked.dir))
     try:
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(folder, ignore_errors=True)
         return EXIT_FAILED
     except BaseException:
-        print(f"chaos: the run failed; what it left is in {folder}", file=sys.stderr)
+        print(f"chaos: The run failed. Its data and logs are in {folder}.", file=sys.stderr)
         raise
     for line in verdict.lines():
         print(line)
@@ -78,12 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verdict.clean and not asked.keep:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        print(f"history, logs and data are kept in {folder}; tidelog verify --history judges it again")
+        print(
+            f"History, logs and data are kept in {folder}. "
+            f"To judge the history again: tidelog verify --history {folder}/{HISTORY}"
+        )
     return 0 if verdict.clean else EXIT_FAILED
 
 
 def _begun(asked: argparse.Namespace, kinds: Sequence[Kind], folder: Path) -> Coroutine[Any, Any, Verdict]:
-    """What was asked for: a scenario, or faults by chance."""
+    """Starts what the arguments ask for: a scenario, or faults by chance."""
     seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
     if asked.scenario is None:
         return Run(
@@ -95,8 +97,9 @@ def _begun(asked: argparse.Namespace, kinds: Sequence[Kind], folder: Path) -> Co
     return harness.play(lambda: scenario.act(harness, rounds))
 
 
-def _names() -> str:
-    return ", ".join(SCENARIOS)
+def _wrong_usage(message: str) -> int:
+    print(f"chaos: {message}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 async def _interruptible(run: Coroutine[Any, Any, Verdict]) -> Verdict:
@@ -114,10 +117,13 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m chaos",
-        description="Three brokers under load and faults; then everything is healed, read and judged.",
+        description=(
+            "Runs three brokers under load and injects faults. Then ends all faults, reads everything, and "
+            "checks that no record was lost, doubled or moved."
+        ),
         epilog="Example: python -m chaos --minutes 5 --faults kill,freeze,isolate",
     )
-    parser.add_argument("--minutes", type=float, default=2.0, help="how long faults go on. Default: 2")
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long faults are injected. Default: 2")
     scenarios = "; ".join(
         f"{name}: {one.about} ({one.rounds} rounds)" if one.rounds > 1 else f"{name}: {one.about}"
         for name, one in SCENARIOS.items()
@@ -125,18 +131,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario",
         metavar="NAME",
-        help=f"in place of faults by chance, for --minutes, a story. {scenarios}",
+        help=f"run this scenario instead of faults by chance; --minutes has no effect. {scenarios}",
     )
-    parser.add_argument("--rounds", type=int, help="how often a scenario does what it does")
+    parser.add_argument("--rounds", type=int, help="how often the scenario repeats its event")
     parser.add_argument(
-        "--seed", type=int, help="of the schedule and of what clients do. Default: another each time"
+        "--seed", type=int, help="seed of the schedule and of the clients. Default: a new one each time"
     )
-    parser.add_argument("--faults", metavar="A,B", help=f"'' for none. Default: {', '.join(Kind)}")
+    parser.add_argument(
+        "--faults", metavar="A,B", help=f"faults to inject; '' for none. Default: {', '.join(Kind)}"
+    )
     parser.add_argument("--copies", type=int, default=3, help="replication factor. Default: 3")
-    parser.add_argument("--plant", default="", help="a bug for every broker, by name; it must be found")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdict there as well")
-    parser.add_argument("--dir", type=Path, metavar="FOLDER", help="for data. Default: for temporary files")
-    parser.add_argument("--keep", action="store_true", help="keep history, logs and data in any case")
+    parser.add_argument(
+        "--plant", metavar="BUG", default="", help="plant this bug into every broker; the run must find it"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdict to this file")
+    parser.add_argument(
+        "--dir", type=Path, metavar="FOLDER", help="folder for data. Default: that of temporary files"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep history, logs and data of a run without anomaly, too"
+    )
     return parser
 
 

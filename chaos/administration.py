@@ -1,4 +1,4 @@
-"""What people do to a cluster while it works: replicas leave and come back, durability to and fro."""
+"""Administration under load: a broker's replicas move away and back, a stream's durability changes and back."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ T = TypeVar("T")
 
 AGAIN_SECONDS: Final = 0.2
 DONE_SECONDS_MAX: Final = 60.0
-"""A command is repeated for so long; a cluster without a controller takes none."""
+"""How long a command is repeated: a cluster without a controller takes none."""
 
 AT_ONCE_CHANCE: Final = 0.5
-"""How often a replica is called back before it can have left."""
+"""How often a replica is moved back at once, before it can have left."""
 
 
 class Administration:
-    """See the module. What they began they take back, whatever goes wrong meanwhile."""
+    """Commands of an administrator. Each is undone at its end, also if a fault happens meanwhile."""
 
     def __init__(self, client: Callable[[], tidelog.Client], rng: random.Random) -> None:
         self._client = client
         self._rng = rng
         self._turn = asyncio.Lock()
-        """Of two that move the same at once, each would put back what it found."""
+        """One command at a time: of two moves of one stream, the second would restore what the first did."""
 
     async def move_away_and_back(self, broker: int, seconds: float) -> None:
-        """The replicas that a broker has of one stream go, and come back to it."""
+        """Takes a broker out of the replicas of one stream, and puts it back. Raises `ClusterFailure`."""
         async with self._turn:
             await self._move(broker, seconds)
 
@@ -49,13 +49,13 @@ class Administration:
         name = self._rng.choice(names)
         before = {key: replicas for key, replicas in held.items() if key[0] == name}
         away = {key: [one for one in replicas if one != broker] for key, replicas in before.items()}
-        await _done(lambda: self._client().reassign(away), f"the replicas of {name} leave broker {broker}")
+        await _done(lambda: self._client().reassign(away), f"move {name} away from broker {broker}")
         if self._rng.random() >= AT_ONCE_CHANCE:
             await asyncio.sleep(seconds)
-        await _done(lambda: self._client().reassign(before), f"the replicas of {name} come back to {broker}")
+        await _done(lambda: self._client().reassign(before), f"move {name} back to broker {broker}")
 
     async def switch_durability(self, seconds: float) -> None:
-        """One stream gets the other kind, and its own again."""
+        """Gives one stream the other durability for a while. Raises `ClusterFailure`."""
         async with self._turn:
             await self._switch(seconds)
 
@@ -67,13 +67,13 @@ class Administration:
         for durability, pause in ((other, seconds), (own, 0.0)):
             await _done(
                 lambda kind=durability: self._client().alter_stream(stream.name, durability=kind),  # type: ignore[misc]
-                f"{stream.name} becomes {durability}",
+                f"set the durability of {stream.name} to {durability}",
             )
             await asyncio.sleep(pause)
 
 
 async def _done(command: Callable[[], Awaitable[T]], what: str) -> T:
-    """Repeats a command until it is done; raises `ClusterFailure`."""
+    """Repeats a command until it succeeds. Raises `ClusterFailure` after `DONE_SECONDS_MAX`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DONE_SECONDS_MAX
     while True:
@@ -81,5 +81,7 @@ async def _done(command: Callable[[], Awaitable[T]], what: str) -> T:
             return await command()
         except TidelogError as error:
             if loop.time() > deadline:
-                raise ClusterFailure(f"not within {DONE_SECONDS_MAX:g} s: {what}: {error}") from error
+                raise ClusterFailure(
+                    f"An administrator's command failed for {DONE_SECONDS_MAX:g} s ({what}): {error}"
+                ) from error
             await asyncio.sleep(AGAIN_SECONDS)

@@ -1,7 +1,7 @@
-"""``python -m chaos.broker``: a broker whose disk does what lines on standard input say.
+"""``python -m chaos.broker``: a broker whose disk is slow or full, as lines on standard input say.
 
-The broker is the one that users run; only its `Files` are others, as a test's would be. With a planted
-bug (`planted`) it is not: then the checks of a run have to find that out.
+The broker is the one that users run, with another `Files` (`disk`). A planted bug (`planted`) changes the
+broker itself; then the checks of the run must find the bug.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tidelog_broker.errors import BrokerError, DirectoryDamaged
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.broker", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the broker's settings, as YAML")
-    parser.add_argument("--parent", type=int, required=True, help="the process whose end is this one's, too")
-    parser.add_argument("--plant", default="", help="the name of a planted bug")
+    parser.add_argument("--parent", type=int, required=True, help="process id; the broker ends with it")
+    parser.add_argument("--plant", default="", help="name of the bug to plant")
     asked = parser.parse_args()
     die_with(asked.parent)()
     settings = Settings.load(asked.config)
@@ -44,13 +44,13 @@ def main() -> int:
     configure_logging(settings)
     keep_large_blocks()
     state = DiskState()
-    # Of a pipe that nobody writes to any more: lines end, the disk stays as it is.
+    # When the pipe is closed the lines end, and the disk stays as it is.
     threading.Thread(target=_obey, args=(state,), daemon=True).start()
     with planted(asked.plant):
         try:
             return uvloop.run(_serve(settings, state))
         except BrokerError as error:
-            # As `tidelog-broker run` does.
+            # The exit codes of `tidelog-broker run`.
             sys.stderr.write(f"chaos.broker: {error}\n")
             return EXIT_DAMAGED if isinstance(error, DirectoryDamaged) else EXIT_FAILED
 

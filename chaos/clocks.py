@@ -1,6 +1,6 @@
-"""Clocks that are wrong: libfaketime, loaded before a process, has it read another time than its machine's.
+"""Wrong clocks: with libfaketime preloaded, a process reads another time than that of its machine.
 
-Time that passes (CLOCK_MONOTONIC, CLOCK_BOOTTIME) stays what it is, as with a clock that somebody sets.
+The clocks of elapsed time (CLOCK_MONOTONIC, CLOCK_BOOTTIME) stay right, as when the wall clock is set.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 PLACES: Final = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 NAME: Final = "libfaketimeMT.so.1"
 
-MISSING: Final = "libfaketime is not installed here (on Debian or Ubuntu: apt install libfaketime)"
+MISSING: Final = "libfaketime is not installed. On Debian or Ubuntu: apt install libfaketime"
 
 
 def find_faketime() -> Path | None:
-    """libfaketime for processes with threads; None: it is not installed."""
+    """The library file of libfaketime for processes with threads; None: it is not installed."""
     for place in PLACES:
         found = sorted(Path(place).glob(f"**/faketime/{NAME}"))
         if found:
@@ -24,9 +24,9 @@ def find_faketime() -> Path | None:
 
 
 def faked_clock(library: Path, offset: Path) -> dict[str, str]:
-    """The environment of a process whose clock is off by the seconds that a file names, empty: by none.
+    """The environment of a process whose clock is wrong by the seconds in the file `offset`; empty: 0 s.
 
-    The file is read again after a second at most.
+    libfaketime reads the file again after at most one second.
     """
     return {
         "LD_PRELOAD": str(library),

@@ -1,4 +1,4 @@
-"""Broker processes, each behind its proxy, and the NATS server: what faults befall."""
+"""The broker processes, each behind its proxy, and the NATS server. Faults act on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,21 +28,21 @@ SCRUB_BYTES_PER_SECOND: Final = 64 << 20
 
 
 class ClusterFailure(Exception):
-    """The cluster does not do what it must, whatever went wrong before."""
+    """The cluster does not do what it must do in spite of all faults."""
 
 
 class Cluster:
-    """See the module. Of one event loop, in the main thread."""
+    """Starts and ends the processes of one run. For one event loop, in the main thread."""
 
     def __init__(
         self, folder: Path, count: int, *, begin: int, plant: str = "", faketime: Path | None = None
     ) -> None:
-        """`count`: brokers that there are room and ports for; `begin`: how many of them start. `faketime`:
-        libfaketime, so that `set_clock` can be called; None: all clocks are this machine's."""
+        """`count`: how many brokers have ports and a folder; `begin`: how many of them start. `faketime`:
+        libfaketime, for `set_clock`; None: all brokers use this machine's clock."""
         ports = free_ports(1 + 4 * count)
         self.folder = folder
         self.brokers = tuple(range(begin))
-        """The members of now, running or not."""
+        """The present members of the cluster, running or not."""
         self.links = Links()
         self._plant = plant
         self._faketime = faketime
@@ -58,15 +57,15 @@ class Cluster:
         self._children: dict[int, Child] = {}
         self._nats: Child | None = None
         self._down: set[int] = set()
-        """Brokers that are not running because a fault wanted it so."""
+        """Brokers that do not run because a fault ended them."""
         self._log_sizes: dict[int, int] = {}
-        """Of each broker's log, when its process was started."""
+        """By broker: the size of its log file when its process started, in bytes."""
         self.ended: list[str] = []
-        """Sentences about brokers that ended by themselves."""
+        """Sentences about brokers that ended without a fault."""
 
     @property
     def servers(self) -> list[str]:
-        """Of the members, for clients."""
+        """The members' addresses for clients."""
         return [self.server(broker) for broker in self.brokers]
 
     def server(self, broker: int) -> str:
@@ -77,7 +76,7 @@ class Cluster:
         return f"nats://{HOST}:{self._nats_port}"
 
     async def start(self) -> None:
-        """Formats the first data directory; returns when everybody serves."""
+        """Formats the first data directory, starts all members, and returns when all serve."""
         argv = [find_nats_server(), "-a", HOST, "-p", str(self._nats_port)]
         self._nats = start("NATS server", argv, self.folder / "nats.log")
         ready = functools.partial(is_serving, HOST, self._nats_port)
@@ -95,14 +94,14 @@ class Cluster:
             await self.ready(broker)
 
     async def join(self, broker: int) -> None:
-        """A broker more, with an empty disk, that knows those which are there."""
+        """Adds a broker with an empty disk; its seeds are the present members."""
         self.brokers = (*self.brokers, broker)
         self._write_settings(broker)
         await self.launch(broker)
         await self.ready(broker)
 
     async def leave(self, broker: int) -> None:
-        """A broker fewer: it stops for good."""
+        """Stops a broker for good."""
         await self.stop(broker)
         self.brokers = tuple(other for other in self.brokers if other != broker)
 
@@ -117,7 +116,7 @@ class Cluster:
                 f"{HOST}:{self.proxies[other].port}" for other in self.brokers if other != broker
             ),
             "nats": self.nats,
-            # So that what rots is found while a run lasts.
+            # Fast enough to find a rotten segment before the run ends.
             "scrub_interval_ms": SCRUB_MS,
             "scrub_bytes_per_second": SCRUB_BYTES_PER_SECOND,
         }
@@ -134,7 +133,7 @@ class Cluster:
     # --- processes
 
     async def launch(self, broker: int) -> None:
-        """Starts a broker and does not wait."""
+        """Starts a broker. Does not wait until it serves."""
         argv = python_module("chaos.broker", "--config", str(self._settings(broker)))
         argv += ["--parent", str(os.getpid()), *(["--plant", self._plant] if self._plant else [])]
         await self.proxies[broker].open()
@@ -151,25 +150,33 @@ class Cluster:
         return broker in self._children and self._children[broker].running
 
     async def ready(self, broker: int) -> None:
-        """Waits until a broker serves; raises `ClusterFailure`."""
-        await self._until(
-            lambda: self._is_ready(broker), f"broker {broker} serves", READY_SECONDS_MAX, broker
-        )
+        """Waits until a broker serves. Raises `ClusterFailure` if it does not, or if it ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READY_SECONDS_MAX
+        while not await self._is_ready(broker):
+            if not self.running(broker):
+                raise ClusterFailure(f"Broker {broker} {self._children[broker].how_it_ended()}")
+            if loop.time() > deadline:
+                raise ClusterFailure(
+                    f"Broker {broker} did not serve within {READY_SECONDS_MAX:g} s of its start. "
+                    f"Its log: {self._log(broker)}"
+                )
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def ready_or_ended(self, broker: int) -> int | None:
-        """Waits until a broker serves, None, or has ended by itself, which it may: the exit code."""
+        """Waits until a broker serves (None), or has ended, which is no error here (its exit code)."""
         with contextlib.suppress(ClusterFailure):
             await self.ready(broker)
             return None
         child = self._children[broker]
         if child.running:
-            raise ClusterFailure(f"not within {READY_SECONDS_MAX:g} s: broker {broker} serves or ends")
+            raise ClusterFailure(f"Broker {broker} neither served nor ended within {READY_SECONDS_MAX:g} s.")
         self._down.add(broker)
         return int(child.process.returncode)
 
     def set_clock(self, broker: int, days: int) -> None:
-        """A broker's clock is so far off from now on, in this run of its process and in later ones."""
-        # In one step: it is read at any time.
+        """Makes a broker's clock wrong by so many days, in this run of its process and in later runs."""
+        # The file is replaced in one step, because libfaketime may read it at any time.
         new = self._clock(broker).with_suffix(".new")
         new.write_text(f"{days * 86_400:+d}\n")
         new.replace(self._clock(broker))
@@ -187,18 +194,6 @@ class Cluster:
             return False
         return b" 200 " in answer
 
-    async def _until(
-        self, condition: Callable[[], Awaitable[bool]], what: str, seconds: float, broker: int
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while not await condition():
-            if not self.running(broker):
-                raise ClusterFailure(f"{self._children[broker].name} {self._children[broker].how_it_ended()}")
-            if loop.time() > deadline:
-                raise ClusterFailure(f"not within {seconds:g} s: {what}")
-            await asyncio.sleep(LOOK_SECONDS)
-
     async def kill(self, broker: int) -> None:
         self._note_unwanted(broker)
         self._down.add(broker)
@@ -208,7 +203,10 @@ class Cluster:
         await self._gone(broker)
 
     async def stop(self, broker: int) -> None:
-        """In good order; raises `ClusterFailure` if it does not end, or ends with an error."""
+        """Stops a broker in good order (SIGTERM). Raises `ClusterFailure` if it does not end.
+
+        An end with an error is noted in `ended`.
+        """
         self._note_unwanted(broker)
         self._down.add(broker)
         child = self._children[broker]
@@ -219,15 +217,17 @@ class Cluster:
         deadline = loop.time() + STOP_SECONDS_MAX
         while self.running(broker):
             if loop.time() > deadline:
-                raise ClusterFailure(f"broker {broker} did not stop within {STOP_SECONDS_MAX:g} s")
+                raise ClusterFailure(
+                    f"Broker {broker} did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM."
+                )
             await asyncio.sleep(LOOK_SECONDS)
         await self._gone(broker)
         unbegun = child.process.returncode == -signal.SIGTERM and (
             self._log_size(broker) == self._log_sizes[broker]
         )
-        # Before it can be told to stop it has touched nothing, and says nothing.
+        # SIGTERM before its handler is installed kills the process. It has then changed and logged nothing.
         if child.process.returncode != 0 and not unbegun:
-            self.ended.append(f"broker {broker} was told to stop and {child.how_it_ended()}")
+            self.ended.append(f"Broker {broker} got SIGTERM and {child.how_it_ended()}")
 
     def _log(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}.log"
@@ -248,21 +248,21 @@ class Cluster:
         self._children[broker].process.send_signal(signal.SIGCONT)
 
     def tell_disk(self, broker: int, line: str) -> None:
-        """What a broker's disk is like from now on; a new process begins with a sound one."""
+        """Sends a broker's disk a line (`disk.DiskState`). A new process begins with a sound disk."""
         stdin = self._children[broker].process.stdin
         assert stdin is not None
-        # One that ended by itself meanwhile is noticed by `revive`.
+        # `revive` notices a broker that has ended meanwhile.
         with contextlib.suppress(BrokenPipeError, ValueError):
             stdin.write(f"{line}\n".encode())
             stdin.flush()
 
     async def erase(self, broker: int) -> None:
-        """The disk of a broker that is down is lost."""
+        """Deletes the data directory of a broker that is down."""
         assert not self.running(broker)
         await asyncio.to_thread(shutil.rmtree, self.data(broker))
 
     async def revive(self) -> None:
-        """Starts what ended by itself, and says so."""
+        """Starts brokers that ended without a fault, and notes them in `ended`."""
         for broker in self.brokers:
             if not self.running(broker):
                 self._note_unwanted(broker)
@@ -272,10 +272,10 @@ class Cluster:
     def _note_unwanted(self, broker: int) -> None:
         if not self.running(broker) and broker not in self._down:
             self._down.add(broker)
-            self.ended.append(f"broker {broker} {self._children[broker].how_it_ended()}")
+            self.ended.append(f"Broker {broker} {self._children[broker].how_it_ended()}")
 
     async def close(self) -> None:
-        """Ends everything that was started."""
+        """Ends all processes and proxies."""
         for child in self._children.values():
             if child.running:
                 child.process.kill()
@@ -288,14 +288,15 @@ class Cluster:
 
 
 def hang_up(child: Child) -> None:
-    """It has ended, perhaps without having read the last line that it was told."""
+    """Closes the standard input of a process that ended, perhaps before it read its last line."""
     assert child.process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         child.process.stdin.close()
 
 
 def _started(name: str, argv: list[str], path: Path, environment: dict[str, str]) -> Child:
-    """A process that obeys lines; without a function of ours between fork and exec, as gRPC runs here."""
+    """Starts a process with a pipe to its standard input. No code of ours may run between fork and exec,
+    because gRPC runs in this process."""
     with path.open("ab") as log:
         process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0, env=environment

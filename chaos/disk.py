@@ -1,4 +1,4 @@
-"""The operating system's files, slow or full on demand."""
+"""The operating system's files, with flushes that are slow and writes that find no room, on demand."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tidelog_broker.storage.files.protocol import Bytes
 
 
 class DiskState:
-    """What the disk is like from now on."""
+    """How the disk behaves at present."""
 
     def __init__(self) -> None:
         self.flush_seconds = 0.0
-        """How much longer each flush takes."""
+        """Each flush takes this much longer."""
         self.full = False
-        """Writes and new files below `streams` find no room; metadata has its reserve."""
+        """Writes and new files below `streams` find no room. Metadata has its reserve."""
 
     def hold(self) -> None:
-        """Waits as long as a flush is to take. Under libfaketime `time.sleep` fails with EINVAL at times."""
+        """Waits for `flush_seconds`, by select: under libfaketime `time.sleep` sometimes fails (EINVAL)."""
         if self.flush_seconds:
             select.select([], [], [], self.flush_seconds)
 
     def told(self, line: str) -> None:
-        """Does what a line says: `slow SECONDS`, `full`, `sound`."""
+        """Takes a line: `slow SECONDS`, `full` or `sound`. Raises ValueError for any other."""
         match line.split():
             case ["slow", seconds]:
                 self.flush_seconds = float(seconds)
@@ -35,10 +35,12 @@ class DiskState:
             case ["sound"]:
                 self.flush_seconds, self.full = 0.0, False
             case _:
-                raise ValueError(f"a disk is told slow SECONDS, full or sound, not {line!r}")
+                raise ValueError(f"the disk takes slow SECONDS, full or sound, not {line!r}")
 
 
 class FaultyFile(OsFile):
+    """A file on the disk of a `DiskState`."""
+
     __slots__ = ("_path", "_state")
 
     def __init__(self, fd: int, path: str, state: DiskState) -> None:
@@ -56,6 +58,8 @@ class FaultyFile(OsFile):
 
 
 class FaultyVolume(OsVolume):
+    """The whole disk, flushed at once."""
+
     __slots__ = ("_state",)
 
     def __init__(self, fd: int, path: str, state: DiskState) -> None:

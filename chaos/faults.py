@@ -1,4 +1,4 @@
-"""Performs faults on a cluster, each with its end: `plan` says what, this does it."""
+"""Performs faults on a cluster, from their beginning to their end. `plan` says which and when."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from chaos.plan import Fault, Kind
 from chaos.volumes import Volumes
 
 RESET_SECONDS: Final = 0.4
-"""Between two times that all connections break."""
+"""The time between two resets of all connections."""
 
 Healed = Callable[[str], Awaitable[None]]
-"""Waits until every replica is in sync; named by what comes before."""
+"""Waits until every replica is in sync; the argument says in a message what it waits for."""
 
 
 class Faults:
-    """Does what a plan says, and counts it."""
+    """Performs the faults of a plan, and counts them."""
 
     def __init__(
         self, cluster: Cluster, healed: Healed, volumes: Volumes, administration: Administration
@@ -33,7 +33,7 @@ class Faults:
         self.done: Counter[Kind] = Counter()
 
     async def perform(self, fault: Fault) -> None:
-        """From its beginning to its end; the cluster may still be busy with it then."""
+        """Performs one fault to its end. The cluster may need more time to recover."""
         self.done[fault.kind] += 1
         cluster, broker = self._cluster, fault.broker
         match fault.kind:
@@ -59,13 +59,13 @@ class Faults:
                 await cluster.kill(broker)
                 await cluster.erase(broker)
                 await self._back(broker, fault.seconds)
-                await self._healed(f"broker {broker} is filled again")
+                await self._healed(f"broker {broker} has copied its replicas again")
             case Kind.OLD_VOLUME:
                 await self._volumes.put_back(broker, fault.seconds, self._healed)
-                await self._healed(f"broker {broker} is filled again")
+                await self._healed(f"broker {broker} has copied its replicas again")
             case Kind.ROT:
                 await self._volumes.rot(broker)
-                await self._healed(f"broker {broker} has healed what rotted")
+                await self._healed(f"broker {broker} has repaired the rotten file")
             case Kind.CLOCK:
                 cluster.set_clock(broker, fault.days)
                 await asyncio.sleep(fault.seconds)

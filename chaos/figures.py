@@ -1,4 +1,4 @@
-"""What a run measured: gaps as p50 and maximum, and counts of what the cluster did meanwhile."""
+"""What a run measured: gaps without acknowledgements (p50 and maximum), and counts of elections and more."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidelog.model import StreamDescription
 
 @dataclass
 class Figures:
-    """Of a whole run."""
+    """The figures of a whole run."""
 
     gaps: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds without an acknowledgement, one for each time that something happened; by what."""
+    """By event: the seconds without an acknowledgement, for each time that it happened."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def gap(self, what: str, seconds: float) -> None:
@@ -39,16 +39,20 @@ class Figures:
         said = self.as_json()
         return [
             *(
-                f"gap          {what}: p50 {gap['p50']:.2f} s, max {gap['max']:.2f} s, {gap['times']} times"
+                f"gap          {what}: p50 {gap['p50']:.2f} s, max {gap['max']:.2f} s, {_times(gap['times'])}"
                 for what, gap in said["gaps_seconds"].items()
             ),
             *(f"count        {what}: {count:,}" for what, count in said["counts"].items()),
         ]
 
 
+def _times(count: int) -> str:
+    return "1 time" if count == 1 else f"{count:,} times"
+
+
 @dataclass(frozen=True)
 class Standing:
-    """Of one partition, as the image has it."""
+    """The state of one partition in the image."""
 
     leader: int | None
     leader_epoch: int
@@ -70,14 +74,14 @@ def standings(streams: Iterable[StreamDescription]) -> dict[Place, Standing]:
 
 @dataclass(frozen=True)
 class Tally:
-    """What happened to partitions between two looks: epochs count everything, seen or not."""
+    """What happened to partitions between two looks. Epochs count every change, also one that no look saw."""
 
     elections: int
-    """Leader epochs."""
+    """New leader epochs."""
     elections_max: int
-    """Of one partition."""
+    """The most of one partition."""
     isr_changes: int
-    """Partition epochs without an election: members that joined or left, and proposals repeated."""
+    """Partition epochs without an election: members that joined or left, and repeated proposals."""
     isr_changes_max: int
 
 

@@ -1,6 +1,6 @@
-"""What every run stands on: a cluster, load on its streams, healing, and the verdict.
+"""The common part of all runs: starts the cluster and the load, waits until all is healed, gives the verdict.
 
-What happens in between is somebody else's: faults by chance (`run`), or a story (`scenarios`).
+Between start and verdict `run` injects faults by chance, and `scenarios` one event repeatedly.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from chaos.load import END_SECONDS_MAX, Sampler, StreamWriter, TailReader
 from chaos.nats_load import Publisher
 from chaos.recording import Recording
 from chaos.setup import Setup, StreamPlan
-from chaos.verdict import Verdict, compare_replicas, judge, keep_history, read_everything
+from chaos.verdict import HISTORY, Verdict, compare_replicas, judge, keep_history, read_everything
 from tidelog.errors import TidelogError
 
 HEAL_SECONDS_MAX: Final = 90.0
-"""From the last fault to every replica in sync; a broker that lost its disk copies everything."""
+"""From a fault until every replica is in sync. A broker that lost its disk copies everything."""
 
 CALM_SECONDS: Final = 2.0
-"""Before the first fault and after the last."""
+"""The load without faults, before the first fault and after the last."""
 
 LOOK_SECONDS: Final = 0.2
 OWN_LOOK_SECONDS: Final = 0.05
 OWN_PAUSE_WORTH_SECONDS: Final = 0.3
-"""More than half of the silence after which brokers report one another (`peer_silence_max`)."""
+"""A pause of this process is printed from this length on: more than half of the silence after which brokers
+report a peer (`peer_silence_max`)."""
 
 SEGMENT_BYTES: Final = 4 << 20
-"""Small, so that a run sees many."""
+"""Small, so that a run has many segments."""
 
 RETENTION_MS: Final = 86_400_000
-"""A day: nothing of a run is as old, whatever a clock says."""
+"""One day: no record of a run becomes that old. A broker that believes a wrong clock would delete records."""
 
 VOTERS: Final = 3
 """The brokers' setting `voters`, by default."""
 
 
 class Harness:
-    """See the module."""
+    """A cluster under load, from its start to the verdict."""
 
     def __init__(
         self, setup: Setup, folder: Path, say: Callable[[str], None], *, seed: int, plant: str = ""
     ) -> None:
-        """`plant`: the name of a bug for every broker."""
+        """`say` prints a line of progress. `plant`: the name of a bug for every broker; empty: none."""
         self._setup = setup
         self._folder = folder
         self._say_line = say
@@ -60,7 +61,7 @@ class Harness:
         self.recording = Recording()
         self.figures = Figures()
         self.faults: Counter[str] = Counter()
-        """What was done, by kind."""
+        """How often each kind of fault was injected."""
         self.cluster = Cluster(
             folder, setup.brokers_max, begin=setup.brokers, plant=plant, faketime=find_faketime()
         )
@@ -78,15 +79,15 @@ class Harness:
         self._say_line(f"[{time.monotonic() - self._begun:7.1f} s] {text}")
 
     def claim(self, true: bool, sentence: str) -> None:
-        """What a scenario says of itself; it is an anomaly if it is not so."""
+        """A scenario's own check. It is an anomaly if `true` is false."""
         if not true:
             self.say(f"failure: {sentence}")
             self.recording.failed(sentence)
 
     async def play(self, act: Callable[[], Awaitable[None]]) -> Verdict:
-        """Everything from the first process to the verdict, `act` under load; leaves no process."""
+        """Runs from the first process to the verdict, with `act` under load. Leaves no process."""
         brokers = "1 broker" if self._setup.brokers == 1 else f"{self._setup.brokers} brokers"
-        self.say(f"seed {self._seed}; {brokers} and a NATS server start")
+        self.say(f"starting {brokers} and a NATS server; seed {self._seed}")
         try:
             await self.cluster.start()
             async with tidelog.connect(self.cluster.servers, retry_timeout_s=60) as self.client:
@@ -97,11 +98,11 @@ class Harness:
                 task.cancel()
             await asyncio.gather(*self._writing, *self._reading, return_exceptions=True)
             await self.cluster.close()
-            keep_history(self.recording, self._folder / "history.jsonl")
+            keep_history(self.recording, self._folder / HISTORY)
 
     async def _create_streams(self) -> None:
-        # Placement wants to know all brokers.
-        await self.healed("all brokers are there")
+        # Placement needs all brokers.
+        await self.healed("all brokers are registered")
         for stream in self.streams:
             settings = tidelog.StreamSettings(segment_bytes=SEGMENT_BYTES)
             await self.client.create_stream(
@@ -122,10 +123,10 @@ class Harness:
             await self.healed("every replica is in sync at the end")
             await asyncio.sleep(CALM_SECONDS)
         except ClusterFailure as failure:
-            # The rest of the run would wait for what does not come; what is there is judged.
+            # The rest of the run would only wait. The verdict is about the run so far.
             self.say(f"failure: {failure}")
             self.recording.failed(str(failure))
-        self.say("the load ends")
+        self.say("ending the load")
         await self._stop_load()
         return await self._judged()
 
@@ -157,18 +158,18 @@ class Harness:
         self._reading.append(create(self._watch_itself()))
 
     async def _watch_itself(self) -> None:
-        """The network between brokers runs in this process: while it stands still, nobody hears anybody."""
+        """Notes pauses of this process. The network between the brokers runs in it, and pauses with it."""
         loop = asyncio.get_running_loop()
         while True:
             began_at = loop.time()
             await asyncio.sleep(OWN_LOOK_SECONDS)
             late = loop.time() - began_at - OWN_LOOK_SECONDS
             if late > OWN_PAUSE_WORTH_SECONDS:
-                self.say(f"this process stood still for {late:.2f} s, and so did the network between brokers")
-                self.figures.gap("this process itself", late)
+                self.say(f"this process paused for {late:.2f} s, and with it the network between the brokers")
+                self.figures.gap("pause of this process", late)
 
     async def revive(self) -> None:
-        """Starts brokers again that ended by themselves, which no broker may."""
+        """Starts brokers again that ended without a fault. Each such end is an anomaly."""
         await self.cluster.revive()
         for sentence in self.cluster.ended:
             self.say(f"failure: {sentence}")
@@ -176,20 +177,23 @@ class Harness:
         self.cluster.ended.clear()
 
     async def healed(self, what: str) -> None:
-        """Waits until all brokers are there and every replica is in sync; raises `ClusterFailure`."""
+        """Waits until all brokers are active and every replica is in sync. Raises `ClusterFailure`.
+
+        `what` is what the caller waits for, as a sentence without a full stop.
+        """
         await self.until(self._lack, what)
 
     async def until(self, lack: Callable[[], Awaitable[str | None]], what: str) -> None:
-        """Waits until nothing is lacking (None); raises `ClusterFailure`."""
+        """Waits until `lack` returns None; it returns what is missing. Raises `ClusterFailure`."""
         deadline = time.monotonic() + HEAL_SECONDS_MAX
         while (lacking := await lack()) is not None:
             await self.revive()
             if time.monotonic() > deadline:
-                raise ClusterFailure(f"not within {HEAL_SECONDS_MAX:g} s: {what}: {lacking}")
+                raise ClusterFailure(f"After {HEAL_SECONDS_MAX:g} s it is not true that {what}: {lacking}")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _lack(self) -> str | None:
-        """What is not as it should be; None: nothing."""
+        """What the cluster lacks to be healthy; None: nothing."""
         members = self.cluster.brokers
         try:
             cluster = await self.client.describe_cluster()
@@ -198,13 +202,16 @@ class Harness:
             return str(error)
         active = [broker.broker_id for broker in cluster.brokers if broker.state == "active"]
         if tuple(active) != members:
-            return f"brokers {active} are active"
+            return f"active brokers are {active}, members are {list(members)}"
         if len(cluster.voters) != (VOTERS if len(members) >= VOTERS else 1):
-            return f"brokers {list(cluster.voters)} vote"
+            return f"voters are {list(cluster.voters)}"
         for stream in streams:
             for placed in stream.partitions:
                 if placed.leader is None or set(placed.isr) != set(placed.replicas):
-                    return f"{stream.name}/{placed.partition}: leader {placed.leader}, in sync {placed.isr}"
+                    return (
+                        f"{stream.name}/{placed.partition} has leader {placed.leader}, replicas "
+                        f"{list(placed.replicas)} and ISR {list(placed.isr)}"
+                    )
         return None
 
     async def _stop_load(self) -> None:
@@ -214,28 +221,31 @@ class Harness:
         try:
             ends = {stream.name: await self.client.offsets(stream.name) for stream in self.streams}
         except TidelogError as error:
-            self.recording.failed(f"nobody knows how far the streams are committed: {error}")
+            self.recording.failed(f"The end offsets of the streams are not known: {error}")
             ends = {stream.name: {} for stream in self.streams}
         deadline = time.monotonic() + END_SECONDS_MAX
         for stream, tail in zip(self.streams, self._tails, strict=True):
             while any(tail.positions[one].offset < end for one, (_, end) in ends[stream.name].items()):
                 if time.monotonic() > deadline:
-                    self.recording.failed(f"who followed {stream.name} did not come to its end")
+                    self.recording.failed(
+                        f"The reader that follows {stream.name} did not reach its end within "
+                        f"{END_SECONDS_MAX:g} s."
+                    )
                     break
                 await asyncio.sleep(LOOK_SECONDS)
         for task in self._reading:
             task.cancel()
         for outcome in await asyncio.gather(*self._reading, return_exceptions=True):
             if isinstance(outcome, Exception):
-                self.recording.failed(f"a reader failed: {outcome!r}")
+                self.recording.failed(f"A reader failed: {type(outcome).__name__}: {outcome}")
 
     async def _judged(self) -> Verdict:
         names = [stream.name for stream in self.streams]
         try:
             await read_everything(self.client, self.recording, names)
         except TidelogError as error:
-            self.recording.failed(f"the last readers failed: {type(error).__name__}: {error}")
-        self.say("all is read; the replicas are compared")
+            self.recording.failed(f"The last readers failed: {type(error).__name__}: {error}")
+        self.say("all records are read; comparing the replicas")
         compared, problems = await compare_replicas(self.cluster.servers[0])
         reports = await asyncio.to_thread(judge, self.recording)
         return Verdict(

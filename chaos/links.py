@@ -1,4 +1,4 @@
-"""Which broker's bytes reach which other one: the network between brokers as a table. No I/O."""
+"""Which links between brokers are cut, as a table. No I/O; `proxy` moves the bytes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Iterable
 
 Link = tuple[int, int]
-"""From which broker to which: one direction."""
+"""From the first broker to the second: one direction."""
 
 
 class Links:
-    """Every direction of every pair, passable or cut."""
+    """The state of every link: passable or cut."""
 
     def __init__(self) -> None:
         self._cuts: dict[Link, int] = {}
-        """How many faults cut it now: two may overlap."""
+        """By link: how many faults cut it at present. Faults may overlap."""
         self._passable: dict[Link, asyncio.Event] = {}
 
     def is_cut(self, link: Link) -> bool:
@@ -33,7 +33,7 @@ class Links:
                 self._event(link).set()
 
     async def passable(self, link: Link) -> None:
-        """Waits while it is cut. Bytes are late then and not lost, as TCP has it."""
+        """Waits while a link is cut. Its bytes are late and not lost, as with TCP."""
         await self._event(link).wait()
 
     def _event(self, link: Link) -> asyncio.Event:

@@ -1,4 +1,7 @@
-"""Clients that write and read all the time, by the public library, and note what they are told."""
+"""Clients that write and read all the time with the public library, and record what they are told.
+
+Neighbours: `nats_load` has the publishers to NATS, `recording` the history.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +30,22 @@ from tidelog.history import Outcome, Write, stamp
 
 VALUE_BYTES: Final = 100
 UNANSWERED_MAX: Final = 8
-"""Sends of one writer that wait for their receipts."""
+"""How many sends of one writer may wait for their receipts."""
 
 AGAIN_SECONDS: Final = 0.2
-"""After an error, before a client goes on."""
+"""How long a client waits after an error."""
 
 SAMPLE_RECORDS_MAX: Final = 3_000
 SAMPLE_PAUSE_SECONDS: Final = 2.0
 END_SECONDS_MAX: Final = 60.0
-"""How long what is unanswered may take once nothing new is sent, and a reader to reach the end."""
+"""How long the last receipts may take when no more is sent, and a reader to reach the end."""
 
 NEVER = (LogTruncated, OffsetOutOfRange, DataCorrupt, InternalError, InvalidRequest)
-"""What a reader of committed records must not be told, whatever happens to brokers."""
+"""Errors that a reader of committed records must never get, whatever faults the brokers have."""
 
 
 READER: Final = "reader"
-"""Under this name it is noted what readers were told."""
+"""The name under which errors of readers are recorded."""
 
 
 class WriterKind(NamedTuple):
@@ -51,7 +54,7 @@ class WriterKind(NamedTuple):
     name: str
     options: ProducerOptions
     records_max: int
-    """Of one send."""
+    """The most records of one send."""
     unanswered_max: int
     sends_per_second: float
 
@@ -70,11 +73,11 @@ IDEMPOTENT: Final = tuple(kind.name for kind in WRITERS if kind.options.idempote
 STEADY: Final = WriterKind(
     "idempotent, steady", ProducerOptions(delivery_timeout_s=60), 1, UNANSWERED_MAX, 60
 )
-"""Beside the others where gaps are measured: often enough that a gap of 0.2 s means something."""
+"""An additional writer where gaps are measured. It sends so often that a gap of 0.2 s is significant."""
 
 
 class StreamWriter:
-    """Writes to one stream until it is told to stop."""
+    """Writes to one stream until `stopping` is set."""
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class StreamWriter:
 
     async def run(self) -> None:
         while not self.stopping.is_set():
-            # Another producer, for a history too: the library may have given it another id.
+            # A new producer in the history as well: the library may get another producer id.
             number = self._recording.new_producer(self._stream, self._kind.name)
             self._numbers.clear()
             self._spent = False
@@ -147,12 +150,12 @@ class StreamWriter:
             outcome = Outcome.REFUSED if error.definite else Outcome.UNKNOWN
             self._spent = self._spent or isinstance(error, FencedProducer | InvalidRequest)
             if isinstance(error, InternalError):
-                self._recording.failed(f"a writer ({self._kind.name}) was told of a bug: {error}")
+                self._recording.failed(f"The writer '{self._kind.name}' got an internal error: {error}")
         write = Write(number, partition, first, records, outcome, offset)
         self._recording.wrote(self._stream, write, asyncio.get_running_loop().time())
 
     async def _end(self, producer: Producer) -> None:
-        """Waits for what is unanswered, and gives up what stays so."""
+        """Waits for the receipts of all sends, and gives up the sends without one."""
         if self._sends:
             await asyncio.wait(self._sends, timeout=END_SECONDS_MAX)
         await producer.abort()
@@ -161,7 +164,7 @@ class StreamWriter:
 
 
 def _offset(receipts: Sequence[Receipt], records: int) -> int:
-    """Of the first record; a small batch is not split."""
+    """The offset of the first record. A small batch is not split, so its offsets are contiguous."""
     assert receipts[-1].last_offset - receipts[0].offset == records - 1, receipts
     return receipts[0].offset
 
@@ -177,7 +180,7 @@ class TailReader:
         self.positions: dict[int, Position] = {number: Position(0) for number in range(partitions)}
 
     async def run(self) -> None:
-        """Until it is cancelled, or is told what must never be."""
+        """Reads until it is cancelled, or until it gets an error of `NEVER`."""
         while True:
             reader = self._client.reader(self._stream, start=dict(self.positions))
             try:
@@ -186,7 +189,8 @@ class TailReader:
                     self.positions[batch.partition] = batch.position
             except NEVER as error:
                 self._recording.failed(
-                    f"a reader that followed {self._stream} was told: {type(error).__name__}: {error}"
+                    f"The reader that follows {self._stream} got an error that no reader of committed "
+                    f"records may get: {type(error).__name__}: {error}"
                 )
                 return
             except TidelogError as error:
@@ -197,7 +201,7 @@ class TailReader:
 
 
 class Sampler:
-    """Reads somewhere in a stream, now and then: each time as another reader."""
+    """Reads some records from a random offset of a stream, again and again, each time as a new reader."""
 
     def __init__(
         self,
@@ -225,8 +229,8 @@ class Sampler:
                 await note_all(reader, self._recording, SAMPLE_RECORDS_MAX)
             except NEVER as error:
                 self._recording.failed(
-                    f"a reader of {self._stream}/{partition} from offset {start} was told: "
-                    f"{type(error).__name__}: {error}"
+                    f"A reader of {self._stream}/{partition} from offset {start} got an error that no reader "
+                    f"of committed records may get: {type(error).__name__}: {error}"
                 )
             except TidelogError as error:
                 self._recording.told(READER, error)
@@ -235,7 +239,7 @@ class Sampler:
 
 
 async def note_all(reader: Reader, recording: Recording, records_max: int | None = None) -> dict[int, int]:
-    """Reads to the end, or about so many records; the first offset not read, by partition."""
+    """Reads and records to the end, or about `records_max` records. Returns the next offset by partition."""
     number, records = recording.new_reader(), 0
     reached: dict[int, int] = {}
     batch: FetchedBatch | None

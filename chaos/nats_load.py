@@ -1,6 +1,7 @@
-"""A NATS publisher that wants to know that its messages are recorded, as any JetStream client does.
+"""A NATS publisher that waits for the acknowledgement of each message, as every JetStream client does.
 
-It repeats a message until it is acknowledged, with one `Nats-Msg-Id`, within the stream's dedupe window.
+It repeats a message with the same `Nats-Msg-Id` until the message is acknowledged, within the stream's dedupe
+window.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from tidelog.history import Outcome, Write, stamp
 
 ANSWER_SECONDS_MAX: Final = 1.0
 GIVE_UP_SECONDS: Final = 60.0
-"""Half of the dedupe window: what is repeated later may be stored twice, and should be."""
+"""Half of the dedupe window. A message that is repeated after the window may be stored again, and should be."""
 
 AGAIN_SECONDS: Final = 0.05
 PING_SECONDS: Final = 1
 PINGS_UNANSWERED_MAX: Final = 3
-"""A server whose machine is gone says nothing. The library itself waits for four minutes."""
+"""A server whose machine is gone does not answer pings. By default the library notices after four minutes."""
 
 MESSAGES_PER_SECOND: Final = 25.0
 PUBLISHER: Final = "NATS publisher"
 
 
 class Publisher:
-    """Publishes one message after the other on a subject that a stream of one partition records."""
+    """Publishes one message after the other to a subject that a stream of one partition records."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Publisher:
                     self._subject, payload, timeout=self._answer_seconds, headers=headers
                 )
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError) as error:
-                # Nobody answered, or somebody who cannot record it now. It is the same message again.
+                # No broker answered, or a broker that cannot record it now. The same message is sent again.
                 self._recording.told(PUBLISHER, error)
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue

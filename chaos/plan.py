@@ -1,8 +1,8 @@
-"""Which fault when: a seeded schedule, as values. No I/O.
+"""The seeded schedule of faults, as values. No I/O; `faults` performs them.
 
-Each round deals every kind once, in an order of its own, so that a short run has met them all. A fault
-now and then has a second one beside it. What the promise does not cover never happens: a disk is
-lost, rots or is put back from a copy only while every replica is in sync, and alone (docs/replication.md).
+Each round contains every kind once, in a random order, so that a short run has all of them. Some faults have
+a second one at the same time. The schedule has no faults that the promise does not cover: a disk is lost,
+rots or is put back from a copy only while every replica is in sync, and alone (docs/replication.md).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Final, NamedTuple
 
 
 class Kind(StrEnum):
-    """What goes wrong."""
+    """The kinds of faults."""
 
     KILL = "kill"
     """A broker's process is killed (SIGKILL), and started again."""
     STOP = "stop"
     """A broker is stopped in good order (SIGTERM), and started again."""
     FREEZE = "freeze"
-    """A broker's process stands still (SIGSTOP, SIGCONT)."""
+    """A broker's process is stopped and continued (SIGSTOP, SIGCONT)."""
     ISOLATE = "isolate"
     """A broker is cut off from all others."""
     MUTE = "mute"
-    """A broker's words do not reach the others; theirs reach it."""
+    """A broker's messages do not reach the others; their messages reach it."""
     DEAFEN = "deafen"
-    """The others' words do not reach a broker; its own reach them."""
+    """The others' messages do not reach a broker; its messages reach them."""
     CUT = "cut"
-    """Two brokers are cut off from each other, both of them not from the third."""
+    """Two brokers are cut off from each other, and neither from the third."""
     RESET = "reset"
     """Every connection between brokers breaks, again and again."""
     SLOW_DISK = "slow-disk"
@@ -39,13 +39,13 @@ class Kind(StrEnum):
     LOST_DISK = "lost-disk"
     """A broker is killed and its data directory deleted; it comes back empty."""
     OLD_VOLUME = "old-volume"
-    """A broker's data directory is put back from a copy. It must not start on it; it comes back empty."""
+    """A broker's data directory is put back from a copy. The broker must refuse it, and then starts empty."""
     ROT = "rot"
-    """A bit of a file turns over while its broker is down; any file of the data directory."""
+    """One bit of any file of a data directory is flipped while its broker is down."""
     CLOCK = "clock"
-    """A broker's clock jumps by days, ahead or back, and is set right again."""
+    """A broker's clock jumps by days, ahead or back, and is corrected later."""
     REASSIGN = "reassign"
-    """Replicas leave a broker and come back to it, perhaps before they were gone."""
+    """Replicas of a stream leave a broker and come back, perhaps before they have left."""
     DURABILITY = "durability"
     """A stream changes between `fsync` and `page-cache`, and back."""
     KILL_ALL = "kill-all"
@@ -55,17 +55,17 @@ class Kind(StrEnum):
 
 
 DISKS: Final = frozenset({Kind.LOST_DISK, Kind.OLD_VOLUME, Kind.ROT})
-"""A broker may lose everything that it has."""
+"""A broker may lose all its data."""
 
 ALONE: Final = DISKS | {Kind.KILL_ALL, Kind.ROLL}
-"""Nothing else goes wrong at the same time."""
+"""No other fault happens at the same time."""
 
 HEALED_FIRST: Final = DISKS | {Kind.ROLL}
 """They begin only when every replica is in sync."""
 
 SECOND_FAULT_CHANCE: Final = 0.25
 HEALED_CHANCE: Final = 0.3
-"""How often the next fault waits until everything is in sync again."""
+"""How often a fault waits until every replica is in sync again."""
 
 SECONDS: Final = (1.0, 8.0)
 """How long a fault lasts."""
@@ -76,20 +76,20 @@ PAUSE_SECONDS: Final = (0.5, 4.0)
 FLUSH_SECONDS: Final = (0.05, 0.5)
 
 JUMP_DAYS: Final = (-30, -1, 1, 30)
-"""Of a clock."""
+"""By how much a clock jumps."""
 
 
 class Fault(NamedTuple):
     kind: Kind
     broker: int
-    """Whom it befalls; of a pair, the first."""
+    """The broker that has the fault; of a pair, the first."""
     other: int
     """Another broker, for kinds that need one."""
     seconds: float
     flush_seconds: float = 0.0
-    """By which a slow disk's flushes are longer."""
+    """How much longer a slow disk's flushes take."""
     days: int = 0
-    """By which a clock jumps."""
+    """How far a clock jumps."""
 
     def __str__(self) -> str:
         lasts = f"for {self.seconds:.1f} s"
@@ -111,13 +111,13 @@ class Step(NamedTuple):
 
     faults: tuple[Fault, ...]
     healed_first: bool
-    """They wait until every replica is in sync."""
+    """The faults begin only when every replica is in sync."""
     pause_seconds: float
-    """After the last of them has ended."""
+    """How long the run waits after the last of them has ended."""
 
 
 def schedule(rng: random.Random, brokers: Sequence[int], kinds: Sequence[Kind]) -> Iterator[Step]:
-    """Steps without end."""
+    """Yields steps without end."""
     while True:
         deck = list(kinds)
         rng.shuffle(deck)
@@ -127,7 +127,7 @@ def schedule(rng: random.Random, brokers: Sequence[int], kinds: Sequence[Kind]) 
             faults = [_fault(rng, kind, broker, other)]
             beside = [one for one in kinds if one not in ALONE]
             if kind not in ALONE and beside and rng.random() < SECOND_FAULT_CHANCE:
-                # On the other broker, so that no process is killed that stands still.
+                # On the other broker, so that no frozen process is killed.
                 faults.append(_fault(rng, rng.choice(beside), other, broker))
             healed = kind in HEALED_FIRST or rng.random() < HEALED_CHANCE
             yield Step(tuple(faults), healed, rng.uniform(*PAUSE_SECONDS))

@@ -1,7 +1,7 @@
 """Bugs that can be planted into every broker of a run, to see whether the run finds them.
 
-Those of the simulator, by name (`python -m simulator --mutations`), and one that a cluster of real
-processes meets at once, where most of the others want a coincidence that only the simulator brings about.
+These are the simulator's (`python -m simulator --mutations`), by name, and one more. Most of the simulator's
+bugs need a coincidence that real processes rarely meet; a cluster of real processes meets this one at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog_broker.core.replication import leadership
 
 @contextmanager
 def a_leader_waits_for_nobody() -> Iterator[None]:
-    """R3: what the leader has on its own disk is acknowledged, before any follower has it."""
+    """Breaks R3: the leader acknowledges records that are on its own disk and on no follower's."""
 
     def alone(current: int, *, leader_durable: int, **_: Any) -> int:
         return max(current, leader_durable)
@@ -28,11 +28,11 @@ def a_leader_waits_for_nobody() -> Iterator[None]:
 
 
 def plants() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
-    """By name."""
+    """All bugs by name."""
     ours = {"a leader waits for nobody": a_leader_waits_for_nobody}
     return {**{one.name: one.plant for one in mutations()}, **ours}
 
 
 def planted(name: str) -> AbstractContextManager[Any]:
-    """With the bug of that name; without any if it is empty."""
+    """Plants the bug of that name while the block lasts; an empty name plants none."""
     return plants()[name]() if name else contextlib.nullcontext()

@@ -1,8 +1,8 @@
-"""A TCP proxy in front of each broker's peer listener, which is what the other brokers know.
+"""A TCP proxy in front of each broker's peer listener. The other brokers know only the proxy's address.
 
-Who dials is known from the first frame (`tidelog_broker.peers.hello`), so that each direction of each pair
-can be cut. A cut connection stays open and silent, in that direction; a dial over a cut link hangs. A
-broker that is down has its proxy refuse connections, as its machine would.
+The first frame of a connection names the broker that dials (`tidelog_broker.peers.hello`), so that each
+direction of each pair can be cut. A cut connection stays open and silent in that direction; a dial over a cut
+link hangs. While a broker is down its proxy refuses connections, as the machine of the broker would.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog_broker.peers.framing import GREETING_BYTES_MAX, PREFIX_BYTES
 from tidelog_broker.peers.hello import decode
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""Of SO_LINGER: on, for no time."""
+"""The value of SO_LINGER for a reset: linger for 0 s."""
 
 CHUNK_BYTES: Final = 256 << 10
 HOST: Final = "127.0.0.1"
@@ -35,23 +35,23 @@ class _Connection:
         self.reader = reader
         self.writer = writer
         self.first = first
-        """What was read of it already."""
+        """The bytes that were read already."""
         self.onward: asyncio.StreamWriter | None = None
 
     def reset(self) -> None:
-        """Breaks it at once, for both ends."""
+        """Breaks the connection at once, for both brokers."""
         for writer in (self.writer, self.onward):
             if writer is not None and not writer.transport.is_closing():
-                # Else the other end would see an orderly close.
+                # Without this the other broker would see an orderly close.
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 writer.transport.abort()
 
 
 class Proxy:
-    """What stands in front of one broker."""
+    """The proxy of one broker."""
 
     def __init__(self, broker: int, port: int, behind: int, links: Links) -> None:
-        """`port`: where it listens; `behind`: the broker's own port."""
+        """`port`: where the proxy listens; `behind`: the broker's own port."""
         self.broker = broker
         self.port = port
         self._behind = behind
@@ -61,19 +61,19 @@ class Proxy:
         self._connections: set[_Connection] = set()
 
     async def open(self) -> None:
-        """Connections are taken from now on."""
+        """Accepts connections from now on."""
         if self._server is None:
             self._server = await asyncio.start_server(self._accepted, HOST, self.port)
 
     async def refuse(self) -> None:
-        """Connections are refused, and those there are break: the broker behind is gone."""
+        """Breaks all connections and refuses new ones: the broker behind is down."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
         self.reset()
 
     def reset(self, dialer: int | None = None) -> int:
-        """Breaks the connections that were dialed to this broker, or those of one dialer; how many."""
+        """Breaks the connections to this broker, of all dialers or of one. Returns how many."""
         found = [one for one in self._connections if dialer in (None, one.dialer)]
         for connection in found:
             connection.reset()
@@ -133,10 +133,10 @@ class Proxy:
 
 
 async def _greeting(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Who dials, and the bytes that said so."""
+    """Reads the greeting: the id of the broker that dials, and the bytes of the frame."""
     prefix = await reader.readexactly(PREFIX_BYTES)
     length, header_bytes = struct.unpack("<II", prefix)
     if length > GREETING_BYTES_MAX:
-        raise ProtocolBroken(f"a greeting of {length} bytes")
+        raise ProtocolBroken(f"the greeting has {length} bytes; the limit is {GREETING_BYTES_MAX}")
     rest = await reader.readexactly(length - 4)
     return decode(rest[:header_bytes]).sender.broker_id, prefix + rest

@@ -1,4 +1,4 @@
-"""What clients were told and saw, as histories: one for each stream."""
+"""The history of a run: what the clients were told and what they read. One history for each stream."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from tidelog.history import History, Outcome, Producer, Read, Write, runs_of
 
 
 class Pause(NamedTuple):
-    """A time in which nothing was acknowledged."""
+    """A time without an acknowledgement."""
 
     seconds: float
     where: str
-    """Stream and partition."""
+    """The stream and partition."""
 
     def __str__(self) -> str:
         return f"{self.seconds:.1f} s in {self.where}"
 
 
 class Recording:
-    """Histories, and sentences about what clients must never meet."""
+    """The histories, and a sentence for each event that must never happen."""
 
     def __init__(self) -> None:
         self.histories: dict[str, History] = {}
         self.failures: list[str] = []
         self.errors: dict[str, list[str]] = {}
-        """What clients were told, by whom: a kind of writer, or a reader."""
+        """Errors that clients got, by the kind of client."""
         self.operations = 0
-        """Writes and fetched batches."""
+        """How many writes and fetched batches."""
         self.acknowledged = 0
-        """Records."""
+        """How many records."""
         self.longest_pause = Pause(0.0, "nowhere")
-        """In which nothing was acknowledged in some partition."""
+        """The longest time without an acknowledgement in one partition."""
         self._newest_pauses: dict[str, Pause] = {}
-        """By stream."""
+        """By stream: the longest pause since `take_pauses`."""
         self._acknowledged_at: dict[tuple[str, int], float] = {}
         self._producers = count(1)
         self._readers = count(1)
@@ -53,7 +53,7 @@ class Recording:
         return next(self._readers)
 
     def wrote(self, stream: str, write: Write, at: float) -> None:
-        """What became of records; `at` is when, on the event loop's clock."""
+        """Records the outcome of a write; `at`: when, on the event loop's clock."""
         self.operations += 1
         history = self.history(stream)
         if write.outcome is Outcome.ACKNOWLEDGED:
@@ -73,33 +73,34 @@ class Recording:
         history.writes.append(write)
 
     def saw(self, reader: int, batch: FetchedBatch) -> None:
-        """Raises ValueError for records that no load wrote."""
+        """Records a batch that was read. Raises ValueError for records that no client of this run wrote."""
         self.operations += 1
         reads = self.history(batch.stream).reads
         for index, producer, first, records in runs_of(batch.columns.column("value")):
             reads.append(Read(reader, batch.partition, batch.base_offset + index, producer, first, records))
 
     def silence(self, now: float) -> dict[str, float]:
-        """By stream, how long nothing has been acknowledged in one of its partitions that has any."""
+        """By stream: how long one of its partitions has had no acknowledgement, after its first one."""
         found: dict[str, float] = {}
         for (stream, _), at in self._acknowledged_at.items():
             found[stream] = max(found.get(stream, 0.0), now - at)
         return found
 
     def take_pause(self) -> Pause:
-        """The longest pause that ended since this was asked last."""
+        """The longest pause that ended since the last call."""
         return max(self.take_pauses().values(), default=Pause(0.0, "nowhere"))
 
     def take_pauses(self) -> dict[str, Pause]:
-        """The same, by stream."""
+        """By stream: the longest pause that ended since the last call."""
         found, self._newest_pauses = self._newest_pauses, {}
         return found
 
     def told(self, who: str, error: Exception) -> None:
-        """An error that reached a client, after all that the library tries by itself."""
+        """Records an error that a client got, after all retries of the library."""
         self.errors.setdefault(who, []).append(f"{type(error).__name__}: {error}")
 
     def failed(self, sentence: str) -> None:
+        """Records an event that must never happen: an anomaly of the run."""
         self.failures.append(sentence)
 
 

@@ -1,4 +1,4 @@
-"""One run with faults by a seeded plan: the harness, and what goes wrong on it."""
+"""A run with faults by a seeded plan. Runs that measure one event are in `scenarios`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from chaos.verdict import Verdict
 from chaos.volumes import Volumes
 
 PAUSE_WORTH_SECONDS: Final = 1.0
-"""A pause of acknowledgements that is worth a line."""
+"""A pause without acknowledgements is printed from this length on."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What somebody asked for."""
+    """The options of the command line."""
 
     seed: int
     seconds: float
@@ -34,7 +34,7 @@ class RunOptions:
 
 
 class Run:
-    """See the module."""
+    """Injects the faults of a schedule into a cluster under load."""
 
     def __init__(self, options: RunOptions, folder: Path, say: Callable[[str], None]) -> None:
         self._options = options
@@ -47,12 +47,12 @@ class Run:
         self._faults = Faults(harness.cluster, harness.healed, volumes, administration)
 
     async def play(self) -> Verdict:
-        """Everything from the first process to the verdict; leaves no process."""
-        verdict = await self._harness.play(self._do_harm)
+        """Runs from the first process to the verdict. Leaves no process."""
+        verdict = await self._harness.play(self._inject_faults)
         verdict.faults.update({str(kind): count for kind, count in self._faults.done.items()})
         return verdict
 
-    async def _do_harm(self) -> None:
+    async def _inject_faults(self) -> None:
         harness = self._harness
         steps = schedule(harness.rng, harness.cluster.brokers, self._options.kinds)
         end = time.monotonic() + self._options.seconds
@@ -65,14 +65,14 @@ class Run:
             await harness.revive()
             pause = harness.recording.take_pause()
             if pause.seconds > PAUSE_WORTH_SECONDS:
-                harness.say(f"nothing was acknowledged for {pause}")
+                harness.say(f"no acknowledgement for {pause}")
         if not self._options.kinds:
             await asyncio.sleep(self._options.seconds)
 
     async def _perform(self, step: Step) -> None:
         for fault in step.faults:
             self._harness.say(str(fault))
-        # Each has an end of its own, whatever becomes of the other.
+        # Each fault is performed to its end, also if the other one fails.
         performed = (self._faults.perform(fault) for fault in step.faults)
         for outcome in await asyncio.gather(*performed, return_exceptions=True):
             if isinstance(outcome, BaseException):

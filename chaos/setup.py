@@ -1,4 +1,4 @@
-"""Who takes part in a run: brokers, streams, and the clients that write to them. Values only."""
+"""The setup of a run: how many brokers, which streams, and which clients write to them. Values only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from chaos.nats_load import ANSWER_SECONDS_MAX
 
 @dataclass(frozen=True)
 class StreamPlan:
+    """A stream that the run creates."""
+
     name: str
     partitions: int
     durability: str
     subject: str = ""
-    """Recorded from NATS; the library's writers leave it alone."""
+    """The NATS subjects that it records; the library's writers then do not write to it. Empty: none."""
 
 
 STREAMS: Final = (
@@ -28,18 +30,18 @@ STREAMS: Final = (
 
 @dataclass(frozen=True)
 class Setup:
-    """Who takes part."""
+    """The parts of a run."""
 
     brokers: int = 3
-    """There at the beginning."""
+    """At the beginning."""
     brokers_max: int = 3
-    """There at any time."""
+    """The most at any time."""
     copies: int = 3
-    """Replication factor of the streams at the beginning."""
+    """The replication factor of the streams at the beginning."""
     streams: Sequence[StreamPlan] = field(default=STREAMS)
     writers: Sequence[WriterKind] = field(default=WRITERS)
-    """Of each stream that is not recorded from NATS."""
+    """The writers of each stream that does not record NATS subjects."""
     publishers: int = 1
-    """Of each stream that is."""
+    """How many publishers each stream has that does."""
     answer_seconds: float = ANSWER_SECONDS_MAX
     """How long a publisher waits before it repeats a message."""

@@ -1,4 +1,4 @@
-"""The end of a run: everything is read once more, the histories are judged, the replicas compared."""
+"""The verdict of a run: reads everything once more, checks the histories, and compares the replicas."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from tidelog.history import Report, check, lines_of
 
 VERIFY_SECONDS_MAX: Final = 600.0
 
+HISTORY: Final = "history.jsonl"
+"""The file for `tidelog verify --history` in the folder of a run."""
+
 
 @dataclass
 class Verdict:
-    """What came of a run."""
+    """The result of a run."""
 
     seconds: float
     faults: Counter[str]
@@ -31,9 +34,9 @@ class Verdict:
     reports: dict[str, Report]
     """By stream."""
     failures: list[str] = field(default_factory=list)
-    """What must never be, in sentences."""
+    """A sentence for each event that must never happen."""
     compared: int = 0
-    """Records of which all replicas were read and compared."""
+    """How many records were compared on all replicas."""
     replica_problems: list[str] = field(default_factory=list)
     figures: Figures = field(default_factory=Figures)
 
@@ -51,7 +54,7 @@ class Verdict:
         if self.replica_problems:
             found["divergent, missing or corrupt replicas"] = len(self.replica_problems)
         if self.failures:
-            found["what must never be"] = len(self.failures)
+            found["failures of clients, brokers or claims"] = len(self.failures)
         return found
 
     def _sum(self, name: str) -> int:
@@ -77,7 +80,7 @@ class Verdict:
         }
 
     def lines(self) -> list[str]:
-        """A summary for people."""
+        """The summary that is printed."""
         said = self.as_json()
         faults = ", ".join(f"{count} {kind}" for kind, count in said["faults"].items()) or "none"
         records = ", ".join(f"{count:,} {name}" for name, count in said["records"].items())
@@ -86,8 +89,10 @@ class Verdict:
             f"operations   {self.operations:,} writes and reads",
             f"faults       {sum(self.faults.values())}: {faults}",
             f"records      {records}",
-            f"replicas     {self.compared:,} records compared on all of them",
-            f"pauses       of acknowledgements, in one partition: {self.longest_pause}",
+            f"replicas     {self.compared:,} records are the same on all replicas"
+            if not self.replica_problems
+            else f"replicas     {self.compared:,} records compared on all replicas; they differ",
+            f"pause        longest time without an acknowledgement in one partition: {self.longest_pause}",
             *self.figures.lines(),
         ]
         found += [f"  {sentence}" for sentence in said["sentences"]]
@@ -96,7 +101,7 @@ class Verdict:
 
 
 async def read_everything(client: tidelog.Client, recording: Recording, streams: Sequence[str]) -> None:
-    """The last readers: each stream from its start to its end, when nothing is written any more."""
+    """Reads each stream from its start to its end, after the last write."""
     for stream in streams:
         history = recording.history(stream)
         for partition, (start, end) in (await client.offsets(stream)).items():
@@ -109,17 +114,18 @@ async def read_everything(client: tidelog.Client, recording: Recording, streams:
             history.last_readers[partition] = reached.get(partition, start)
             if history.last_readers[partition] < end:
                 recording.failed(
-                    f"{stream}/{partition} is committed up to {end}, and was read up to "
-                    f"{history.last_readers[partition]}"
+                    f"{stream}/{partition}: all records below offset {end} are committed, and the last "
+                    f"reader got only those below {history.last_readers[partition]}."
                 )
 
 
 def judge(recording: Recording) -> dict[str, Report]:
+    """By stream: what `tidelog.history` finds in its history."""
     return {stream: check(history) for stream, history in sorted(recording.histories.items())}
 
 
 async def compare_replicas(server: str) -> tuple[int, list[str]]:
-    """What `tidelog verify --cluster` finds: records compared, and problems."""
+    """Runs `tidelog verify --cluster`. Returns how many records it compared, and the problems it found."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tidelog.cli", "verify", "--cluster", "--server", server, "--output", "json",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -132,7 +138,10 @@ async def compare_replicas(server: str) -> tuple[int, list[str]]:
             process.kill()
             await process.wait()
     if not out:
-        return 0, [f"tidelog verify --cluster ended with {process.returncode}: {err.decode().strip()}"]
+        return 0, [
+            f"The replicas were not compared: tidelog verify --cluster ended with code {process.returncode}: "
+            f"{err.decode().strip()}"
+        ]
     report = json.loads(out)
     return report["records"], [
         f"{one['stream']}/{one['partition']} on broker {one['broker']}: {one['what']}, offsets "
@@ -142,7 +151,7 @@ async def compare_replicas(server: str) -> tuple[int, list[str]]:
 
 
 def keep_history(recording: Recording, path: Path) -> None:
-    """For `tidelog verify --history`."""
+    """Writes the file that `tidelog verify --history` reads."""
     with path.open("w", encoding="utf-8") as file:
         for line in lines_of(recording.histories):
             file.write(f"{line}\n")

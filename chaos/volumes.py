@@ -1,4 +1,4 @@
-"""Volumes that are not what their broker left: put back from a copy, or with a bit turned over."""
+"""Faults of volumes: a data directory is put back from an earlier copy, or one bit of a file is flipped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chaos.cluster import Cluster, ClusterFailure
 from tidelog_broker.__main__ import EXIT_DAMAGED
 
 HEALED_SECONDS_MAX: Final = 90.0
-"""Until a bit of a segment that turned over is as it was; the scrubber has to come by."""
+"""Until a flipped bit of a segment is repaired. The scrubber must find it first."""
 
 LOOK_SECONDS: Final = 0.1
 
 
 class Volumes:
-    """See the module. What a broker will not run on is emptied, as it advises."""
+    """Changes data directories. One that its broker refuses is emptied, as the broker's message advises."""
 
     def __init__(self, cluster: Cluster, rng: random.Random, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -27,43 +27,46 @@ class Volumes:
         self._say = say
 
     async def put_back(self, broker: int, seconds: float, healed: Callable[[str], Awaitable[None]]) -> None:
-        """Raises `ClusterFailure` if the broker runs on the copy."""
+        """Puts a copy from before the last start back. Raises `ClusterFailure` if the broker runs on it."""
         cluster = self._cluster
         copy = cluster.folder / f"copy-of-broker-{broker}"
         await cluster.kill(broker)
         await asyncio.to_thread(shutil.copytree, cluster.data(broker), copy)
         await cluster.launch(broker)
         await cluster.ready(broker)
-        await healed(f"broker {broker} is back after it was copied")
+        await healed(f"broker {broker} serves again after its volume was copied")
         await asyncio.sleep(seconds)
         await cluster.kill(broker)
         await cluster.erase(broker)
         await asyncio.to_thread(copy.rename, cluster.data(broker))
         await cluster.launch(broker)
         if await cluster.ready_or_ended(broker) != EXIT_DAMAGED:
-            raise ClusterFailure(f"broker {broker} was not refused on a volume that was put back from a copy")
+            raise ClusterFailure(
+                f"Broker {broker} did not refuse a volume that was put back from an earlier copy."
+            )
         await self._empty(broker)
 
     async def rot(self, broker: int) -> None:
-        """Raises `ClusterFailure` if a segment stays as it is now."""
+        """Flips one bit of some file. Raises `ClusterFailure` if a segment is not repaired."""
         cluster = self._cluster
         await cluster.kill(broker)
         path, position = self._chosen(cluster.data(broker))
         rotten = _turn_over(path, position, 1 << self._rng.randrange(8))
-        self._say(f"byte {position} of {path.relative_to(cluster.folder)} is wrong")
+        self._say(f"one bit of byte {position} of {path.relative_to(cluster.folder)} is flipped")
         await cluster.launch(broker)
         code = await cluster.ready_or_ended(broker)
         if code == EXIT_DAMAGED:
             await self._empty(broker)
         elif code is not None:
             raise ClusterFailure(
-                f"broker {broker} ended with {code} on a file that rotted, not with {EXIT_DAMAGED}"
+                f"Broker {broker} ended with code {code} on a rotten file; expected code {EXIT_DAMAGED}. "
+                f"The file: {path}"
             )
         elif path.suffix == ".log":
             await self._overwritten(path, position, rotten)
 
     def _chosen(self, folder: Path) -> tuple[Path, int]:
-        """A kind of file first: most of the bytes are records."""
+        """Chooses a kind of file, then a file, then a byte. Most bytes of a data directory are records."""
         files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
         kinds: dict[str, list[Path]] = {}
         for path in files:
@@ -78,7 +81,7 @@ class Volumes:
         while _byte(path, position) == rotten:
             if loop.time() > deadline:
                 raise ClusterFailure(
-                    f"not within {HEALED_SECONDS_MAX:g} s: byte {position} of {path} is healed"
+                    f"Byte {position} of {path} was not repaired within {HEALED_SECONDS_MAX:g} s."
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -89,7 +92,7 @@ class Volumes:
 
 
 def _turn_over(path: Path, position: int, bit: int) -> int:
-    """The byte that stands there now."""
+    """Flips one bit in a file, and returns the new value of the byte."""
     with path.open("r+b") as file:
         file.seek(position)
         rotten = file.read(1)[0] ^ bit
@@ -99,7 +102,7 @@ def _turn_over(path: Path, position: int, bit: int) -> int:
 
 
 def _byte(path: Path, position: int) -> int | None:
-    """None: it is not there any more."""
+    """The byte at `position`; None: the file has no such byte, or is gone."""
     try:
         with path.open("rb") as file:
             file.seek(position)

@@ -1,4 +1,4 @@
-"""The scenarios by name."""
+"""All scenarios by name."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from chaos.setup import Setup
 
 _MEASURED: Final = (*WRITERS, STEADY)
 ANSWER_SECONDS: Final = 0.3
-"""A message that nobody took is lost, as core NATS has it, and whoever waits for longer measures that."""
+"""How long a publisher waits for an answer. Core NATS loses a message without a subscriber, so a longer wait
+would count as part of the gap."""
 
 _THREE: Final = Setup(writers=_MEASURED, answer_seconds=ANSWER_SECONDS)
 
 
 @dataclass(frozen=True)
 class Scenario:
+    """One event, repeated under load."""
+
     about: str
+    """For `--help`."""
     act: Callable[[Harness, int], Awaitable[None]]
-    """On a stage under load, so many rounds."""
+    """Performs the event on a cluster under load, so many times."""
     rounds: int
-    """By default."""
+    """How many times by default."""
     setup: Setup = _THREE
 
 

@@ -1,7 +1,7 @@
-"""Somebody who writes to one broker and never follows the leader elsewhere: a client that has no library.
+"""A client without the library: it writes to one broker and never looks for another leader.
 
-One record after the other, acks=all, and each with a short deadline; what came of a record is never known
-to have failed.
+It sends one record after the other with acks=all, each with a short deadline. A record without an
+acknowledgement has an unknown outcome.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from tidelog.history import Outcome, Write, stamp
 from tidelog_proto import common_pb2, log_pb2, log_pb2_grpc
 
 ANSWER_SECONDS: Final = 0.1
-"""On one machine an acknowledgement takes a hundredth of that."""
+"""The deadline of a record. On one machine an acknowledgement takes a hundredth of this time."""
 
 
 class DirectClient:
+    """Writes to one partition at one broker."""
+
     def __init__(
         self, server: str, stream: str, stream_id: bytes, partition: int, recording: Recording
     ) -> None:
@@ -29,7 +31,7 @@ class DirectClient:
         self._stream_id = stream_id
         self._partition = partition
         self._recording = recording
-        self._number = recording.new_producer(stream, "of one broker only")
+        self._number = recording.new_producer(stream, "direct client")
         self.asked = 0
         self.acknowledged = 0
 
@@ -41,7 +43,7 @@ class DirectClient:
             while loop.time() < end:
                 began_at = loop.time()
                 await self._ask(log)
-                # A refusal comes at once, and asking again at once would be another test.
+                # A refusal comes at once. Without a pause the client would flood the broker.
                 await asyncio.sleep(max(0.0, began_at + ANSWER_SECONDS - loop.time()))
 
     async def _ask(self, log: log_pb2_grpc.LogAsyncStub) -> None:
@@ -65,6 +67,6 @@ class DirectClient:
         self._recording.wrote(self._stream, write, asyncio.get_running_loop().time())
 
     def stored(self) -> int:
-        """How many of its records somebody has read."""
+        """How many of its records a reader has read."""
         reads = self._recording.history(self._stream).reads
         return len({read.first for read in reads if read.producer == self._number})

@@ -1,8 +1,8 @@
-"""1 broker becomes 3, then 5, and the first two leave: a cluster whose every part was replaced, under load.
+"""A cluster grows under load from 1 broker to 3 and to 5, and then the first two brokers leave.
 
-What is done is what an operator does by the command line: streams get copies on the new brokers, votes
-move, the old brokers are drained, stopped and unregistered. No writer over gRPC, whether it could ask again
-or not, and no reader is told of anything.
+The steps are those of an operator on the command line: streams get replicas on the new brokers, votes move,
+the old brokers are drained, stopped and unregistered. No writer over gRPC, idempotent or not, and no reader
+may get an error.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from chaos.scenarios.steps import claim_no_errors, preferred_lead, take_gaps
 BROKERS_MAX: Final = 5
 COPIES: Final = 3
 STEP_SECONDS: Final = 2.0
-"""After each step, so that what it brings about belongs to it."""
+"""The load continues for this time after each step, so that late effects count for the step."""
 
 LEAVING: Final = (0, 1)
-"""Of the first three: nobody is left who was there when it all began, but one."""
+"""Brokers of the beginning that leave; of the first three, one stays."""
 
 
 async def act(harness: Harness, rounds: int) -> None:
     for _ in range(rounds):
         harness.claim(
-            harness.cluster.brokers == (0,), "growth happens once: a cluster does not become young again"
+            harness.cluster.brokers == (0,),
+            "The scenario growth starts with one broker, so it has one round.",
         )
         take_gaps(harness, "calm")
         await _step(harness, "brokers 1 and 2 join", _joined(harness, 1, 2))
         await _step(harness, f"streams get {COPIES} copies", _copied(harness))
         await _step(harness, "leaders spread", lambda: preferred_lead(harness))
         await _step(harness, "brokers 3 and 4 join", _joined(harness, 3, 4))
-        await _step(harness, "replicas spread over five", _spread(harness))
+        await _step(harness, "replicas spread over five brokers", _spread(harness))
         await _step(harness, "leaders spread again", lambda: preferred_lead(harness))
         for new, old in ((3, 0), (4, 1)):
-            await _step(harness, f"the vote of broker {old} goes to {new}", _vote_moved(harness, new, old))
+            await _step(harness, f"the vote of broker {old} moves to {new}", _vote_moved(harness, new, old))
         for broker in LEAVING:
             await _step(harness, f"broker {broker} is drained", _drained(harness, broker))
             await _step(harness, f"broker {broker} leaves", _left(harness, broker))
@@ -60,20 +61,21 @@ async def _step(harness: Harness, what: str, step: Step) -> None:
     harness.figures.counts["elections"] += done.elections
     harness.figures.counts["ISR changes"] += done.isr_changes
     errors = sum(map(len, harness.recording.errors.values())) - told
-    harness.say(f"{what}: longest gaps {gaps}; {done.elections} elections, {errors} errors to clients")
+    harness.say(f"{what}. Longest gaps: {gaps}; {done.elections} elections, {errors} errors of clients")
 
 
 def _joined(harness: Harness, *brokers: int) -> Step:
     async def step() -> None:
         for broker in brokers:
             await harness.cluster.join(broker)
-        await harness.healed(f"brokers {brokers} are there, and vote if there are three")
+        names = " and ".join(str(broker) for broker in brokers)
+        await harness.healed(f"brokers {names} are active")
 
     return step
 
 
 def _copied(harness: Harness) -> Step:
-    """Every partition on the first three brokers, each with another preferred leader."""
+    """Puts every partition on the first three brokers, with preferred leaders in turn."""
 
     async def step() -> None:
         brokers = harness.cluster.brokers[:COPIES]
@@ -89,7 +91,9 @@ def _copied(harness: Harness) -> Step:
             stream.name: stream.config.replication_factor for stream in await harness.client.list_streams()
         }
         harness.claim(
-            set(factors.values()) == {COPIES}, f"{COPIES} copies of each partition, and yet {factors}"
+            set(factors.values()) == {COPIES},
+            f"Each partition has {COPIES} replicas, and the replication factors are "
+            f"{', '.join(f'{name} {factor}' for name, factor in factors.items())}.",
         )
 
     return step
@@ -110,7 +114,8 @@ def _vote_moved(harness: Harness, new: int, old: int) -> Step:
 
         async def lack() -> str | None:
             voters = (await harness.client.describe_cluster()).voters
-            return None if new in voters and old not in voters and len(voters) == 3 else f"{voters} vote"
+            moved = new in voters and old not in voters and len(voters) == 3
+            return None if moved else f"voters are {list(voters)}"
 
         await harness.until(lack, f"broker {new} votes in place of {old}")
 
@@ -121,9 +126,9 @@ def _drained(harness: Harness, broker: int) -> Step:
     async def step() -> None:
         async def lack() -> str | None:
             left = (await harness.client.drain(broker)).replicas_left
-            return f"{left} replicas are left" if left else None
+            return f"it has {left} {'replica' if left == 1 else 'replicas'}" if left else None
 
-        await harness.until(lack, f"broker {broker} is empty")
+        await harness.until(lack, f"broker {broker} has no replicas")
         await _settled(harness)
 
     return step
@@ -133,7 +138,7 @@ def _left(harness: Harness, broker: int) -> Step:
     async def step() -> None:
         await harness.cluster.leave(broker)
         await harness.client.unregister_broker(broker)
-        await harness.healed(f"broker {broker} is gone")
+        await harness.healed(f"broker {broker} has left")
 
     return step
 
@@ -141,6 +146,7 @@ def _left(harness: Harness, broker: int) -> Step:
 async def _settled(harness: Harness) -> None:
     async def lack() -> str | None:
         moving = await harness.client.list_reassignments()
-        return f"{len(moving)} partitions move" if moving else None
+        count = "1 partition is" if len(moving) == 1 else f"{len(moving)} partitions are"
+        return f"{count} still moving" if moving else None
 
-    await harness.until(lack, "replicas have moved")
+    await harness.until(lack, "all replicas have moved")

@@ -1,7 +1,7 @@
-"""The leader of a recorded subject is killed, while publishers wait for acknowledgements.
+"""The leader of a recorded subject is killed while publishers wait for acknowledgements.
 
-They repeat what is not acknowledged under its `Nats-Msg-Id`: nothing acknowledged may be lost, and
-nothing stored twice, which is the verdict's to say.
+Publishers repeat a message without an acknowledgement under its `Nats-Msg-Id`. The verdict finds a message
+that was acknowledged and lost, or stored twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def act(harness: Harness, rounds: int) -> None:
         before = standings(streams)
         leader = before[recorded[0], 0].leader
         if leader is None:
-            raise ClusterFailure(f"every replica is in sync, and nobody leads {recorded[0]}/0")
+            raise ClusterFailure(f"Every replica is in sync, and {recorded[0]}/0 has no leader.")
         await cluster.kill(leader)
         harness.faults["kill"] += 1
         await asyncio.sleep(DOWN_SECONDS)
@@ -41,6 +41,7 @@ async def act(harness: Harness, rounds: int) -> None:
         done = tally(before, standings(await client.list_streams()))
         harness.figures.counts["elections"] += done.elections
         harness.say(
-            f"kill {number + 1}: broker {leader} led; longest gaps {gaps}; {done.elections} elections"
+            f"kill {number + 1}: the leader was broker {leader}. Longest gaps: {gaps}; "
+            f"{done.elections} elections"
         )
     harness.figures.counts["messages repeated"] = len(harness.recording.errors.get(PUBLISHER, []))

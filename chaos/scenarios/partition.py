@@ -1,9 +1,8 @@
-"""A leader is cut off from both followers, with the controller on its side and on theirs.
+"""A leader is cut off from both followers; sometimes it is the controller, sometimes a follower is.
 
-Each broker leads a partition and follows in the others, so the two that are left are in the same moment the
-leader and the follower who go on without one. Somebody asks the leader that is cut off, and nobody
-else: it must acknowledge nothing, what it wrote all the same must be gone afterwards, and there must
-have been something, or nothing was tried.
+Each broker leads a partition and follows in the others, so the two other brokers continue as leader and
+follower of their own partitions. A direct client writes only to the leader that is cut off. This leader must
+acknowledge nothing. It must write some records, or the test is void. None of them may be there afterwards.
 """
 
 from __future__ import annotations
@@ -38,17 +37,21 @@ async def act(harness: Harness, rounds: int) -> None:
             clients.append(await _isolate(harness, place, f"round {number + 1}", with_leader))
     survived = sum(client.stored() for client in clients)
     asked = sum(client.asked for client in clients)
-    harness.figures.counts["records asked of leaders that were cut off"] = asked
-    harness.claim(asked > 0, "nobody asked a leader that was cut off")
-    harness.claim(not survived, f"{survived} records are there that only a leader that was cut off took")
+    harness.figures.counts["records sent to leaders that were cut off"] = asked
+    harness.claim(asked > 0, "No record was sent to a leader that was cut off, so nothing was tested.")
+    harness.claim(
+        not survived,
+        f"Records that only a leader that was cut off had must be gone; readers got {survived} of them.",
+    )
 
 
 async def _led(harness: Harness, controller: int, by_controller: bool) -> Place:
-    """A partition that the controller leads, or another broker."""
+    """A partition that the controller leads (`by_controller`), or that another broker leads."""
     for place, standing in sorted(standings(await harness.client.list_streams()).items()):
         if place[0] == STREAM and (standing.leader == controller) == by_controller:
             return place
-    raise ClusterFailure(f"no partition of {STREAM} is led as it should be: the controller is {controller}")
+    wanted = f"broker {controller}, the controller" if by_controller else f"another broker than {controller}"
+    raise ClusterFailure(f"No partition of {STREAM} has the leader that the scenario needs: {wanted}.")
 
 
 async def _isolate(harness: Harness, place: Place, round_: str, with_leader: bool) -> DirectClient:
@@ -71,21 +74,22 @@ async def _isolate(harness: Harness, place: Place, round_: str, with_leader: boo
     links.heal(cut)
     harness.faults["isolate"] += 1
     tail = alone[0].log_end_offset - alone[0].high_watermark
-    await harness.healed(f"broker {leader} is back")
+    await harness.healed(f"broker {leader} has recovered")
     await asyncio.sleep(SETTLED_SECONDS)
     side = "with the controller" if with_leader else "without the controller"
     gaps = take_gaps(harness, f"leader cut off {side}")
     done = tally(before, standings(await client.list_streams()))
     harness.figures.counts["elections"] += done.elections
     harness.figures.counts["ISR changes"] += done.isr_changes
-    harness.figures.counts["records cut off again"] += tail
+    harness.figures.counts["records truncated"] += tail
     harness.say(
-        f"{round_}: broker {leader}, leader of {STREAM}/{place[1]}, was cut off {side}; it was asked "
-        f"{direct.asked} times, acknowledged {direct.acknowledged}, and had written {tail} records in vain; "
-        f"longest gaps {gaps}; {done.elections} elections, {done.isr_changes} ISR changes"
+        f"{round_}: broker {leader}, leader of {STREAM}/{place[1]}, was cut off {side}. It got "
+        f"{direct.asked} records, acknowledged {direct.acknowledged}, and wrote {tail} that it then "
+        f"truncated. Longest gaps: {gaps}; {done.elections} elections, {done.isr_changes} ISR changes"
     )
     harness.claim(
-        not direct.acknowledged, f"a leader that was cut off acknowledged {direct.acknowledged} records"
+        not direct.acknowledged,
+        f"A leader that was cut off must acknowledge nothing; it acknowledged {direct.acknowledged} records.",
     )
-    harness.claim(tail > 0, "a leader that was cut off wrote nothing in vain: nothing was tried")
+    harness.claim(tail > 0, "A leader that was cut off wrote no record to truncate, so nothing was tested.")
     return direct

@@ -1,4 +1,4 @@
-"""A rolling restart of all brokers, as often as asked: no idempotent writer and no reader notices."""
+"""A rolling restart of all brokers. No idempotent writer and no reader may get an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chaos.harness import Harness
 from chaos.scenarios.steps import claim_no_errors, take_gaps
 
 SETTLED_SECONDS: Final = 1.0
-"""After a broker is back, so that a gap that begins late belongs to its restart."""
+"""The load continues for this time after a stop or start, so that a late gap counts for it."""
 
 
 async def act(harness: Harness, rounds: int) -> None:
@@ -33,7 +33,7 @@ async def act(harness: Harness, rounds: int) -> None:
             harness.figures.counts["elections"] += done.elections
             harness.figures.counts["ISR changes"] += done.isr_changes
             harness.say(
-                f"round {number + 1}: broker {broker} was restarted; longest gaps at its stop {stopped}; "
-                f"at its start {back}; {done.elections} elections, {done.isr_changes} ISR changes"
+                f"round {number + 1}: broker {broker} was restarted. Longest gaps at its stop: {stopped}; "
+                f"at its start: {back}; {done.elections} elections, {done.isr_changes} ISR changes"
             )
     claim_no_errors(harness)

@@ -1,4 +1,4 @@
-"""How a broker ends that is told to stop, and what of that is a finding."""
+"""The end of a broker that gets SIGTERM: which ends are noted as failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.waiting import until
 from tidelog.cli.local.processes import Child
 
 STARTED = "open(sys.argv[2] + '.runs', 'w').close()"
-"""The second word is the file with the settings."""
+"""The second argument is the file with the settings."""
 SLEEPS = "time.sleep(60)"
 
 
@@ -24,7 +24,7 @@ SLEEPS = "time.sleep(60)"
         (f"{STARTED}; {SLEEPS}", []),
         (
             f"print('opening', file=sys.stderr, flush=True); {STARTED}; {SLEEPS}",
-            ["broker 0 was told to stop and was killed (SIGTERM)"],
+            ["Broker 0 got SIGTERM and was killed (SIGTERM)"],
         ),
         (
             f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); {STARTED}; {SLEEPS}",
@@ -32,7 +32,7 @@ SLEEPS = "time.sleep(60)"
         ),
         (
             f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {STARTED}; {SLEEPS}",
-            ["broker 0 was told to stop and ended with code 3"],
+            ["Broker 0 got SIGTERM and ended with code 3"],
         ),
     ],
     ids=["not begun", "begun", "in good order", "with an error"],

@@ -145,7 +145,7 @@ async def test_a_lost_disk_is_erased_while_its_broker_is_down_and_waited_for() -
     cluster, healed = await done(Kind.LOST_DISK)
 
     assert cluster.erased == [1]
-    assert healed == ["broker 1 is filled again"]
+    assert healed == ["broker 1 has copied its replicas again"]
 
 
 async def test_all_are_down_at_once_in_kill_all_and_one_at_a_time_in_a_roll() -> None:

@@ -72,5 +72,5 @@ def test_a_disk_understands_three_words_only() -> None:
     state.told("slow 0.25")
 
     assert state.flush_seconds == 0.25
-    with pytest.raises(ValueError, match="slow SECONDS, full or sound"):
+    with pytest.raises(ValueError, match="takes slow SECONDS, full or sound"):
         state.told("melt")

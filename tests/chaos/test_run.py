@@ -60,7 +60,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["--faults", "kill,melt"], ["--plant", "nothing"]])
 def test_what_is_not_known_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    assert "there are" in capsys.readouterr().err
+    assert "there is no" in capsys.readouterr().err
 
 
 def test_clocks_that_cannot_jump_are_no_fault_to_ask_for(
