@@ -19,7 +19,7 @@ from tidelog.history import Outcome, Write, stamp
 
 ANSWER_SECONDS_MAX: Final = 1.0
 GIVE_UP_SECONDS: Final = 60.0
-"""Half of the dedupe window. A message that is repeated after the window may be stored again, and should be."""
+"""Half of the dedupe window. A message that is repeated after it may be stored again, and should be."""
 
 AGAIN_SECONDS: Final = 0.05
 PING_SECONDS: Final = 1

@@ -34,13 +34,13 @@ class Scenario:
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "growth": Scenario(
-        "1 broker becomes 3, then 5, and of these the first two leave",
+        "the cluster grows from 1 broker to 3 and to 5, and then the first 2 leave",
         growth.act,
         1,
         replace(_THREE, brokers=1, brokers_max=growth.BROKERS_MAX, copies=1),
     ),
     "partition": Scenario("a leader is cut off from both followers", partition.act, 2),
-    "cut": Scenario("a leader and one follower do not hear each other", cut.act, 1),
+    "cut": Scenario("a leader and one follower are cut off from each other", cut.act, 1),
     "nats": Scenario(
         "the leader of a recorded subject is killed",
         nats.act,
