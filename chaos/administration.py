@@ -1,4 +1,4 @@
-"""Administration under load: a broker's replicas move away and back, a stream's durability changes and back."""
+"""An administrator's commands under load: replicas leave a broker and return, durability changes and back."""
 
 from __future__ import annotations
 

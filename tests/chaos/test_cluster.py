@@ -37,7 +37,7 @@ SLEEPS = "time.sleep(60)"
     ],
     ids=["not begun", "begun", "in good order", "with an error"],
 )
-async def test_a_stop_that_does_not_end_in_good_order_is_found(
+async def test_an_end_after_sigterm_that_is_not_clean_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, found: list[str]
 ) -> None:
     stand_in = [sys.executable, "-c", f"import signal, sys, time; {script}"]
@@ -54,7 +54,7 @@ async def test_a_stop_that_does_not_end_in_good_order_is_found(
     assert [sentence.partition(": ")[0] for sentence in cluster.ended] == found
 
 
-def test_a_broker_that_ended_before_it_read_its_line_is_no_error(tmp_path: Path) -> None:
+def test_a_pipe_to_a_broker_that_ended_is_closed_without_an_error(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, bufsize=4096)
     process.wait()
     assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Each kind of fault is done and undone: nothing stays cut, slow, frozen or down."""
+"""Each kind of fault begins and ends: no link stays cut, no disk slow, no broker frozen or down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FakeProxy:
 
 
 class FakeCluster:
-    """Notes what is done to it, and what state that leaves."""
+    """Notes the calls, and the state that they leave."""
 
     brokers = BROKERS
 
@@ -109,7 +109,7 @@ async def done(kind: Kind) -> tuple[FakeCluster, list[str]]:
 
 
 @pytest.mark.parametrize("kind", Kind)
-async def test_a_fault_begins_and_ends(kind: Kind) -> None:
+async def test_every_fault_is_undone_at_its_end(kind: Kind) -> None:
     cluster, _ = await done(kind)
 
     links = [(one, other) for one in BROKERS for other in BROKERS if one != other]
@@ -135,20 +135,20 @@ async def test_a_fault_begins_and_ends(kind: Kind) -> None:
         (Kind.DURABILITY, ["durability"]),
     ],
 )
-async def test_a_fault_befalls_the_broker_it_names(kind: Kind, said: list[str]) -> None:
+async def test_a_fault_acts_on_the_broker_that_it_names(kind: Kind, said: list[str]) -> None:
     cluster, _ = await done(kind)
 
     assert cluster.said == said
 
 
-async def test_a_lost_disk_is_erased_while_its_broker_is_down_and_waited_for() -> None:
+async def test_a_lost_disk_is_erased_while_its_broker_is_down_and_is_then_healed() -> None:
     cluster, healed = await done(Kind.LOST_DISK)
 
     assert cluster.erased == [1]
     assert healed == ["broker 1 has copied its replicas again"]
 
 
-async def test_all_are_down_at_once_in_kill_all_and_one_at_a_time_in_a_roll() -> None:
+async def test_kill_all_ends_all_brokers_at_once_and_roll_one_at_a_time() -> None:
     together, _ = await done(Kind.KILL_ALL)
     rolling, healed = await done(Kind.ROLL)
 

@@ -1,4 +1,4 @@
-"""The schedule of faults: the same from the same seed, every kind in every round, never two disks."""
+"""The schedule of faults: the same for the same seed, every kind in every round, never two disk faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BROKERS = (0, 1, 2)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_seed_is_the_same_schedule(seed: int) -> None:
+def test_the_same_seed_gives_the_same_schedule(seed: int) -> None:
     one, two = (list(islice(schedule(random.Random(seed), BROKERS, list(Kind)), 50)) for _ in range(2))
 
     assert one == two
@@ -35,7 +35,7 @@ def test_a_disk_is_lost_alone_and_only_when_every_replica_is_in_sync() -> None:
     assert all(step.healed_first for step in alone if step.faults[0].kind in HEALED_FIRST)
 
 
-def test_two_faults_at_a_time_befall_different_brokers() -> None:
+def test_two_faults_at_the_same_time_act_on_different_brokers() -> None:
     steps = list(islice(schedule(random.Random(3), BROKERS, list(Kind)), 500))
     pairs = [step.faults for step in steps if len(step.faults) == 2]
 
@@ -43,7 +43,7 @@ def test_two_faults_at_a_time_befall_different_brokers() -> None:
     assert all(one.broker != other.broker for one, other in pairs)
 
 
-def test_a_fault_says_whom_it_befalls_and_for_how_long() -> None:
+def test_a_fault_prints_its_broker_and_its_duration() -> None:
     steps = islice(schedule(random.Random(4), BROKERS, [Kind.KILL]), 20)
 
     for fault in (step.faults[0] for step in steps):

@@ -1,4 +1,4 @@
-"""The network between brokers: who dials is known, and each direction can be cut, healed and reset."""
+"""The network between brokers: each direction of each pair can be cut, healed and reset."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tidelog_broker.peers.framing import pack
 from tidelog_broker.peers.hello import ConnectionKind, Hello, Identity, encode
 
 QUIET_SECONDS = 0.1
-"""In which nothing may come."""
+"""No bytes may arrive in this time."""
 
 
 class Broker:
-    """Somebody behind a proxy who answers every line with the same line, in capitals."""
+    """A server behind a proxy. It answers every line with the same line in capitals."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -85,7 +85,7 @@ async def net() -> AsyncIterator[Net]:
     await made.stop()
 
 
-async def test_bytes_go_through_both_ways_greeting_included(net: Net) -> None:
+async def test_a_proxy_forwards_the_greeting_and_bytes_in_both_directions(net: Net) -> None:
     reader, writer = await net.dial(1)
     writer.write(b"hello\n")
 
@@ -94,9 +94,7 @@ async def test_bytes_go_through_both_ways_greeting_included(net: Net) -> None:
 
 
 @pytest.mark.parametrize("link", [(1, 0), (0, 1)])
-async def test_a_cut_direction_is_silent_and_what_was_said_comes_after_it_is_healed(
-    net: Net, link: tuple[int, int]
-) -> None:
+async def test_bytes_sent_into_a_cut_arrive_when_the_cut_ends(net: Net, link: tuple[int, int]) -> None:
     reader, writer = await net.dial(1)
     writer.write(b"one\n")
     await said(reader)
@@ -111,7 +109,7 @@ async def test_a_cut_direction_is_silent_and_what_was_said_comes_after_it_is_hea
     assert await asyncio.wait_for(waiting, 5) == b"TWO\n"
 
 
-async def test_another_brokers_connection_is_not_cut_with_it(net: Net) -> None:
+async def test_a_cut_of_two_brokers_leaves_a_third_connected(net: Net) -> None:
     net.links.cut(between(0, 1))
 
     reader, writer = await net.dial(2)
@@ -120,7 +118,7 @@ async def test_another_brokers_connection_is_not_cut_with_it(net: Net) -> None:
     assert await said(reader) == b"STILL HERE\n"
 
 
-async def test_a_dial_over_a_cut_link_hangs_until_it_is_healed(net: Net) -> None:
+async def test_a_dial_over_a_cut_link_waits_until_the_cut_ends(net: Net) -> None:
     net.links.cut(incoming(0, (0, 1, 2)))
     reader, writer = await net.dial(1)
     writer.write(b"late\n")
@@ -133,7 +131,7 @@ async def test_a_dial_over_a_cut_link_hangs_until_it_is_healed(net: Net) -> None
     assert await asyncio.wait_for(waiting, 5) == b"LATE\n"
 
 
-async def test_a_reset_breaks_the_connections_there_are_and_lets_others_come(net: Net) -> None:
+async def test_a_reset_breaks_open_connections_and_allows_new_ones(net: Net) -> None:
     reader, writer = await net.dial(1)
     writer.write(b"one\n")
     await said(reader)
@@ -147,7 +145,7 @@ async def test_a_reset_breaks_the_connections_there_are_and_lets_others_come(net
     assert await said(again) == b"TWO\n"
 
 
-async def test_a_broker_that_is_down_has_its_connections_refused(net: Net) -> None:
+async def test_the_proxy_of_a_broker_that_is_down_refuses_connections(net: Net) -> None:
     await net.proxy.refuse()
 
     with pytest.raises(ConnectionRefusedError):

@@ -1,4 +1,4 @@
-"""What clients are told becomes a short history that says the same."""
+"""The recording of a run: receipts are merged into a short history, and pauses are measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def acknowledged(first: int, offset: int, records: int = 2, partition: int = 0) 
     return Write(1, partition, first, records, Outcome.ACKNOWLEDGED, offset)
 
 
-def test_receipts_that_go_on_where_the_last_one_ended_are_one_write() -> None:
+def test_contiguous_receipts_become_one_write() -> None:
     recording = Recording()
 
     recording.wrote("orders", acknowledged(0, 10), at=1.0)
@@ -24,7 +24,7 @@ def test_receipts_that_go_on_where_the_last_one_ended_are_one_write() -> None:
     assert recording.acknowledged == 6
 
 
-def test_what_is_unknown_stays_a_write_of_its_own() -> None:
+def test_a_write_with_unknown_outcome_is_not_merged() -> None:
     recording = Recording()
     doubt = Write(1, 0, 2, 1, Outcome.UNKNOWN)
 
@@ -35,7 +35,7 @@ def test_what_is_unknown_stays_a_write_of_its_own() -> None:
     assert recording.history("orders").writes == [acknowledged(0, 10), doubt, acknowledged(3, 12)]
 
 
-def test_a_pause_is_that_of_one_partition() -> None:
+def test_a_pause_is_measured_for_each_partition() -> None:
     recording = Recording()
     for at, partition in ((0.0, 0), (1.0, 1), (2.0, 1), (3.0, 0)):
         recording.wrote("orders", acknowledged(int(at), int(at), 1, partition), at=at)
@@ -67,7 +67,7 @@ def test_a_full_disk_takes_no_records_and_still_takes_metadata(
     open_file.close()
 
 
-def test_a_disk_understands_three_words_only() -> None:
+def test_a_disk_refuses_an_unknown_command() -> None:
     state = DiskState()
     state.told("slow 0.25")
 

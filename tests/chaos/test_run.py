@@ -1,4 +1,4 @@
-"""A whole run with real processes: load, a fault, healing, the verdict, and nothing left."""
+"""A whole run with real processes: load, a fault, healing, the verdict, and no process or file left."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--faults", "kill,melt"], ["--plant", "nothing"]])
-def test_what_is_not_known_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_fault_or_bug_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert "there is no" in capsys.readouterr().err
 
 
-def test_clocks_that_cannot_jump_are_no_fault_to_ask_for(
+def test_clock_faults_without_libfaketime_are_wrong_usage(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("chaos.__main__.find_faketime", lambda: None)

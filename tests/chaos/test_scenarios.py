@@ -1,4 +1,4 @@
-"""Scenarios are asked for by name; what they measure is counted right, and a broken claim is an anomaly."""
+"""Scenarios: their names, their measurements, and claims that fail, which are anomalies."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def acknowledged(number: int) -> Write:
         (["--scenario", "roll", "--rounds", "0"], "at least 1"),
     ],
 )
-def test_what_no_scenario_is_called_is_wrong_usage(
+def test_an_unknown_scenario_or_number_of_rounds_is_wrong_usage(
     words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_the_help_tells_what_each_scenario_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_describes_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
 
@@ -51,7 +51,7 @@ def test_the_help_tells_what_each_scenario_does(capsys: pytest.CaptureFixture[st
     assert all(f"{name}: {scenario.about}" in said for name, scenario in SCENARIOS.items())
 
 
-def test_elections_and_changes_of_isrs_are_told_by_epochs_though_nobody_was_looking() -> None:
+def test_elections_and_isr_changes_between_two_looks_are_counted_by_epochs() -> None:
     before = {("orders", 0): Standing(0, 3, 10, (0, 1, 2)), ("orders", 1): Standing(1, 1, 1, (1, 2))}
     after = {("orders", 0): Standing(0, 5, 15, (0, 1, 2)), ("orders", 1): Standing(1, 1, 2, (1,))}
 
@@ -61,7 +61,7 @@ def test_elections_and_changes_of_isrs_are_told_by_epochs_though_nobody_was_look
     assert (done.isr_changes, done.isr_changes_max) == (4, 3)
 
 
-def test_gaps_are_told_as_their_middle_and_their_worst() -> None:
+def test_gaps_are_printed_as_median_and_maximum() -> None:
     figures = Figures()
     for seconds in (0.2, 3.0, 0.1):
         figures.gap("kill", seconds)
@@ -73,7 +73,7 @@ def test_gaps_are_told_as_their_middle_and_their_worst() -> None:
     ]
 
 
-def test_a_gap_belongs_to_its_stream_and_is_taken_once(tmp_path: Path) -> None:
+def test_a_gap_counts_for_its_stream_and_is_taken_once(tmp_path: Path) -> None:
     one, _ = harness(tmp_path)
     one.recording.wrote("orders", acknowledged(0), at=1.0)
     one.recording.wrote("clicks", acknowledged(0), at=1.0)
@@ -85,7 +85,7 @@ def test_a_gap_belongs_to_its_stream_and_is_taken_once(tmp_path: Path) -> None:
     assert one.figures.gaps == {"kill, clicks": [0.5], "kill, orders": [2.0]}
 
 
-def test_an_error_that_reached_a_reader_or_an_idempotent_writer_breaks_the_claim(tmp_path: Path) -> None:
+def test_an_error_of_a_reader_or_an_idempotent_writer_breaks_the_claim(tmp_path: Path) -> None:
     one, said = harness(tmp_path)
     one.recording.told("plain, in batches", TimedOut("nobody knows"))
     claim_no_errors(one)
@@ -98,7 +98,7 @@ def test_an_error_that_reached_a_reader_or_an_idempotent_writer_breaks_the_claim
     assert "failure: No client may get an error" in said[0]
 
 
-def test_members_come_and_go_and_a_new_one_knows_those_that_are_there(tmp_path: Path) -> None:
+def test_a_new_broker_has_the_present_members_as_seeds(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, 3, begin=1)
 
     assert (cluster.brokers, len(cluster.servers), len(cluster.proxies)) == ((0,), 1, 3)

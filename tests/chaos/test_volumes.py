@@ -1,4 +1,4 @@
-"""Volumes that are put back or rot: what a broker refuses is emptied, and what it runs on must be healed."""
+"""Volumes that are put back or rot: a refused volume is emptied; a rotten segment must be repaired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog_broker.__main__ import EXIT_DAMAGED
 
 
 class FakeCluster:
-    """One broker; `ends` says with which codes it ends on its next starts, None: it serves."""
+    """One broker. `ends`: the exit codes of its next starts; None: it serves."""
 
     def __init__(self, folder: Path, ends: list[int | None]) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ def made(cluster: FakeCluster) -> Volumes:
     return Volumes(cluster, random.Random(1), cluster.said.append)  # type: ignore[arg-type]
 
 
-async def test_a_broker_starts_on_the_copy_without_what_came_after_and_is_emptied(tmp_path: Path) -> None:
+async def test_a_broker_is_started_on_the_copy_and_then_emptied(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, [EXIT_DAMAGED])
 
     await made(cluster).put_back(1, 0.0, healed)
@@ -64,14 +64,12 @@ async def test_a_broker_starts_on_the_copy_without_what_came_after_and_is_emptie
 
 
 @pytest.mark.parametrize("code", [None, 0, 1])
-async def test_a_broker_that_runs_on_a_copy_or_ends_otherwise_is_trouble(
-    tmp_path: Path, code: int | None
-) -> None:
+async def test_a_broker_that_does_not_refuse_a_copy_is_a_failure(tmp_path: Path, code: int | None) -> None:
     with pytest.raises(ClusterFailure, match="did not refuse"):
         await made(FakeCluster(tmp_path, [code])).put_back(1, 0.0, healed)
 
 
-async def test_what_a_broker_will_not_run_on_is_emptied(tmp_path: Path) -> None:
+async def test_a_volume_that_its_broker_refuses_is_emptied(tmp_path: Path) -> None:
     cluster = FakeCluster(tmp_path, [EXIT_DAMAGED])
 
     await made(cluster).rot(1)
@@ -79,12 +77,12 @@ async def test_what_a_broker_will_not_run_on_is_emptied(tmp_path: Path) -> None:
     assert cluster.said[-3:] == ["kill", "erase", "launch"]
 
 
-async def test_a_broker_that_ends_otherwise_on_a_rotten_file_is_trouble(tmp_path: Path) -> None:
+async def test_an_unexpected_exit_code_on_a_rotten_file_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ClusterFailure, match="ended with code 1"):
         await made(FakeCluster(tmp_path, [1])).rot(1)
 
 
-async def test_one_bit_is_wrong_and_a_segment_that_stays_so_is_trouble(
+async def test_a_segment_whose_flipped_bit_is_not_repaired_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(volumes, "HEALED_SECONDS_MAX", 0.0)
@@ -97,7 +95,7 @@ async def test_one_bit_is_wrong_and_a_segment_that_stays_so_is_trouble(
     assert sum((one ^ other).bit_count() for one, other in zip(found, b"records", strict=True)) == 1
 
 
-def test_a_faked_clock_leaves_time_that_passes_alone(tmp_path: Path) -> None:
+def test_a_faked_clock_leaves_elapsed_time_right(tmp_path: Path) -> None:
     environment = faked_clock(tmp_path / "lib.so", tmp_path / "offset")
 
     assert environment["LD_PRELOAD"] == str(tmp_path / "lib.so")

@@ -1,4 +1,4 @@
-"""The fake disk keeps its promises, and no more than them."""
+"""The fake disk keeps the promises of its model, and makes no others."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def crashes(disk: FakeDisk, count: int = 300) -> list[dict[str, bytes]]:
     return [disk.crash(random.Random(seed)).tree() for seed in range(count)]
 
 
-def test_it_is_a_file_system_as_the_broker_knows_it() -> None:
+def test_a_fake_disk_has_the_interface_that_the_broker_uses() -> None:
     files: Files = FakeDisk()
 
     assert files.free_bytes("/") > 0
 
 
-def test_what_was_synced_survives_every_crash() -> None:
+def test_synced_bytes_survive_every_crash() -> None:
     disk = disk_with("/data/a", b"x" * 10_000)
 
     assert disk.crash().tree() == {"/data/a": b"x" * 10_000}
     assert all(tree == {"/data/a": b"x" * 10_000} for tree in crashes(disk))
 
 
-def test_a_write_without_a_sync_survives_in_whole_pages_of_any_choice() -> None:
+def test_any_pages_of_a_write_without_a_sync_may_survive() -> None:
     disk = disk_with("/data/a", b"")
     disk.open("/data/a").pwrite([b"1" * PAGE_BYTES + b"2" * PAGE_BYTES + b"3" * 10], 0)
 
@@ -77,7 +77,7 @@ def test_a_later_write_to_a_page_never_survives_without_the_earlier_ones() -> No
     assert seen == {b"x" * count for count in range(6)}
 
 
-def test_a_page_that_was_cut_away_does_not_come_back_when_the_cut_survived() -> None:
+def test_a_truncated_page_does_not_come_back_if_the_truncation_survives() -> None:
     disk = disk_with("/data/a", b"old" * 4000)
     file = disk.open("/data/a")
     file.truncate(PAGE_BYTES)
@@ -89,7 +89,7 @@ def test_a_page_that_was_cut_away_does_not_come_back_when_the_cut_survived() -> 
             assert set(content[PAGE_BYTES:]) <= {0, ord("n")}
 
 
-def test_a_sync_counts_for_its_own_file_and_everything_written_before_it() -> None:
+def test_a_sync_covers_its_own_file_and_all_writes_before_it() -> None:
     disk = disk_with("/data/a", b"")
     file = disk.open("/data/a")
     file.pwrite([b"kept"], 0)
@@ -112,7 +112,7 @@ def test_a_file_without_a_synced_name_is_gone() -> None:
     assert disk.crash().tree()["/data/new"] == b"content"
 
 
-def test_a_new_folder_needs_a_sync_of_the_one_above() -> None:
+def test_a_new_folder_survives_only_after_a_sync_of_its_parent() -> None:
     disk = FakeDisk()
     disk.make_dir("/data/raft")
     disk.sync_dir("/data")
@@ -122,7 +122,7 @@ def test_a_new_folder_needs_a_sync_of_the_one_above() -> None:
     assert disk.crash().list("/data") == ["raft"]
 
 
-def test_a_rename_is_atomic_and_lasts_after_a_sync_of_the_folder() -> None:
+def test_a_rename_is_atomic_and_durable_after_a_sync_of_its_folder() -> None:
     disk = disk_with("/data/a", b"old")
     file = disk.open("/data/b", create=True)
     file.pwrite([b"new"], 0)
@@ -137,7 +137,7 @@ def test_a_rename_is_atomic_and_lasts_after_a_sync_of_the_folder() -> None:
     assert disk.crash().tree() == {"/data/a": b"new"}
 
 
-def test_a_file_that_was_moved_to_another_folder_has_one_name_there_when_that_is_synced() -> None:
+def test_a_moved_file_has_only_its_new_name_after_a_sync_of_the_new_folder() -> None:
     disk = disk_with("/data/x/a", b"1")
     disk.make_dir("/data/y")
     disk.sync_dir("/data")
@@ -176,7 +176,7 @@ def test_a_removed_tree_may_come_back_until_its_folder_is_synced() -> None:
     assert disk.crash().tree() == {}
 
 
-def test_replace_file_leaves_the_old_or_the_new_whole_wherever_it_is_cut() -> None:
+def test_replace_file_leaves_the_old_or_the_new_file_after_any_crash() -> None:
     for number in range(20):
         disk = disk_with("/data/meta", b"old" * 3000)
         disk.crash_at = disk.operations + number
@@ -190,7 +190,7 @@ def test_replace_file_leaves_the_old_or_the_new_whole_wherever_it_is_cut() -> No
     pytest.fail("it never ended")
 
 
-def test_after_its_crash_point_a_process_does_nothing_more() -> None:
+def test_no_operation_succeeds_after_the_crash_point() -> None:
     disk = disk_with("/data/a", b"x")
     file = disk.open("/data/a")
     disk.crash_at = disk.operations
@@ -204,7 +204,7 @@ def test_after_its_crash_point_a_process_does_nothing_more() -> None:
     assert disk.crash().tree() == {"/data/a": b"x"}
 
 
-def test_every_operation_can_be_looked_at_before_it_happens() -> None:
+def test_a_hook_is_called_before_every_operation() -> None:
     disk = FakeDisk()
     seen: list[Operation] = []
     disk.before = seen.append
@@ -222,7 +222,7 @@ def test_every_operation_can_be_looked_at_before_it_happens() -> None:
     assert disk.operations == 5
 
 
-def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
+def test_a_full_disk_writes_the_bytes_that_fit_and_then_refuses() -> None:
     disk = FakeDisk(capacity=10)
     file = disk.open("/f", create=True)
 
@@ -258,7 +258,7 @@ def test_a_failed_sync_loses_the_pages_though_readers_still_see_them() -> None:
     assert file.pread(8, 0) == b"\0\0\0\0kept"
 
 
-def test_faults_pick_their_operation_path_and_moment() -> None:
+def test_a_fault_applies_to_its_operation_its_path_and_its_count() -> None:
     disk = disk_with("/data/a", b"")
     disk.fail("pwrite", errno.EIO, path="/data/b", skip=1)
     a, b = disk.open("/data/a"), disk.open("/data/b", create=True)
@@ -270,7 +270,7 @@ def test_faults_pick_their_operation_path_and_moment() -> None:
     b.pwrite([b"x"], 1)
 
 
-def test_a_flipped_bit_is_seen_at_once_or_when_the_cache_is_dropped() -> None:
+def test_a_flipped_bit_is_visible_at_once_or_after_the_cache_is_dropped() -> None:
     disk = disk_with("/data/a", bytes(3))
     disk.flip("/data/a", 1, 0)
     disk.flip("/data/a", 2, 1, cached=True)
@@ -280,7 +280,7 @@ def test_a_flipped_bit_is_seen_at_once_or_when_the_cache_is_dropped() -> None:
     assert read_file(disk, "/data/a") == b"\0\1\2"
 
 
-def test_the_page_cache_outlives_the_process_but_not_the_machine() -> None:
+def test_the_page_cache_survives_the_process_but_not_a_power_loss() -> None:
     disk = disk_with("/data/a", b"")
     disk.open("/data/a").pwrite([b"x"], 0)
 
@@ -293,7 +293,7 @@ def test_the_page_cache_outlives_the_process_but_not_the_machine() -> None:
     assert disk.crash().tree() == {"/data/a": b""}
 
 
-def test_disks_after_a_crash_do_not_share_what_is_written_later() -> None:
+def test_disks_after_a_crash_do_not_share_later_writes() -> None:
     disk = disk_with("/data/a", b"one")
     first, second = disk.crash(), disk.crash()
     first.open("/data/a").pwrite([b"two"], 0)
@@ -306,7 +306,7 @@ def test_disks_after_a_crash_do_not_share_what_is_written_later() -> None:
     )
 
 
-def test_an_open_file_works_on_after_its_name_is_gone() -> None:
+def test_an_open_file_still_works_after_its_name_is_removed() -> None:
     disk = disk_with("/data/a", b"x")
     file = disk.open("/data/a")
     disk.remove("/data/a")
@@ -330,7 +330,7 @@ def test_an_open_file_works_on_after_its_name_is_gone() -> None:
         (lambda disk: disk.file_size("/data/none"), errno.ENOENT),
     ],
 )
-def test_mistakes_get_the_operating_systems_answers(wrong: object, code: int) -> None:
+def test_wrong_calls_raise_the_errors_of_the_operating_system(wrong: object, code: int) -> None:
     disk = disk_with("/data/a", b"x")
 
     with pytest.raises(OSError) as raised:
@@ -341,7 +341,7 @@ def test_mistakes_get_the_operating_systems_answers(wrong: object, code: int) ->
 @given(
     st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 6000), st.booleans()), max_size=12), st.randoms()
 )
-def test_every_crash_content_is_made_of_bytes_that_were_there(
+def test_a_crash_leaves_only_bytes_that_were_written(
     steps: list[tuple[int, int, bool]], rng: random.Random
 ) -> None:
     disk = disk_with("/data/a", b"\x01" * 3000)
@@ -391,7 +391,7 @@ def test_a_flush_of_the_whole_disk_keeps_all_content_and_all_names() -> None:
     assert all(tree == expected for tree in [disk.crash().tree(), *crashes(disk)])
 
 
-def test_a_flush_of_the_whole_disk_keeps_only_what_was_there_when_it_began() -> None:
+def test_a_flush_of_the_whole_disk_covers_only_changes_before_it_began() -> None:
     disk = disk_with("/data/a", b"old")
     file = disk.open("/data/a")
     file.pwrite([b"new"], 0)
@@ -406,7 +406,7 @@ def test_a_flush_of_the_whole_disk_keeps_only_what_was_there_when_it_began() -> 
     assert {"/data/a": b"late", "/data/b": b""} in crashes(disk)
 
 
-def test_what_a_failed_flush_of_the_whole_disk_left_never_comes_to_the_disk() -> None:
+def test_a_failed_flush_of_the_whole_disk_loses_its_pages_for_good() -> None:
     disk = disk_with("/data/a", b"old")
     disk.open("/data/a").pwrite([b"new"], 0)
     disk.fail("syncfs")

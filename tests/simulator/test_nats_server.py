@@ -1,4 +1,4 @@
-"""The simulated NATS server: what it says on the wire, whom it sends what, and whom it drops."""
+"""The simulated NATS server: its protocol, its routing, and the clients that it drops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true,"echo":
 
 
 class Raw(asyncio.Protocol):
-    """A client that says what the test says, and keeps what it hears."""
+    """A client that sends the bytes of the test, and keeps the bytes that it gets."""
 
     def __init__(self) -> None:
         self.heard = bytearray()
@@ -74,7 +74,7 @@ class Stage:
             assert self.world.step()
 
     def client(self, server: int = 1, said: bytes = b"") -> Raw:
-        """One that is connected and has said this."""
+        """A client that is connected and has sent `said`."""
         self._clients += 1
         machine = self.network.machine(f"client-{self._clients}")
         process = Process(
@@ -108,7 +108,7 @@ def byte_by_byte(data: bytes) -> list[Command]:
 
 
 @pytest.mark.parametrize("parse", [all_at_once, byte_by_byte])
-def test_commands_come_out_whole_however_they_were_cut(parse: Callable[[bytes], list[Command]]) -> None:
+def test_commands_are_parsed_from_pieces_of_any_size(parse: Callable[[bytes], list[Command]]) -> None:
     said = b"PING\r\nSUB a.* 1\r\nPUB a.b r 2\r\nhi\r\nHPUB a.b 12 14\r\nNATS/1.0\r\n\r\nyo\r\n"
     assert parse(said) == [
         Command("PING", ()),
@@ -121,7 +121,7 @@ def test_commands_come_out_whole_however_they_were_cut(parse: Callable[[bytes], 
 @pytest.mark.parametrize(
     "said", [b"PUB a\r\n", b"PUB a x\r\n", b"HPUB a 9 3\r\nabc\r\n", b"PUB a 1\r\nabc\r\n"]
 )
-def test_what_is_no_command_is_refused(said: bytes) -> None:
+def test_a_malformed_command_is_refused(said: bytes) -> None:
     with pytest.raises(Malformed):
         all_at_once(said)
 
@@ -139,17 +139,17 @@ def test_what_is_no_command_is_refused(said: bytes) -> None:
         (b"*.b", b"a.b", True),
     ],
 )
-def test_a_pattern_is_met_as_in_nats(pattern: bytes, subject: bytes, meets: bool) -> None:
+def test_subjects_match_patterns_as_in_nats(pattern: bytes, subject: bytes, meets: bool) -> None:
     assert is_met(pattern, subject) is meets
 
 
-def test_interest_is_told_once_and_taken_back_once() -> None:
+def test_interest_reports_the_first_and_the_last_subscription_of_a_pattern() -> None:
     interest = Interest()
     assert [interest.add(b"a"), interest.add(b"a")] == [True, False]
     assert [interest.remove(b"a"), interest.remove(b"a"), interest.remove(b"a")] == [False, True, False]
 
 
-def test_a_message_goes_to_all_whose_pattern_it_meets() -> None:
+def test_a_message_goes_to_every_matching_subscription() -> None:
     stage = Stage()
     wide, narrow = stage.client(said=b"SUB a.> 1\r\n"), stage.client(said=b"SUB a.b 7\r\nSUB c 8\r\n")
     publisher = stage.client(said=b"PUB a.b here 2\r\nhi\r\n")
@@ -165,20 +165,20 @@ def test_headers_arrive_as_they_were_sent() -> None:
     assert other.take() == b"HMSG a 1 17 19\r\nNATS/1.0\r\nA:1\r\n\r\nhi\r\n"
 
 
-def test_whoever_asks_where_nobody_listens_is_told() -> None:
+def test_a_request_without_subscribers_gets_a_no_responders_message() -> None:
     stage = Stage()
     asking = stage.client(said=b"SUB box.* 3\r\nPUB nobody box.1 1\r\nx\r\n")
     assert asking.take() == b"HMSG box.1 3 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
 
 
-def test_a_subscription_ends_at_once_or_after_so_many_messages() -> None:
+def test_a_subscription_ends_at_once_or_after_a_number_of_messages() -> None:
     stage = Stage()
     other = stage.client(said=b"SUB a 1\r\nUNSUB 1 2\r\nSUB b 2\r\nUNSUB 2\r\n")
     stage.client(said=b"PUB a 1\r\n1\r\nPUB b 1\r\nx\r\nPUB a 1\r\n2\r\nPUB a 1\r\n3\r\n")
     assert other.take() == b"MSG a 1 1\r\n1\r\nMSG a 1 1\r\n2\r\n"
 
 
-def test_a_client_that_takes_too_little_is_dropped_and_the_others_stay() -> None:
+def test_a_slow_consumer_is_dropped_and_other_clients_stay() -> None:
     stage = Stage(pending_bytes_max=10_000)
     slow, quick = stage.client(said=b"SUB a 1\r\n"), stage.client(said=b"SUB a 1\r\n")
     slow.transport.pause_reading()
@@ -194,7 +194,7 @@ def test_a_client_that_takes_too_little_is_dropped_and_the_others_stay() -> None
     assert stage.servers[0].ended == {"Slow Consumer": 1}
 
 
-def test_a_client_that_says_nothing_is_dropped() -> None:
+def test_a_silent_client_is_dropped() -> None:
     stage = Stage()
     silent = stage.client()
     stage.pass_time(client_module.PING_SECONDS * (client_module.PINGS_UNANSWERED_MAX + 2))
@@ -202,14 +202,14 @@ def test_a_client_that_says_nothing_is_dropped() -> None:
     assert silent.take().endswith(b"-ERR 'Stale Connection'\r\n")
 
 
-def test_nonsense_ends_a_connection_with_a_word() -> None:
+def test_a_malformed_command_ends_the_connection_with_an_error() -> None:
     stage = Stage()
     broken = stage.client(said=b"HELLO\r\n")
     assert broken.take() == b"-ERR 'Unknown Protocol Operation'\r\n"
     assert broken.lost
 
 
-def test_a_message_finds_its_way_over_the_route_and_back() -> None:
+def test_a_message_and_its_reply_cross_the_route() -> None:
     stage = Stage(servers=2)
     other = stage.client(server=2, said=b"SUB a.* 1\r\n")
     asking = stage.client(server=1, said=b"SUB box 9\r\nPUB a.b box 2\r\nhi\r\n")
@@ -218,7 +218,7 @@ def test_a_message_finds_its_way_over_the_route_and_back() -> None:
     assert asking.take() == b"MSG box 9 2\r\nyo\r\n"
 
 
-def test_a_server_that_ends_forgets_everything_and_its_route_comes_back() -> None:
+def test_a_restarted_server_is_empty_and_its_route_reconnects() -> None:
     stage = Stage(servers=2)
     other = stage.client(server=2, said=b"SUB a 1\r\n")
     stage.servers[1].kill(power=False)
@@ -233,7 +233,7 @@ def test_a_server_that_ends_forgets_everything_and_its_route_comes_back() -> Non
     assert again.take() == b"MSG a 1 box 1\r\ny\r\n"
 
 
-def test_the_server_introduces_itself_and_its_neighbour() -> None:
+def test_info_names_the_server_and_the_other_servers() -> None:
     stage = Stage(servers=2)
     server = stage.servers[0].server
     assert server is not None
@@ -253,7 +253,7 @@ def test_subjects_are_found_for_each_partition() -> None:
     assert subjects_of("s0", 2, 1 - fnv1a_32(b"s0") % 2) == ()
 
 
-def test_one_seed_in_three_has_nats_and_the_others_are_as_they_were() -> None:
+def test_one_seed_in_three_has_nats_and_no_other_plan_changes() -> None:
     plans = [plan_of(seed) for seed in range(1, 301)]
     assert 70 <= sum(plan.nats is not None for plan in plans) <= 130
     for plan in plans:

@@ -1,4 +1,4 @@
-"""The simulator itself: the same seed tells the same story, honest code passes, planted bugs do not."""
+"""The simulator itself: a seed always gives the same trace, correct code passes, planted bugs are caught."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUICKLY_CAUGHT = {
     "a turn of an earlier leadership is sent": 3,
     "an isr counts members that are proposed to leave": 2,
 }
-"""Planted bugs that take few seeds, and how many may be needed. All: `python -m simulator --mutations`."""
+"""Bugs that few seeds catch, with the number of seeds. For all bugs: `python -m simulator --mutations`."""
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
@@ -42,7 +42,7 @@ def test_a_seed_passes_and_does_some_work(seed: int) -> None:
 
 
 def fingerprint_of(seed: int, hash_seed: str) -> str:
-    """In a process of its own."""
+    """The fingerprint of a seed in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", f"from simulator.run import simulate; print(simulate({seed}).fingerprint)"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
@@ -52,14 +52,14 @@ def fingerprint_of(seed: int, hash_seed: str) -> str:
 
 
 @pytest.mark.long
-def test_a_seed_gives_the_same_story_whatever_the_hashes_of_strings_are() -> None:
+def test_a_seed_gives_the_same_trace_for_every_hash_seed() -> None:
     first, second = fingerprint_of(3, "1"), fingerprint_of(3, "4242")
     assert first == second
     assert len(first) == 16
     assert fingerprint_of(4, "1") != first
 
 
-def test_plans_have_few_faults_each_and_all_of_them_together() -> None:
+def test_each_plan_has_few_faults_and_all_plans_together_have_all() -> None:
     plans = [plan_of(seed) for seed in range(1, 301)]
     seen = {fault for plan in plans for fault in plan.faults}
     assert len(seen) >= 10, sorted(seen)
@@ -84,24 +84,24 @@ def test_a_planted_bug_is_caught(planted: Mutation) -> None:
     raise AssertionError(f"{planted.name}: not caught within {QUICKLY_CAUGHT[planted.name]} seeds")
 
 
-def test_the_quick_ones_are_planted_at_all() -> None:
+def test_the_list_of_quickly_caught_bugs_names_existing_bugs() -> None:
     assert len(quickly_caught()) == len(QUICKLY_CAUGHT)
     assert len({one.name for one in mutations()}) == len(mutations()) >= 25
 
 
-def test_every_planted_bug_finds_what_it_replaces() -> None:
+def test_every_planted_bug_finds_the_code_that_it_replaces() -> None:
     for one in (*mutations(), *uncaught_mutations()):
         with one.plant():
             pass
 
 
-def test_each_rule_has_a_planted_bug_and_each_bug_a_profile_that_is_there() -> None:
+def test_each_rule_has_a_planted_bug_and_each_bug_an_existing_profile() -> None:
     broken = {rule for one in mutations() for rule in one.rule.split(", ")}
     assert set(coverage.RULES) <= broken, sorted(set(coverage.RULES) - broken)
     assert {one.profile for one in mutations()} <= {"", *PROFILES}
 
 
-def test_a_profile_leaves_the_faults_that_it_is_about_and_no_others() -> None:
+def test_a_profile_has_only_the_faults_that_it_is_about() -> None:
     for profile in PROFILES:
         plan = plan_of(7, profile)
         assert plan == plan_of(7, profile)
@@ -111,7 +111,7 @@ def test_a_profile_leaves_the_faults_that_it_is_about_and_no_others() -> None:
     assert plan_of(7, "losses").disk_losses == 0
 
 
-def test_a_rule_that_was_never_exercised_is_named() -> None:
+def test_a_rule_that_no_run_exercised_is_reported() -> None:
     marks = {f"{rule} something": 2 for rule in coverage.RULES if rule != "R9"}
     assert coverage.unmet(marks) == ["R9"]
     assert coverage.unmet({**marks, "R9 met": 1}) == []
