@@ -1,8 +1,8 @@
 """The cluster of a run: brokers on simulated machines, and the network between them.
 
-Faults, administration, NATS and the end of a run all work on this. It knows none of them: it tells what
+Faults, administration, NATS and the end of a run act on the cluster, and it knows none of them. It says which
 brokers are up and lead, ends and starts their processes, and asks them for changes. `node` is one machine;
-`run` puts the cluster together with everything that works on it.
+`run` puts the cluster together with the parts that act on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 
 SEEDS: Final = 3
-"""Brokers that a new one asks for its cluster."""
+"""How many brokers a new broker asks for its cluster."""
 
 SCRUB_BYTES_PER_SECOND: Final = 1 << 20
 """Where segments rot: fast enough that a run sees the rot found."""
@@ -41,12 +41,12 @@ UNDISTURBED_US: Final = 5 * SECOND
 
 
 class Cluster:
-    """The brokers of a run, as faults disturb them and people mend them."""
+    """The brokers of a run. Faults disturb them, and administrators repair them."""
 
     def __init__(
         self, plan: Plan, world: World, checks: Checks, ended: Callable[[Node, BaseException | int], None]
     ) -> None:
-        """Puts its brokers into `checks.brokers`. `ended` is told of a process that ends without a fault."""
+        """Adds its brokers to `checks.brokers`. `ended` is called when a process ends without a fault."""
         self.plan = plan
         self.world = world
         self.checks = checks
@@ -60,7 +60,7 @@ class Cluster:
         self.disturbed_us = 0
         """When a cut last began or ended."""
         self.faults_active = False
-        """Faults come."""
+        """Faults happen at present."""
         self.full: Node | None = None
         """The broker whose disk is full."""
         for number in range(1, plan.brokers + 1):
@@ -102,19 +102,19 @@ class Cluster:
         except Violated as violated:
             self.checks.keep(violated)
 
-    # --- what is known of it
+    # --- its state
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.running]
 
     def leader_of(self, key: Key) -> Node | None:
-        """The broker that leads, and of several that believe so the one with the latest leader epoch."""
+        """The leader; of several brokers that believe that they lead, that with the latest leader epoch."""
         leading = {replica.partition.leader_epoch: node for node in self.nodes.values()
                    if (replica := node.replicas.get(key)) and replica.leads}  # fmt: skip
         return leading[max(leading)] if leading else None
 
     def is_undisturbed(self, broker_id: int) -> bool:
-        """M3: every other broker could hear it all the time, so none may say that it could not."""
+        """M3: every other broker could hear this one all the time, so none may report that it is silent."""
         node, wire = self.nodes[broker_id], self.network.wire
         calm = not (wire.conditions.lost or wire.conditions.slow or self.plan.slow_disks)
         since = max(self.disturbed_us, node.started_us, wire.slow_until_us)
@@ -138,7 +138,7 @@ class Cluster:
             self.checks.power_lost(node, before)
 
     def end(self, node: Node, *, power: bool) -> None:
-        """Its process ends, and is back after a while."""
+        """Its process ends, and starts again after a while."""
         self.crash(node, power=power)
         self.start_later(node)
 

@@ -1,6 +1,6 @@
-"""Which rules a number of runs exercised, and how often: the marks of the checks, by rule.
+"""Which rules the runs exercised, and how often: the marks of the checks, by rule.
 
-A rule that no run comes to is a rule that no run tests: over enough seeds each has to be met.
+No run tests a rule that it does not exercise. So enough seeds together must exercise every rule.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 SEEDS_ENOUGH: Final = 200
-"""From so many on a rule that was not met is a failure."""
+"""With at least so many seeds, a rule that no run exercised is a failure."""
 
 RULES: Final = {
     "R1": "reconciliation",
@@ -25,11 +25,11 @@ RULES: Final = {
     "R11": "log start",
     "R13": "positions",
     "R14": "failure reports",
-    "R15": "what a new leader may say",
+    "R15": "the end that a new leader may name",
     "R17": "durability is a fence",
     "R18": "clocks and retention",
     "R19": "old directories",
-    "2a": "recovery makes durable what it read",
+    "2a": "recovery flushes what it read",
     "2b": "torn or suspect",
     "2c": "damage and quarantine",
     "2d": "strays",
@@ -39,14 +39,14 @@ RULES: Final = {
     "M3": "time and fencing",
     "N2": "publish acknowledgements",
     "N3": "message ids",
-    "N5": "who answers publishers, and when",
-    "N6": "which subjects are recorded where",
+    "N5": "answers to publishers",
+    "N6": "from subjects to partitions",
 }
-"""Those that a run of many seeds has to meet, with their names."""
+"""The rules that many seeds together must exercise, with their names."""
 
 
 def by_rule(marks: Mapping[str, int]) -> dict[str, int]:
-    """How often each of `RULES` was met."""
+    """How often each of `RULES` was exercised."""
     counts = dict.fromkeys(RULES, 0)
     for mark, count in marks.items():
         rule = mark.partition(" ")[0]
@@ -56,11 +56,12 @@ def by_rule(marks: Mapping[str, int]) -> dict[str, int]:
 
 
 def unmet(marks: Mapping[str, int]) -> list[str]:
+    """The rules of `RULES` that were not exercised."""
     return [rule for rule, count in by_rule(marks).items() if not count]
 
 
 def table(marks: Mapping[str, int]) -> Iterator[str]:
-    """A line for each rule, and under it one for each of its marks; then the marks of other rules."""
+    """Yields a line for each rule, then a line for each of its marks; at the end the marks of other rules."""
     for rule, count in by_rule(marks).items():
         yield f"  {count:>9,}  {rule:4} {RULES[rule]}"
         yield from _marks_of(rule, marks)

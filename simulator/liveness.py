@@ -1,12 +1,12 @@
-"""The end of a run: the faults end, everything has to come right by itself, and the whole history is judged.
+"""The end of a run: the faults end, the cluster must recover without help, and the whole history is checked.
 
-What a cluster leaves to people (an unclean election when nobody is left, a folder that is somebody else's)
-people do here, after a while.
+Some repairs need an administrator: an unclean election when no eligible replica is left, and a folder of
+another partition in the place of a replica. This module performs them after a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -31,13 +31,13 @@ from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.storage.log.partition_log import PartitionLog
 
 LIVE_SECONDS_MAX: Final = 90
-"""After the last fault, of simulated time."""
+"""The simulated time from the last fault until the cluster must be healthy."""
 OPERATOR_SECONDS: Final = 20
-"""How long people wait, in calm, before they mend what the cluster leaves to them."""
+"""The simulated time from the last fault until an administrator repairs what the cluster cannot."""
 
 
 class Liveness:
-    """See the module."""
+    """The last part of a run."""
 
     def __init__(
         self, cluster: Cluster, steps: Steps, clients: Population, nats: NatsDeployment, faults: Faults
@@ -63,7 +63,7 @@ class Liveness:
         self._nats.settle()
         for broker in self._cluster.nodes.values():
             if broker.running and broker.stop_asked:
-                # Whoever wanted to stop does, and comes back.
+                # A broker that was asked to stop is ended and started again.
                 self._cluster.crash(broker, power=False)
             self._cluster.start(broker)
         self._cluster.world.after(OPERATOR_SECONDS * SECOND, self._operate)
@@ -73,7 +73,10 @@ class Liveness:
         self._cluster.checks.full()
 
     def _operate(self) -> None:
-        """What needs a person: nobody is left who has everything, and nobody said what he has (R6)."""
+        """Performs the repairs that need an administrator, every `OPERATOR_SECONDS`.
+
+        One is the unclean election of a partition without any ISR, eligible or last known replica (R6).
+        """
         for broker in self._cluster.up():
             self._faults.disks.put_right(broker)
         for key in (*self._cluster.keys, *self._faults.renewals.keys):
@@ -91,7 +94,7 @@ class Liveness:
                 self._cluster.checks.mark("R6 elect --unclean")
                 self._cluster.decide(partial(_by_force, key=key, broker=best.id))
                 continue
-            # No log is left: the partition is given to somebody else, who is elected next time (2c).
+            # No log is left: the partition is assigned to another broker, which is elected next time (2c).
             other = next((one for one in self._cluster.up() if one.id not in partition.replicas), None)
             if other is not None:
                 self._cluster.checks.mark("2c nothing is left")
@@ -99,8 +102,8 @@ class Liveness:
         self._cluster.world.after(OPERATOR_SECONDS * SECOND, self._operate)
 
     def _restart_quarantined(self, key: Key, partition: PartitionImage) -> None:
-        """What a forced recovery forgot contradicts what the leader has (M2a). A start makes the replica
-        again."""
+        """Restarts brokers whose replica is quarantined because it contradicts its leader after a forced
+        recovery (M2a). The start creates the replica again."""
         for member in partition.replicas:
             node = self._cluster.nodes[member]
             if (
@@ -119,15 +122,15 @@ class Liveness:
         return next(self._reasons(), None) is None
 
     def _reasons(self) -> Iterator[str]:
-        """Why it is not calm yet."""
+        """Yields why the cluster has not recovered yet."""
         image = self._cluster.checks.image
         for key in self._cluster.keys:
             partition = image.partition(*key)
             if partition is None:
-                yield f"partition {key[1]} is in no image"
+                yield f"partition {key[1]} is not in the image"
                 continue
             if partition.leader is None:
-                yield f"nobody leads partition {key[1]}: {partition}"
+                yield f"partition {key[1]} has no leader: {partition}"
                 continue
             leader = self._cluster.nodes[partition.leader]
             replica = leader.replicas.get(key)
@@ -136,24 +139,24 @@ class Liveness:
                 continue
             assert replica is not None
             if partition.reassigning:
-                yield f"partition {key[1]} is on its way: {partition}"
+                yield f"the reassignment of partition {key[1]} has not ended: {partition}"
             if set(partition.isr) != set(partition.replicas):
-                yield f"not everybody is in sync: {partition} {replica.role}"
+                yield f"partition {key[1]} has replicas out of sync: {partition} {replica.role}"
             if replica.high_watermark < replica.log.end_offset:
-                yield f"not everything is committed: {replica.role}"
+                yield f"partition {key[1]} has uncommitted records: {replica.role}"
             for member in partition.replicas:
                 other = self._cluster.nodes[member].replicas.get(key)
                 if other is None or other.log.end_offset != replica.log.end_offset:
-                    yield f"broker {member} has another end: {other}"
+                    yield f"broker {member} and its leader have different log ends: {other}, {replica}"
                 elif other.log.start_offset != replica.log.start_offset:
-                    yield f"broker {member} has another start: {other}, its leader {replica}"
+                    yield f"broker {member} and its leader have different log starts: {other}, {replica}"
         for (broker, key), copy in self._cluster.checks.copies.items():
             if not copy.left and copy.rotten > copy.start_offset and key in self._cluster.keys:
-                yield f"partition {key[1]} rots on broker {broker}"
+                yield f"broker {broker} has not repaired a rotten segment of partition {key[1]}"
         yield from self._faults.renewals.unrest()
         for producer in self._clients.producers:
             if not producer.idle:
-                yield f"producer {producer.name} waits for an answer"
+                yield f"producer {producer.name} still waits for an answer"
         yield from self._nats.reasons()
         for reader in self._clients.readers:
             key = self._cluster.keys[reader.place]
@@ -161,16 +164,16 @@ class Liveness:
             if leader_of is not None:
                 end = leader_of.replicas[key].high_watermark
                 if reader.position.offset < end:
-                    yield f"reader {reader.name} is at {reader.position.offset} of {end}"
+                    yield f"reader {reader.name} has read up to {reader.position.offset} of {end}"
 
     @staticmethod
     def _same_marks(partition: int, mine: PartitionLog, theirs: PartitionLog) -> None:
-        """R1, R5: of what both hold the histories say the same of unclean elections.
+        """R1, R5: where two logs overlap, their epoch histories have the same unclean epochs.
 
-        A log with no record of an unclean epoch or a later one may not know of it: its broker makes the mark
-        if it leads (`core.replication.unclean_epochs`). Of several that began at one offset the latest says
-        it all. One that began empty behind the beginning of an unclean epoch does not know of it either
-        (docs/replication.md, Not covered).
+        A log without a record of an unclean epoch or a later one may not have the mark: its broker adds the
+        mark when it leads (`core.replication.unclean_epochs`). Of several epochs that began at one offset,
+        only the latest counts. A log that began empty behind the beginning of an unclean epoch does not have
+        the mark either (docs/replication.md, Not covered).
         """
         first = max(mine.start_offset, theirs.start_offset)
         last = min(max((one.epoch for one in log.epochs), default=0) for log in (mine, theirs))
@@ -182,11 +185,12 @@ class Liveness:
         require(
             marks[0] == marks[1],
             "R1",
-            f"{mine!r} and {theirs!r} end with different unclean epochs of partition {partition}: {marks}",
+            f"partition {partition}: at the end {mine!r} and {theirs!r} have different unclean epochs: "
+            f"{marks}",
         )
 
     def judge(self) -> None:
-        """The whole history against what a log promises."""
+        """Checks the whole history, and compares the logs of all replicas."""
         self._faults.renewals.judge()
         history = self._clients.history
         for partition, key in enumerate(self._cluster.keys):
@@ -202,7 +206,7 @@ class Liveness:
                 require(
                     mine.chain_at(log.end_offset) == theirs.chain_at(log.end_offset),
                     "I5",
-                    f"brokers {member} and {leader.id} end with different logs of partition {partition}",
+                    f"partition {partition}: brokers {member} and {leader.id} have different logs at the end",
                 )
                 self._same_marks(partition, self._cluster.nodes[member].replicas[key].log, log)
         self._nats.judge()
@@ -213,20 +217,28 @@ class Liveness:
             for anomaly, count in report.anomalies.items()
             if not unclean or not _excused(anomaly, at_the_end)
         }
-        require(not anomalies, "I8", f"{anomalies}: {report.examples[:3]}")
+        require(not anomalies, "I8", _anomalies(anomalies, report))
+
+
+def _anomalies(found: Mapping[Anomaly, int], report: Report) -> str:
+    counts = ", ".join(f"{count} {anomaly}" for anomaly, count in found.items())
+    return f"the history has anomalies: {counts}; {'; '.join(report.examples[:3])}"
 
 
 def _excused(anomaly: Anomaly, at_the_end: Report) -> bool:
-    """What an unclean election lost, it said. Who sent that sends it again, and readers that had seen it see
-    it at another offset: no duplicate, if it stands once in the log that remains, and in its place there, if
-    nothing that was sent later stands before it."""
+    """Whether an unclean election explains an anomaly.
+
+    It reports the records that it loses. Their producers send them again, and readers that had seen them see
+    them at another offset. They are no duplicates if the remaining log has them once, and not reordered if no
+    record that was sent later stands before them in that log.
+    """
     if anomaly in (Anomaly.DUPLICATE, Anomaly.REORDERED):
         return anomaly not in at_the_end.anomalies
     return anomaly in (Anomaly.LOST, Anomaly.WRONG_OFFSET, Anomaly.INCONSISTENT_OFFSET, Anomaly.UNSEEN)
 
 
 def _last_read(history: History) -> History:
-    """The same, as only those saw it who read when all was over."""
+    """The history with only the reads of the last reader."""
     return replace(history, reads=[read for read in history.reads if read.reader == LAST_READER], rewinds={})
 
 

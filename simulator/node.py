@@ -1,8 +1,8 @@
-"""A simulated machine with a disk, and the broker on it: the production one, from `tidelog_broker.assembly`.
+"""A simulated machine with a disk, and the production broker on it (`service`), with its replicas.
 
-The broker runs in a process (`processes`) that can be killed, lose its power, or end by itself; then somebody
-starts it again, as a supervisor does. What is simulated is below it: the loop, the threads, the sockets, the
-disk and the clocks.
+The broker runs in a process (`kernel.processes`) that can be killed, lose its power, or end without a fault;
+then the run starts it again, as a supervisor does. Only what is below the broker is simulated: the event
+loop, the threads, the sockets, the disk and the clocks. `cluster` has all nodes of a run.
 """
 
 from __future__ import annotations
@@ -36,37 +36,37 @@ from tidelog_broker.writing.partition import Partition
 ROOT: Final = "/data"
 CLUSTER_ID: Final = b"simulated-cluste"
 Key = tuple[bytes, int]
-"""Stream id and partition."""
+"""The stream id and the partition."""
 
 RESERVE_BYTES: Final = 64 << 10
 SEGMENT_BYTES: Final = 8 << 10
 
 RAFT_SEGMENT_BYTES: Final = 512
-"""Where the metadata log is short."""
+"""For the metadata log in runs with `snapshot_entries`: small, so that entries are removed soon."""
 
 STALLED_US: Final = 50_000
-"""A disk that takes so long is one that stalls."""
+"""A disk whose work takes at least this long is a stalled disk."""
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """How the broker on a machine is configured, where runs differ."""
+    """The settings of a broker in which runs differ."""
 
     seeds: tuple[int, ...]
-    """Brokers that it asks for their cluster."""
+    """Brokers that it asks for the cluster."""
     voters: int = 3
     tail_cache_bytes: int = TAIL_CACHE_BYTES_MAX
     volume_flush: bool = False
     """Logs are made durable by one flush of the whole disk (4.3)."""
     scrub_bytes_per_second: int = 0
     snapshot_entries: int = 0
-    """Entries of the metadata log after which it takes a snapshot; 0: as many as users have."""
+    """Entries of the metadata log after which it takes a snapshot; 0: the default."""
     nats: str = ""
     """Addresses of NATS servers; empty: none."""
 
 
 class Node:
-    """See the module."""
+    """A machine, its disk, and the broker process on it."""
 
     def __init__(
         self,
@@ -108,15 +108,15 @@ class Node:
         self.service: Service | None = None
         self.stop_asked = False
         self.replicas: dict[Key, Replica] = {}
-        """Those that it serves, as they were seen last."""
+        """The replicas that it serves, as they were when `watch` looked last."""
         self._opened: Assembly | None = None
         """The newest that has opened its data directory."""
         self.incarnation = b""
-        """Of the run that opened its data directory last."""
+        """The incarnation of the run that opened the data directory last."""
         self.directory_id = b""
-        """Of that data directory; empty: it has a new disk."""
+        """The id of that data directory; empty: the disk is new."""
         self.same_boot = True
-        """That run found the page cache of the run before."""
+        """That run found the page cache of the run before it."""
 
     def __repr__(self) -> str:
         state = "down" if self.process is None else "up"
@@ -128,7 +128,7 @@ class Node:
 
     @property
     def assembly(self) -> Assembly | None:
-        """None: it is down, or its data directory is not open yet."""
+        """None: the broker is down, or its data directory is not open yet."""
         return None if self.service is None else getattr(self.service, "assembly", None)
 
     @property
@@ -147,38 +147,38 @@ class Node:
             driver = assembly.controller._driver
             driver._snapshot_entries = self.settings.snapshot_entries
             driver._snapshot_due = driver.log.snapshot_index + self.settings.snapshot_entries
-            # Entries go by whole segments.
+            # A snapshot removes whole segments.
             driver.log._segment_bytes = RAFT_SEGMENT_BYTES
         return True
 
     @property
     def controls(self) -> bool:
-        """It leads the metadata quorum, and knows that it does."""
+        """The broker leads the metadata quorum, and knows it."""
         return self.assembly is not None and self.assembly.controller.active is not None
 
     # --- its disk
 
     def format_cluster(self) -> None:
-        """M1: it is the first of its cluster, and its only voter."""
+        """Formats the data directory of the first broker and only voter of a new cluster (M1)."""
         format_solo(
             self.disk, ROOT,
             cluster_id=CLUSTER_ID, broker_id=self.id, directory_id=self.rng.randbytes(16),
         )  # fmt: skip
 
     def new_disk(self) -> None:
-        """An empty one."""
+        """Replaces the disk by an empty one."""
         self.replace_disk(FakeDisk())
         self.directory_id = b""
 
     def replace_disk(self, disk: FakeDisk) -> None:
-        """Another one in its place."""
+        """Puts another disk in the place of this one."""
         self.disk = disk
         self.disks += 1
 
-    # --- its life
+    # --- its process
 
     def start(self) -> None:
-        """A new run."""
+        """Starts a new run of the broker."""
         assert self.process is None, "it is down"
         self.run += 1
         self.started_us = self.world.now
@@ -198,13 +198,13 @@ class Node:
         process.run(run_until(service, stop), self._ended)  # type: ignore[arg-type]
 
     def ask_to_stop(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         if self.process is not None:
             self.stop_asked = True
             self.process.loop.call_soon(self._stop.set)
 
     def crash(self, *, power: bool) -> None:
-        """The process ends now; `power`: and the page cache with it."""
+        """Ends the process now. `power`: the machine loses its power, and the disk the page cache."""
         process = self.process
         assert process is not None, "it runs"
         self.process = self.service = None
@@ -218,12 +218,12 @@ class Node:
         self.world.tell(f"broker {self.id} {'loses power' if power else 'is killed'}")
 
     def stall(self, until_us: int) -> None:
-        """Its process stands still until then."""
+        """Pauses the process until then."""
         if self.process is not None:
             self.process.loop.stalled_until = until_us
 
     def slow_disk(self, until_us: int) -> None:
-        """What a thread does takes long until then."""
+        """Makes all work of threads slow until then."""
         usual, self.disk_us = self.disk_us, (STALLED_US, 1_000_000)
         if usual == self.disk_us:
             return
@@ -238,14 +238,14 @@ class Node:
             self._removes(self, operation.path)
         process = self.process
         if process is not None and not self.world.in_thread and self.disk_us[0] >= STALLED_US:
-            # On the event loop, which stands still until the disk is through with all of this callback.
+            # The event loop itself uses the disk here, so it pauses until the disk has done this callback.
             process.loop.hold(self.rng.randint(*self.disk_us))
 
     def _alarm(self) -> None:
         self.world.alarmed = True
 
     def _observe(self) -> None:
-        # A disk is dead when its process has met the end that was planned for it; the run sees to that.
+        # A dead disk has met its crash point. The run ends the process (`steps`).
         if self.process is not None and not self.disk.dead:
             self._observed(self)
 
@@ -258,7 +258,7 @@ class Node:
         self.world.tell(f"broker {self.id} has ended: {how if isinstance(how, int) else repr(how)}")
         self._told_ended(self, how)
 
-    # --- what it runs with
+    # --- its settings and its platform
 
     def clock_us(self) -> int:
         return T0_US + self.world.now + self.skew_us
@@ -298,7 +298,7 @@ class Node:
 
 
 class Looks(NamedTuple):
-    """What of a replica was seen last."""
+    """The state of a replica at one look."""
 
     role: LeaderPartition | FollowerPartition | None
     high_watermark: int
@@ -306,7 +306,7 @@ class Looks(NamedTuple):
     end_offset: int
     durable_offset: int
     damaged: int
-    """Ranges that cannot be read."""
+    """How many ranges cannot be read."""
 
 
 class Replica:
@@ -318,7 +318,7 @@ class Replica:
         self.node = node
         self.partition = partition
         self.looks: Looks | None = None
-        """None: it was not looked at yet."""
+        """The state at the last look; None: there was none yet."""
 
     def __repr__(self) -> str:
         return f"<Replica on {self.node.id} {self.partition!r}>"

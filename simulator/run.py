@@ -1,7 +1,7 @@
-"""One run: a cluster is made, faults rain on it while clients work (safety), then they end (liveness).
+"""One run: a cluster starts, faults happen while clients work (safety), then the faults end (liveness).
 
-This module puts the parts together: `cluster` with the brokers, `clients`, `nats`, `faults`, and `calm` for
-the end; `checks` judge all of it. `plans.swarm` draws the plan, `steps` lets the events happen.
+This module puts the parts together: `cluster` with the brokers, `clients`, `nats`, `faults`, and `liveness`
+for the end; `checks` checks all of it. `plans.swarm` draws the plan, `steps` performs the events.
 """
 
 from __future__ import annotations
@@ -33,31 +33,37 @@ from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged, RunOver
 from tidelog_broker.offline.rewrite import recover_data_directory
 
 BEGIN_SECONDS_MAX: Final = 60
+"""Simulated time until all brokers are registered, and until all partitions have leaders."""
+
 SEGMENT_BYTES: Final = 8 << 10
 
 RECOVER: Final = "tidelog-broker recover"
-"""In the error of a broker that finds the mark of a failed flush: an operator must run this."""
+"""In the error of a broker that finds the mark of a failed flush: an administrator must run this command."""
 
 
 @dataclass
 class Result:
-    """What became of a run."""
+    """The result of a run."""
 
     seed: int
     plan: Plan
     events: int = 0
     seconds: float = 0.0
-    """Simulated."""
+    """Simulated time."""
     fingerprint: str = ""
     violation: str = ""
-    """Empty: none."""
+    """The invariant or the error that ended the run; empty: none."""
     marks: dict[str, int] = field(default_factory=dict)
+    """Which rule was exercised how often."""
     acknowledged: int = 0
+    """Records that clients and publishers were told are committed."""
     elections: int = 0
+    """Leader epochs that a broker began."""
     lines: list[str] = field(default_factory=list)
+    """The trace."""
 
     broken: bool = False
-    """It ended with an error that is no invariant's, of the rules or of the simulator."""
+    """A TypeError, AttributeError or NameError ended the run: a bug of the simulator or of a mutation."""
 
     @property
     def ok(self) -> bool:
@@ -112,11 +118,11 @@ class Simulation:
     def removal_is_proposed(self, leader: int) -> None:
         self.faults.network.removal(self.cluster.nodes[leader])
 
-    # --- the whole of it
+    # --- the run
 
     def run(self) -> Result:
         result = Result(self.plan.seed, self.plan)
-        # A collector at work would close what a dead process has left at a time of its own.
+        # The garbage collector would close the coroutines of a dead process at a random moment.
         collecting = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()
@@ -165,7 +171,7 @@ class Simulation:
         nodes[1].format_cluster()
         for node in nodes.values():
             node.start()
-        self.steps.until(self._all_registered, BEGIN_SECONDS_MAX, "all brokers are registered")
+        self.steps.until(self._all_registered, BEGIN_SECONDS_MAX, "not all brokers are registered")
         for number, stream in enumerate(self.plan.streams):
             settings = StreamSettings(
                 partitions=stream.partitions,
@@ -186,7 +192,7 @@ class Simulation:
         self.steps.until(
             lambda: all(self.cluster.leader_of(key) for key in self.cluster.keys),
             BEGIN_SECONDS_MAX,
-            "leaders",
+            "not all partitions have a leader",
         )
         wire.conditions = calm
         self.clients.start()
@@ -210,7 +216,7 @@ class Simulation:
         self.cluster.faults_active = False
 
     def _ended(self, node: Node, how: BaseException | int) -> None:
-        """A process has ended by itself. A supervisor starts it again."""
+        """A process has ended without a fault. A supervisor starts it again."""
         self.checks.crashed(node)
         if isinstance(how, DataDirectoryError) and RECOVER in str(how):
             self.world.tell(f"broker {node.id} is recovered by hand")

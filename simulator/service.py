@@ -1,6 +1,6 @@
-"""The broker's service on a simulated machine: the production assembly behind a door of messages.
+"""The broker's service on a simulated machine: the production assembly with a simulated RPC server.
 
-Neighbours: `node` runs it in a process, `rpc.doors` is the door.
+Neighbours: `node` runs it in a process, `rpc.server` is its RPC server.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def host_of(broker_id: int) -> str:
 
 
 class Service:
-    """What `tidelog_broker.service.Service` is, with a door of messages."""
+    """The counterpart of `tidelog_broker.service.Service`, with messages instead of gRPC."""
 
     def __init__(self, settings: Settings, platform: Platform, observer: CallObserver) -> None:
-        """`observer` hears what goes through the door."""
+        """`observer` is told all requests and responses."""
         self._settings = settings
         self._platform = platform
         self._observer = observer

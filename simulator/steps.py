@@ -1,6 +1,6 @@
-"""Lets a run happen, event by event, and looks after each event for what it broke.
+"""Performs a run event by event, and looks after each event for violations and dead processes.
 
-Neighbours: `world` has the events, `checks` the invariants, `run` and `calm` say until when.
+Neighbours: `world` has the events, `checks` the invariants; `run` and `liveness` say until when.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Steps:
         self._full_at = FULL_CHECK_EVENTS
 
     def step(self) -> None:
-        """Lets the next event happen. Raises Violated, and every error that a process did not handle."""
+        """Performs the next event. Raises Violated, and every error that a process did not handle."""
         world, checks = self._cluster.world, self._cluster.checks
         if not world.step():
-            require(False, "liveness", "no event is planned any more")
+            require(False, "liveness", "No event is planned any more.")
         if world.alarmed:
             world.alarmed = False
             self._attend()
@@ -45,7 +45,8 @@ class Steps:
             checks.stalled()
 
     def until(self, condition: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
-        """Steps until `condition` holds. Raises Violated with `what` after `seconds` of simulated time."""
+        """Steps until `condition` holds. After `seconds` of simulated time, raises Violated with `what`,
+        which says why the condition does not hold."""
         world = self._cluster.world
         deadline = world.now + int(seconds * SECOND)
         looked = 0
@@ -56,7 +57,7 @@ class Steps:
                     return
             if world.now >= deadline:
                 why = what() if callable(what) else what
-                require(False, "liveness", f"not within {seconds:g} s: {why}")
+                require(False, "liveness", f"After {seconds:g} s of simulated time: {why}")
             self.step()
 
     def _attend(self) -> None:

@@ -1,7 +1,8 @@
-"""Time, chance and the story of a run: everything that happens does so at a moment of this clock.
+"""Time, chance and the trace of a run.
 
-One queue of events, ordered by time and then by when they were planned, so that the same seed gives
-the same run in every process. What happens is told in lines; their digest is the run's fingerprint.
+All events are in one queue, ordered by time and then by when they were planned, so that the same seed gives
+the same run in every process. The trace has a line for each notable event; the digest of all lines is the
+fingerprint of the run.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ MS: Final = 1000
 SECOND: Final = 1000 * MS
 
 T0_US: Final = 1_767_225_600_000_000
-"""What a clock that is right shows when a run begins, µs since the epoch."""
+"""The right wall-clock time at the beginning of a run, in µs since the epoch."""
 
 LINES_KEPT_MAX: Final = 200_000
-"""The newest lines of a story; the fingerprint is of all."""
+"""How many of the newest lines of a trace are kept. The fingerprint covers all lines."""
 
 
 class Timer:
-    """Something that will happen, unless it is cancelled."""
+    """A planned event, which can be cancelled."""
 
     __slots__ = ("action", "cancelled")
 
@@ -38,7 +39,7 @@ class Timer:
 
 
 class World:
-    """See the module. Times are µs from the start of the run."""
+    """The clock, the events and the trace of one run. Times are in µs since the start of the run."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -47,9 +48,9 @@ class World:
         self.events = 0
         """How many have happened."""
         self.alarmed = False
-        """Something happened that the run has to see to: a violation, an error, an end."""
+        """The run must look at a violation, an unhandled error or the end of a process."""
         self.in_thread = False
-        """What happens now does so in a thread of some process, not on its event loop."""
+        """The present event happens in a thread of a process, not on its event loop."""
         self.lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
         self._planned: list[tuple[int, int, Timer]] = []
         self._count = 0
@@ -64,24 +65,24 @@ class World:
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that was told so far."""
+        """The digest of all lines so far."""
         return self._digest.hexdigest()[:16]
 
     def rng_of(self, name: str) -> random.Random:
-        """Chance of somebody's own, so that what one draws does not change what another one does."""
+        """A random stream for one purpose. Draws from one stream do not change those from another."""
         return random.Random(f"{self.seed} {name}")
 
     # --- events
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
-        """Has `action` happen so much later."""
+        """Plans `action` for `delay_us` from now."""
         timer = Timer(action)
         self._count += 1
         heapq.heappush(self._planned, (self.now + delay_us, self._count, timer))
         return timer
 
     def step(self) -> bool:
-        """Has the next thing happen; False: nothing is planned."""
+        """Performs the next event; False: no event is planned."""
         while self._planned:
             at, _, timer = heapq.heappop(self._planned)
             if timer.cancelled:
@@ -96,12 +97,13 @@ class World:
 
     @staticmethod
     def between(rng: random.Random, low: int, high: int) -> int:
-        """As `randint`, which takes four times as long."""
+        """A number from `low` to `high`, both included; four times as fast as `randint`."""
         return low + int(rng.random() * (high - low + 1))
 
-    # --- the story
+    # --- the trace
 
     def tell(self, line: str) -> None:
+        """Adds a line to the trace."""
         text = f"{self.now:>11} {line}"
         self._digest.update(text.encode())
         self.lines.append(text)

@@ -1,5 +1,11 @@
-"""What an operating system gives a process, simulated: time and turns, threads, an end, and connections.
+"""The operating system, simulated: event loops, threads, processes and TCP connections.
 
-`loop` is the event loop, `executors` the threads, `processes` both together with their end; `network` has the
-machines and what lies between them, `transports` the sockets. Nothing here knows a broker.
+- `loop`        the event loop of a process
+- `executors`   its threads
+- `processes`   a process: loop, threads and sockets, which end together
+- `wire`        delays, losses and cuts between machines
+- `transports`  one end of a connection, as an event loop sees it
+- `network`     machines, ports and connections
+
+Nothing here knows a broker. The disk is `simulator.disk`, calls over connections are `simulator.rpc`.
 """

@@ -1,8 +1,8 @@
-"""The threads of a simulated process: work that takes time, and is cut off when the process ends.
+"""The threads of a simulated process. Their work takes time, and is lost when the process ends.
 
-A piece of work happens at one moment between its beginning and its end, drawn by the seed: nearer to the
-beginning, a crash finds on the disk what nobody was told of; nearer to the end, one that was asked for and
-never came about.
+A piece of work takes effect at one moment between its beginning and its end, drawn by the seed. If that is
+near the beginning, a crash may leave effects on the disk that were never reported; if it is near the end, a
+crash may leave a request without any effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Job(NamedTuple):
 
 
 class SimExecutor(Executor):
-    """So many threads. What a thread hands over to another one, and waits for, is done at once."""
+    """A pool of threads. Work that one thread hands to another one is done at once."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class SimExecutor(Executor):
         observe: Callable[[], None] = lambda: None,
     ) -> None:
         """`takes_us`: how long a piece of work takes at present, at least and at most; `observe` is called
-        when one has happened."""
+        after the effect of each."""
         self._observe = observe
         self._world = world
         self._name = name
@@ -45,7 +45,7 @@ class SimExecutor(Executor):
         self._rng = world.rng_of(f"threads {name}")
         self._waiting: deque[_Job] = deque()
         self._running: dict[int, Callable[[], None]] = {}
-        """What has begun and did not happen yet, by number: `shutdown` waits for it."""
+        """By number: work that has begun and has had no effect yet. `shutdown` waits for it."""
         self._count = 0
         self._closed = False
         self.dead = False
@@ -55,7 +55,8 @@ class SimExecutor(Executor):
         return f"<SimExecutor {self._name} waiting={len(self._waiting)} running={len(self._running)}>"
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Raises RuntimeError after `shutdown`, as every executor does."""
+        """Starts a piece of work, or queues it. Raises RuntimeError after `shutdown`, as every executor
+        does."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
         job = _Job(lambda: fn(*args, **kwargs), Future())
@@ -85,7 +86,7 @@ class SimExecutor(Executor):
             try:
                 outcome.append(_outcome_of(self._world, job.work))
             except CrashPoint:
-                # The process ends here, in the middle of the work. The run sees that by its dead disk.
+                # The process ends here, in the middle of the work. The run notices the dead disk (`steps`).
                 return
             self._observe()
 
@@ -120,7 +121,7 @@ class SimExecutor(Executor):
 
 
 def _outcome_of(world: World, work: Callable[[], Any]) -> Callable[[], Any]:
-    """Does the work outside of every event loop, as a thread does."""
+    """Does the work outside of all event loops, as a thread does. Returns its result as a function."""
     loop, before = asyncio._get_running_loop(), world.in_thread
     asyncio._set_running_loop(None)
     world.in_thread = True

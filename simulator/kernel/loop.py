@@ -1,12 +1,12 @@
 """The event loop of a simulated process: asyncio as the broker uses it, in simulated time.
 
-A process has a loop of its own, and all loops of a run share one `World`. What is ready in a process runs
-in turns, as in asyncio: first come, first served, until nothing is ready any more. Between turns time passes,
-and what is due in several processes at once comes in an order that the seed draws. Within a turn none does,
-so that a run does not depend on how many callbacks a version of asyncio takes for the same thing.
+Each process has a loop of its own, and all loops of a run share one `World`. Ready callbacks run in turns, as
+in asyncio: in their order, until none is ready. Time passes between turns, and the seed draws the order of
+turns that are due in several processes at once. No time passes within a turn, so that a run does not depend
+on the number of callbacks that a version of asyncio needs for the same work.
 
-Nothing here knows a broker. A process that was killed has a loop that is dead: it takes everything that is
-still asked of it, and does nothing. Neighbours: `executors` are the threads, `transports` the sockets.
+Nothing here knows a broker. The loop of a killed process is dead: it accepts all calls, and does nothing.
+Neighbours: `executors` are the threads, `transports` the sockets.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from simulator.world import SECOND, Timer, World
 T = TypeVar("T")
 
 TURN_US: Final = (1, 20)
-"""How long after something became ready a process gets round to it, at least and at most."""
+"""The time from a ready callback to the turn of its process, at least and at most."""
 
 CALLBACKS_MAX: Final = 1_000
-"""In one turn; then others have theirs."""
+"""How many callbacks one turn runs; then other processes have their turns."""
 
 
 class Sockets(Protocol):
-    """What connects a process with others."""
+    """The connections of a process; `network` has the implementation."""
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]: ...
 
@@ -42,7 +42,7 @@ class Sockets(Protocol):
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
-    """See the module."""
+    """The event loop of one process."""
 
     def __init__(self, world: World, name: str, sockets: Sockets, observe: Callable[[], None]) -> None:
         """`observe` is called after each callback that ran."""
@@ -56,13 +56,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._rng = world.rng_of(f"turns of {name}")
         self._count = 0
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
-        """Those that live, and which was there first."""
+        """The tasks, numbered in the order of their creation."""
         self._threads = SimExecutor(world, f"{name} default", 4, lambda: (50, 500))
         self.dead = False
         self.stalled_until = 0
-        """Nothing runs before (a stopped process, a machine that swaps). µs."""
+        """No callback runs before this time (a stopped process, a machine that swaps). µs."""
         self.errors: list[dict[str, Any]] = []
-        """What ended in nobody's hands: each is a bug."""
+        """Errors that no code handled: each is a bug."""
 
     def __repr__(self) -> str:
         return f"<ProcessLoop {self._name}{' dead' if self.dead else ''} ready={len(self._ready)}>"
@@ -101,7 +101,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by a timer that is cancelled."""
+        """asyncio calls this when a timer is cancelled."""
         timer = self._timers.pop(handle, None)
         if timer is not None:
             timer.cancel()
@@ -112,7 +112,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._plan_turn()
 
     def hold(self, duration_us: int) -> None:
-        """What runs now takes so long, and nothing else runs meanwhile. Asked again, it takes no longer."""
+        """Makes the present callback take so long. A second call before that time has no effect."""
         if self.stalled_until <= self._world.now:
             self.stalled_until = self._world.now + duration_us
 
@@ -149,10 +149,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     # --- the end
 
     def kill(self) -> None:
-        """The process ends between two callbacks: nothing of it runs any more, and no `finally` does harm.
+        """Ends the process between two callbacks. None of its code runs later.
 
-        Its coroutines are closed here and now, because a garbage collector would do so at a time of its own.
-        Whoever calls this has cut the process off from its disk and its network before.
+        Closes all coroutines now, because the garbage collector would close them at a random moment. The
+        caller must first cut the process off from its disk and network, so that no `finally` has an effect.
         """
         self.dead = True
         self._ready.clear()
@@ -204,7 +204,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         return self._sockets.listen(protocol_factory, host, port)
 
-    # --- what asyncio asks of a loop
+    # --- the other methods that asyncio calls
 
     def get_debug(self) -> bool:
         return False
@@ -225,12 +225,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
 
 def _close(task: asyncio.Task[Any]) -> None:
-    """Ends a task of a process that is dead, without a word of it to anybody."""
+    """Closes the coroutine of a task of a dead process, without any report."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     assert coroutine is not None, task
     try:
         coroutine.close()
     except (Exception, asyncio.CancelledError):
-        # It would not go, or did what a dead process cannot do; nothing of that is seen outside.
+        # It did not end, or did what a dead process cannot do. Neither has an effect outside.
         return

@@ -1,14 +1,13 @@
-"""The network of a run: TCP between simulated machines, and what goes wrong with it.
+"""The network of a run: TCP between simulated machines, with delays, losses, cuts and resets.
 
-What a connection promises here is what TCP promises: bytes come in order, once, or not at all. They come in
-pieces of any size, late, and only as fast as the other end takes them. What is lost on the way is sent again,
-so it comes later still.
+A connection promises what TCP promises: bytes arrive in order, once, or not at all. They arrive in pieces of
+any size, late, and only as fast as the other end takes them. Lost bytes are sent again, so they arrive later.
 
-A *cut* has a direction, and holds back what is sent into it. A dial into it gets no answer. After it
-everything that was held back arrives, if both ends are still there to take it.
+A *cut* has a direction, and holds back the bytes that are sent into it. A dial into it gets no answer. When
+it ends, all bytes that it held back arrive, if both ends still exist.
 
-A process that was *killed* leaves a machine that speaks for it: its connections are reset, and who dials is
-refused. A machine *without power* says nothing: its peers notice by silence, and are reset when it is back.
+When a process is *killed*, its machine resets its connections and refuses dials. A machine *without power* is
+silent: its peers notice the silence, and get resets when the machine is back.
 
 Neighbours: `wire` delays, loses and cuts, `transports` are the ends of connections as event loops see them.
 """
@@ -25,16 +24,17 @@ from simulator.kernel.wire import Conditions, Machine, Wire
 from simulator.world import SECOND, World
 
 Address = tuple[str, int]
-"""Name of a machine, and port."""
+"""The name of a machine, and a port."""
 
 Observer = Callable[[bytes], None]
-"""Is given what one end of a connection sends, in order."""
+"""Is called with the bytes that one end of a connection sends, in order."""
 
 Tap = Callable[[str, Address], tuple[Observer | None, Observer | None]]
-"""From whom to whom a connection is: who hears what its dialer sends, and who what the other end does."""
+"""Is called with the dialing machine and the dialed address of a connection. Returns the observer of what the
+dialer sends, and that of what the other end sends; None: no observer."""
 
 DIAL_AGAIN_US: Final = SECOND
-"""A dial that nothing answers is repeated so often, until its caller has had enough."""
+"""A dial without an answer is repeated after this time, until its caller cancels it."""
 
 FIRST_PORT: Final = 40_000
 
@@ -63,16 +63,16 @@ class Listener:
 
 
 class Sockets:
-    """What the kernel of a machine does for one process on it: the process's end of the network."""
+    """The sockets of one process."""
 
     def __init__(self, network: Network, machine: Machine) -> None:
         self._network = network
         self.machine = machine
         self.loop: ProcessLoop | None = None
-        """Of the process; set once both are made."""
+        """The loop of the process; set once both exist."""
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
-        """As `loop.create_connection`: raises ConnectionRefusedError; or waits until it is cancelled."""
+        """As `loop.create_connection`. Raises ConnectionRefusedError. Without an answer it waits for ever."""
         loop = self.loop
         assert loop is not None
         dialed: asyncio.Future[SimTransport] = loop.create_future()
@@ -83,22 +83,22 @@ class Sockets:
         return transport, protocol
 
     def listen(self, factory: Callable[[], Any], host: str, port: int) -> Listener:
-        """As `loop.create_server`: port 0 takes a free one."""
+        """As `loop.create_server`. Port 0 takes a free port."""
         return self._network.listen(self, factory, port)
 
 
 class Network:
-    """See the module."""
+    """All machines, ports and connections of a run."""
 
     def __init__(self, world: World, conditions: Conditions, tap: Tap | None = None) -> None:
-        """`tap` hears what is sent over the connections that it wants to hear."""
+        """`tap` chooses the observers of each connection."""
         self.world = world
         self.wire = Wire(world, conditions)
         self._tap = tap
         self.machines: dict[str, Machine] = {}
         self.listeners: dict[Address, Listener] = {}
         self._ends: dict[SimTransport, None] = {}
-        """All ends of connections of processes that live."""
+        """All ends of connections of living processes."""
         self._ports = FIRST_PORT
 
     def machine(self, name: str) -> Machine:
@@ -113,7 +113,8 @@ class Network:
             end.mended()
 
     def ended(self, sockets: Sockets) -> None:
-        """A process has ended; its machine says so to whoever has to do with it, if it has power."""
+        """Closes the ports and connections of a process that ended. Its machine resets them if it has
+        power."""
         for address, listener in list(self.listeners.items()):
             if listener.owner is sockets:
                 del self.listeners[address]
@@ -122,7 +123,7 @@ class Network:
             end.process_ended(powered=sockets.machine.powered)
 
     def power_is_back(self, machine: Machine) -> None:
-        """A machine that knows nothing of its connections of before resets them."""
+        """Resets the connections that the machine had before it lost its power."""
         machine.powered = True
         for end in list(self._ends):
             if end.peer is not None and end.peer.abandoned and end.peer.machine is machine:
@@ -141,7 +142,7 @@ class Network:
         return listener
 
     def dial(self, sockets: Sockets, address: Address, dialed: asyncio.Future[SimTransport]) -> None:
-        """Opens a connection; `dialed` is done with this end, or with an OSError. It may be cancelled."""
+        """Opens a connection. `dialed` gets this end, or an OSError; its owner may cancel it."""
         source, target = sockets.machine, self.machines.get(address[0])
         loop = sockets.loop
         assert loop is not None

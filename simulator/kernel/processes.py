@@ -1,7 +1,7 @@
 """A simulated process: an event loop, threads, sockets and open files, which all end together.
 
-How it ends: by itself, when its main coroutine does; or killed, between two callbacks or in the middle of a
-piece of work on the disk. First it is cut off from disk and network, so that no `finally` leaves a trace.
+It ends with its main coroutine, or it is killed: between two callbacks, or in the middle of a piece of work
+on the disk. A kill first cuts it off from disk and network, so that no `finally` has an effect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from simulator.kernel.wire import Machine
 from simulator.world import World
 
 Ended = Callable[[BaseException | int], None]
-"""Told how a process ended by itself: with what its main coroutine returned or raised."""
+"""Is called when the main coroutine of a process ends, with its exit code or its error."""
 
 
 class Process:
-    """See the module."""
+    """One process of a machine."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Process:
         observe: Callable[[], None],
     ) -> None:
         """`disk_us`: how long a piece of work in a thread takes at present; `observe` is called after each
-        callback. `disk`: None for one that has no files."""
+        callback. `disk`: None for a process without files."""
         self._world = world
         self._network = network
         self._disk = disk
@@ -57,17 +57,17 @@ class Process:
         return self.loop.dead
 
     def event(self) -> asyncio.Event:
-        """One that belongs to its loop."""
+        """An event for code of its loop."""
         return asyncio.Event()
 
     def threads(self, count: int, name: str) -> Executor:
-        """Threads of this process; see `platform.MakeThreads`."""
+        """A pool of threads of this process (`platform.MakeThreads`)."""
         made = SimExecutor(self._world, f"{self._name} {name}", count, self._disk_us, self._observe)
         self._executors.append(made)
         return made
 
     def run(self, main: Coroutine[Any, Any, int], ended: Ended | None = None) -> None:
-        """Begins; `ended` is told when it ends by itself."""
+        """Starts the main coroutine; `ended` is called when that ends, and not after a kill."""
 
         def begin() -> None:
             task = self._main = self.loop.create_task(main, name="main")
@@ -84,11 +84,11 @@ class Process:
         else:
             error = task.exception()
             how = task.result() if error is None else error
-        # Between two callbacks, as everything else that ends it.
+        # Between two callbacks, as a kill.
         self._world.after(0, lambda: None if self.dead else ended(how))
 
     def kill(self) -> None:
-        """It ends now. Its machine, if it has power, tells its peers."""
+        """Ends the process now. Its machine, if it has power, resets its connections."""
         if self._disk is not None:
             self._disk.dead = True
         for executor in self._executors:
@@ -99,9 +99,9 @@ class Process:
 
 
 def unhandled(owner: str, context: dict[str, Any]) -> Exception:
-    """What nobody in a process took care of."""
+    """The exception for an error that no code of a process handled; `context` is asyncio's."""
     error = context.get("exception")
-    note = f"in {owner} nobody took care of: {context.get('message')}"
+    note = f"{owner} did not handle an error: {context.get('message')}"
     if isinstance(error, Exception):
         error.add_note(note)
         return error

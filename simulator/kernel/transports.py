@@ -12,23 +12,24 @@ from simulator.kernel.wire import Machine, Wire
 from simulator.world import MS
 
 WINDOW_BYTES: Final = 64 << 10
-"""On its way, or waiting at the other end to be taken: more is not sent before some of it was taken."""
+"""How many bytes may be on their way or wait at the other end. No more are sent before the other end takes
+some."""
 
 HIGH_BYTES: Final = 64 << 10
-"""Waiting at this end; over it the protocol is asked to pause. What asyncio has by default."""
+"""With more bytes waiting at this end, the protocol is asked to pause writing. The default of asyncio."""
 
 READ_BYTES: Final = 64 << 10
-"""Taken in at once, at most."""
+"""The most bytes that the protocol gets at once."""
 
 HELD_US: Final = (0, 400 * MS)
-"""How long after a cut what it held back arrives."""
+"""The time from the end of a cut until the bytes that it held back arrive."""
 
 _FIN: Final = b""
-"""In the place of bytes: the other end sends no more."""
+"""Stands for the end of the stream: the other end sends no more."""
 
 
 class SimTransport(asyncio.Transport):
-    """See the module. The rules of TCP are in `network`."""
+    """One end of a connection. The rules of TCP are in the docstring of `network`."""
 
     def __init__(
         self,
@@ -48,27 +49,27 @@ class SimTransport(asyncio.Transport):
         self.peer: SimTransport | None = None
         """The other end; set once both are made."""
         self.abandoned = False
-        """Its machine lost power: nothing comes from here any more, and nobody says so."""
+        """The machine of this end lost its power: it sends nothing more, not even a reset."""
         self._protocol: Any = None
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._window = 0
-        """Bytes sent and not taken yet."""
+        """Bytes that were sent and that the other end has not taken yet."""
         self._arrives_us = 0
-        """When the newest piece arrives: none overtakes it."""
+        """When the newest piece arrives. No piece overtakes it."""
         self._held: list[bytes] = []
-        """Sent into a cut, in order."""
+        """Pieces that were sent into a cut, in order."""
         self._in: deque[bytes] = deque()
         self._reading = True
         self._delivering = False
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
         self._pressed = False
-        """The protocol was asked to pause."""
+        """The protocol was asked to pause writing."""
         self._closing = False
         self._over = False
-        """`connection_lost` is on its way, or was called."""
+        """`connection_lost` was called, or will be."""
         self._early: BaseException | bool | None = False
-        """What ended it before anybody used it; False: nothing did."""
+        """The connection ended before it had a protocol: the error, or True; False: it did not."""
 
     def __repr__(self) -> str:
         state = "over" if self._over else "closing" if self._closing else "open"
@@ -84,7 +85,7 @@ class SimTransport(asyncio.Transport):
         self._deliver_soon()
 
     def accepted(self, factory: Callable[[], Any]) -> None:
-        """In the loop of the process that listens."""
+        """Runs in the loop of the process that listens."""
         if self._early is False:
             self.begin(factory())
 
@@ -140,7 +141,7 @@ class SimTransport(asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """What was written is still sent."""
+        """Closes this end after all written bytes are sent."""
         if self._closing or self.loop.dead:
             return
         self._closing = True
@@ -149,7 +150,7 @@ class SimTransport(asyncio.Transport):
             self._finish()
 
     def abort(self) -> None:
-        """At once; the other end is told by a reset."""
+        """Closes this end at once, and resets the other end."""
         if self.loop.dead or self._over:
             return
         self._closing = True
@@ -178,7 +179,7 @@ class SimTransport(asyncio.Transport):
         return (data,)
 
     def _put(self, piece: bytes) -> None:
-        """On its way to the other end."""
+        """Sends a piece to the other end."""
         wire = self._wire
         at = max(wire.world.now + wire.delay(), self._arrives_us)
         self._arrives_us = at
@@ -195,7 +196,7 @@ class SimTransport(asyncio.Transport):
             peer._take(piece)
 
     def mended(self) -> None:
-        """There are no cuts any more: what was held back is sent again."""
+        """All cuts have ended: the pieces that were held back are sent again."""
         if self._held:
             self._wire.world.after(self._wire.rng.randint(*HELD_US), self._release)
 
@@ -209,12 +210,12 @@ class SimTransport(asyncio.Transport):
             peer._take(piece)
 
     def _finish(self) -> None:
-        """Everything is on its way: the other end reads to the end."""
+        """All bytes are sent: the end of the stream follows them."""
         self._put(_FIN)
         self._lost_soon(None)
 
     def _taken(self, size: int) -> None:
-        """The other end has taken so much."""
+        """The other end has taken so many bytes."""
         self._window -= size
         self._send()
         if self._pressed and self._out_bytes <= self._low and not self._over:
@@ -267,7 +268,7 @@ class SimTransport(asyncio.Transport):
             at += size
             protocol.buffer_updated(size)
             if not self._reading:
-                # It has heard enough for now; the rest is what comes next.
+                # The protocol paused reading. It gets the rest later.
                 if at < len(data):
                     self._in.appendleft(data[at:])
                     assert self.peer is not None
@@ -275,7 +276,7 @@ class SimTransport(asyncio.Transport):
                 return
 
     def _ended(self) -> None:
-        """The other end sends no more, so this one, as asyncio does by default, closes."""
+        """The other end sends no more. This end closes, as asyncio does by default."""
         protocol = self._protocol
         if not protocol.eof_received():
             self._closing = True
@@ -288,10 +289,11 @@ class SimTransport(asyncio.Transport):
         assert peer is not None
         wire = self._wire
         if wire.is_cut(self.machine.name, peer.machine.name):
-            return  # It notices by silence.
+            return  # The other end notices the silence.
         at = wire.world.now + wire.delay()
         if wire.rng.random() < 0.5:
-            # Behind what was sent before; else it overtakes that, which then never arrives.
+            # The reset arrives after the bytes that were sent before it. Otherwise it overtakes them, and
+            # they are lost.
             at = max(at, self._arrives_us)
         wire.world.after(at - wire.world.now, peer.was_reset)
 
@@ -300,7 +302,7 @@ class SimTransport(asyncio.Transport):
             self._lost_soon(ConnectionResetError("the other end reset the connection"))
 
     def process_ended(self, *, powered: bool) -> None:
-        """The process of this end was killed, or its machine has lost power."""
+        """The process of this end was killed, or its machine lost its power."""
         self._over = self._closing = True
         self._out.clear()
         if powered:

@@ -1,7 +1,7 @@
-"""What lies between two machines: delays, losses, and cuts.
+"""The way between two machines: delays, losses, and cuts.
 
-A *cut* has a direction, and holds back the bytes that are sent into it. Neighbours: `transports` ask this
-module when and whether bytes arrive, `network` opens connections over it.
+A *cut* has a direction, and holds back the bytes that are sent into it. Neighbours: `transports` deliver
+bytes as this module says, `network` opens connections.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ RESEND_US: Final = (200 * MS, 400 * MS)
 
 @dataclass
 class Conditions:
-    """What the network does to what is sent, apart from cuts. Probabilities per piece."""
+    """What happens to bytes on the network, apart from cuts. Probabilities are per piece."""
 
     delay_us: tuple[int, int] = (50, 300)
-    """Shortest and longest."""
+    """The shortest and longest delay."""
     slow: float = 0.0
-    """So many take up to thousands of times as long, and what follows on the connection waits for them."""
+    """Probability that a piece takes up to thousands of times as long. Later pieces wait for it."""
     lost: float = 0.0
-    """So many are sent again after a while."""
+    """Probability that a piece is lost and sent again after a while."""
     torn: float = 0.2
-    """So many writes arrive in more than one piece."""
+    """Probability that a write arrives in more than one piece."""
 
 
 class Machine:
-    """Where processes run, one after the other: it has a name, and power or none."""
+    """A machine, on which processes run one after the other. It has power or none."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Wire:
 
 
 def random_conditions(rng: random.Random) -> Conditions:
-    """A network of some kind: swarm testing picks which of its faults a run has at all."""
+    """Draws conditions. Each run has only some of the faults (swarm testing)."""
     return Conditions(
         delay_us=rng.choice([(20, 80), (50, 300), (200, 3 * MS)]),
         slow=rng.choice([0.0, 0.0, 0.01, 0.1]),

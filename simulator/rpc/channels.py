@@ -1,7 +1,7 @@
-"""What the client library has of a simulated broker, in the place of a gRPC channel: the same calls.
+"""The client library's channel to a simulated broker, in the place of a gRPC channel: it has the same calls.
 
-It connects when it is first used, and again after a break; it looks after a connection with calls on it as
-gRPC's keepalive does. `doors` is the other end.
+It connects at the first call, and again after a break. It checks a connection with open calls as gRPC's
+keepalive does. `server` is the other end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REDIAL_S: Final = 0.1
 
 
 class Channel:
-    """See the module. Has of `grpc.aio.Channel` what the client uses."""
+    """A channel to one broker, with the methods of `grpc.aio.Channel` that the client library uses."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -45,7 +45,7 @@ class Channel:
         if self._protocol is not None:
             self._protocol.abort()
 
-    # --- the four kinds of calls, as generated code asks for them
+    # --- the kinds of calls, as generated code uses them
 
     def unary_unary(
         self, path: str, request_serializer: Any = None, response_deserializer: Any = None, **unused: Any
@@ -66,7 +66,7 @@ class Channel:
     ) -> Callable[..., Call]:
         return lambda: Call(self, path, response_deserializer, None)
 
-    # --- of calls
+    # --- for calls
 
     def add(self, call: Call) -> int:
         self._count += 1
@@ -126,7 +126,7 @@ class Channel:
             call.failed(grpc.StatusCode.UNAVAILABLE, reason)
 
     def _watch(self) -> None:
-        """gRPC's keepalive: with calls on it, a connection that does not answer is given up."""
+        """Closes a connection that has open calls and does not answer, as gRPC's keepalive does."""
         if self._pinging is None and self._calls:
             self._pinging = self._loop.call_later(KEEPALIVE_MS / 1000, self._ping)
 
@@ -142,12 +142,12 @@ class Channel:
 
 
 class Call:
-    """A call with a stream of answers, as `grpc.aio` has them."""
+    """A call with a stream of responses, as in `grpc.aio`."""
 
     def __init__(
         self, channel: Channel, path: str, parse: Callable[[bytes], Any], request: bytes | None
     ) -> None:
-        """`request`: the only one; None: they are written."""
+        """`request`: the only request; None: the client writes requests later."""
         self._channel = channel
         self._path = path
         self._parse = parse
@@ -156,7 +156,7 @@ class Call:
         self._changed = asyncio.Event()
         self._begun = asyncio.Event()
         self._status: grpc.aio.AioRpcError | grpc.StatusCode | None = None
-        """How it ended: with an error, or well; None: it runs."""
+        """How the call ended: an error, or OK; None: it is open."""
         self._number = channel.add(self)
 
     def begin(self, number: int) -> None:
@@ -186,7 +186,7 @@ class Call:
             self._changed.set()
             self._begun.set()
 
-    # --- what the client uses
+    # --- for the client library
 
     async def wait_for_connection(self) -> None:
         await self._begun.wait()
@@ -225,7 +225,7 @@ class Call:
 
 
 class Unary:
-    """A call with one answer: it is awaited."""
+    """A call with one response, which is awaited."""
 
     def __init__(self, call: Call, timeout_s: float | None) -> None:
         self._call = call

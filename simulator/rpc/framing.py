@@ -1,6 +1,6 @@
-"""Calls over a simulated connection: what stands in gRPC's place between a client and a broker's door.
+"""The frames of calls over a simulated connection, in the place of gRPC's.
 
-A frame is its length (4 bytes, little-endian) and a MessagePack array. Calls are numbered by the client.
+A frame is its length (4 bytes, little-endian) and a MessagePack array. The client numbers the calls.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 class Frame(NamedTuple):
     call: int
-    """0: of the connection itself."""
+    """The number of the call; 0: the frame is about the connection."""
     kind: str
-    """begin, message, end and cancel of the client; message and end of the broker; ping and pong of both."""
+    """From the client: begin, message, end, cancel; from the broker: message, end; from both: ping, pong."""
     what: str = ""
-    """begin: the rpc; end: the name of a status code."""
+    """For begin: the rpc; for end: the name of a status code."""
     data: bytes = b""
-    """begin and message: a serialized message; end: why."""
+    """For begin and message: a serialized message; for end: the text of the status."""
     details: bytes = b""
-    """end: the rich status."""
+    """For end: the rich status."""
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Frame)
 
 
 class FrameProtocol(asyncio.Protocol):
-    """Cuts what comes into frames, and says when more may be written."""
+    """Splits the bytes that arrive into frames, and says when more may be written."""
 
     def __init__(self, received: Callable[[Frame], None], lost: Callable[[], None]) -> None:
         self._received = received
@@ -39,7 +39,7 @@ class FrameProtocol(asyncio.Protocol):
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self.peer = ""
-        """The machine at the other end."""
+        """The name of the machine at the other end."""
         self._room: asyncio.Event = asyncio.Event()
         self._room.set()
 
@@ -48,13 +48,13 @@ class FrameProtocol(asyncio.Protocol):
         return self._transport is not None
 
     def send(self, frame: Frame) -> None:
-        """Drops it if the connection is gone, which `lost` was told of."""
+        """Sends a frame. Drops it if the connection is lost; `lost` was then called."""
         if self._transport is not None:
             data = _ENCODER.encode(frame)
             self._transport.write(len(data).to_bytes(4, "little") + data)
 
     async def room(self) -> None:
-        """Until more may be written, or there is nobody to write to."""
+        """Waits until more may be written, or the connection is lost."""
         await self._room.wait()
 
     def abort(self) -> None:

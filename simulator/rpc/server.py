@@ -1,4 +1,7 @@
-"""The door of a simulated broker: its services, as `api.calls` has them, behind messages instead of gRPC."""
+"""The RPC server of a simulated broker: its services, as `api.calls` has them, with messages instead of gRPC.
+
+`channels` is the client's end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
 class CallObserver(Protocol):
-    """Hears what clients ask of a broker and what they are told."""
+    """Is told each request that a broker gets from a client, and each response."""
 
     def asked(self, call: object, path: str, request: Any) -> None: ...
 
@@ -29,7 +32,7 @@ class CallObserver(Protocol):
 
 
 class RpcServer:
-    """See the module. Of one event loop."""
+    """Serves the calls of all clients of one broker. For one event loop."""
 
     def __init__(self, services: Sequence[tuple[ServiceDescriptor, object]], observer: CallObserver) -> None:
         self.observer = observer
@@ -49,7 +52,7 @@ class RpcServer:
         )
 
     async def stop(self, grace_s: float) -> None:
-        """Refuses new calls and waits so long for those that run."""
+        """Refuses new connections, and waits up to `grace_s` for open calls."""
         if self._server is not None:
             self._server.close()
         if self.running:
@@ -59,7 +62,7 @@ class RpcServer:
 
 
 class _Connection:
-    """One client's."""
+    """The connection of one client."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -92,7 +95,7 @@ class _Connection:
 
 
 class _Call:
-    """What a service sees of a caller (`api.calls.Caller`)."""
+    """A call, as its service sees it (`api.calls.Caller`)."""
 
     def __init__(self, connection: _Connection, begun: Frame, observer: CallObserver) -> None:
         self._observer = observer
