@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._connecting.channels import BrokerChannel, Channels
+from tidelog._connecting.broker_channel import BrokerChannel
+from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import retrying
 from tidelog._options import ClientOptions

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
-from tidelog._connecting import channels as _channels
-from tidelog._connecting.channels import Channels, Dial
+from tidelog._connecting.broker_channel import Dial, dial
+from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ClientOptions, ProducerOptions, ReaderOptions
@@ -43,7 +43,7 @@ class Client(ClusterAdmin):
         self,
         addresses: str | Sequence[str],
         options: ClientOptions,
-        dial: Dial = _channels.dial,
+        dial: Dial = dial,
         rng: random.Random | None = None,
     ) -> None:
         """`rng`: chance of pauses between attempts; None: the machine's."""

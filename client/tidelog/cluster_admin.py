@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidelog import cluster_wire
-from tidelog._connecting.channels import BrokerChannel
-from tidelog._connecting.hedging import on
+from tidelog._connecting.broker_channel import BrokerChannel, on
 from tidelog.admin import Admin
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable
 from tidelog.model import (

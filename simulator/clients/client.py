@@ -15,7 +15,7 @@ from simulator.kernel.processes import Process
 from simulator.rpc.channels import Channel
 from simulator.service import CLIENT_PORT, host_of
 from simulator.world import T0_US, World
-from tidelog._connecting import channels as _channels
+from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._options import ClientOptions
 from tidelog.client import Client
 from tidelog.history import History
@@ -72,6 +72,6 @@ class SimClient:
         return _EPOCH + timedelta(microseconds=T0_US + self.world.now)
 
 
-def _dial(address: str) -> _channels.BrokerChannel:
+def _dial(address: str) -> BrokerChannel:
     host, _, port = address.rpartition(":")
-    return _channels.BrokerChannel(address, Channel(host, int(port)))  # type: ignore[arg-type]
+    return BrokerChannel(address, Channel(host, int(port)))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from simulator.rpc.framing import Frame, FrameProtocol
-from tidelog._connecting.channels import CONNECT_MS_MAX, KEEPALIVE_MS, PING_TIMEOUT_MS
+from tidelog._connecting.broker_channel import CONNECT_MS_MAX, KEEPALIVE_MS, PING_TIMEOUT_MS
 from tidelog._connecting.status import STATUS_DETAILS_KEY
 
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]

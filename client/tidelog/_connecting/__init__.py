@@ -1,9 +1,13 @@
 """How a client reaches the brokers: channels, metadata, retries, and errors as they come over the wire.
 
-`channels` holds one connection to each broker and `listeners` says which of its addresses to use.
-`hedging` asks several brokers what any of them can answer. `metadata` knows streams, partitions and
-leaders. `retry` says when a request is repeated, `status` what an error of gRPC means, and
-`framing` carries record batches without protobuf's copies.
+- `broker_channel`  the gRPC channel to one broker and the calls on it
+- `channels`        one channel for each broker that the client uses
+- `listeners`       which of a broker's addresses to use
+- `hedging`         one question to several brokers, when any of them can answer it
+- `metadata`        streams, partitions and their leaders
+- `retry`           when a request is repeated
+- `status`          what a gRPC error means
+- `framing`         record batches on the wire without protobuf's copies
 
 What is sent or fetched belongs in `_producing` and `_reading`.
 """

@@ -10,41 +10,16 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-import grpc
-
+from tidelog._connecting.broker_channel import BrokerChannel, on, reach
 from tidelog._connecting.retry import RetryPolicy
-from tidelog._connecting.status import error_from_rpc
 from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unavailable
-from tidelog_proto import metadata_pb2
-
-if TYPE_CHECKING:
-    from tidelog._connecting.channels import BrokerChannel
 
 T = TypeVar("T")
 
 HEDGE_S: Final = 0.15
 """A broker that has said nothing for so long gets company: the next one is asked, too."""
-
-
-async def on(broker: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
-    """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
-    try:
-        return await call(broker)
-    except grpc.RpcError as error:
-        raise error_from_rpc(error, broker.address) from None
-
-
-async def are_you_there(broker: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
-    """The smallest question that there is."""
-    return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
-
-
-async def reach(broker: BrokerChannel, timeout_s: float) -> None:
-    """Returns when the broker has answered; raises a retriable error if it does not in time."""
-    await on(broker, partial(are_you_there, timeout_s=timeout_s))
 
 
 async def first_answer(

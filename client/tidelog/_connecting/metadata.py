@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tidelog import wire
-from tidelog._connecting.channels import BrokerChannel, Channels
-from tidelog._connecting.hedging import cancelled, first_answer, on
+from tidelog._connecting.broker_channel import BrokerChannel, on
+from tidelog._connecting.channels import Channels
+from tidelog._connecting.hedging import cancelled, first_answer
 from tidelog._connecting.retry import RetryPolicy, retrying
 from tidelog.errors import (
     InternalError,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog._connecting.channels import CONNECT_S, BrokerChannel, Channels
+from tidelog._connecting.broker_channel import CONNECT_S, BrokerChannel
+from tidelog._connecting.channels import Channels
 from tidelog._producing.stream import ProduceStream
 from tidelog.errors import ConnectionLost, TidelogError
 

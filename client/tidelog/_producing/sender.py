@@ -14,7 +14,8 @@ from typing import Any
 
 from tidelog import wire
 from tidelog._connecting import status as _status
-from tidelog._connecting.channels import BrokerChannel, Channels
+from tidelog._connecting.broker_channel import BrokerChannel
+from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import may_repeat, of_a_leader, retrying
 from tidelog._options import ACKS, ProducerOptions

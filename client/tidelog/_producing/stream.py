@@ -14,7 +14,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from tidelog._connecting.channels import BrokerChannel, ProduceCall
+from tidelog._connecting.broker_channel import BrokerChannel, ProduceCall
 from tidelog._connecting.framing import produce_request
 from tidelog._connecting.status import error_from_rpc
 from tidelog._producing.batching import Batch

@@ -15,9 +15,9 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from tidelog._connecting.channels import CONNECT_S, BrokerChannel, Channels, FetchCall
+from tidelog._connecting.broker_channel import CONNECT_S, BrokerChannel, FetchCall, reach
+from tidelog._connecting.channels import Channels
 from tidelog._connecting.framing import FetchAnswer
-from tidelog._connecting.hedging import reach
 from tidelog._connecting.retry import may_repeat, of_a_leader
 from tidelog._connecting.status import error_from_rpc
 from tidelog._options import SILENCE_S_MAX, ReaderOptions

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from tidelog import wire
-from tidelog._connecting.channels import BrokerChannel, Channels
+from tidelog._connecting.broker_channel import BrokerChannel
+from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import of_a_leader, retrying
 from tidelog._connecting.status import error_from_message

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, Final
 
-from tidelog._connecting import channels as _channels
+from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._options import ClientOptions
 from tidelog._reading.fetching import FetchState
@@ -58,7 +58,7 @@ class FakeCluster:
             raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
         return Client(addresses or self.addresses, options or ClientOptions(**settings), self._dial)
 
-    def _dial(self, address: str) -> _channels.BrokerChannel:
+    def _dial(self, address: str) -> BrokerChannel:
         for broker in self._brokers.values():
             if broker.address == address:
                 return FakeConnection(broker)

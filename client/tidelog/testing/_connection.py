@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from tidelog._connecting import channels as _channels
+from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog.errors import TidelogError
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker
@@ -20,7 +20,7 @@ Handlers = Mapping[str, Callable[[Any], Any]]
 """By the rpc's name; each answers a request or raises a `TidelogError`."""
 
 
-class FakeConnection(_channels.BrokerChannel):
+class FakeConnection(BrokerChannel):
     """The calls to one broker."""
 
     def __init__(self, broker: MemoryBroker) -> None:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 import grpc
 
-from tidelog._connecting.channels import BrokerChannel
+from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._connecting.framing import FetchAnswer
 from tidelog._connecting.status import error_from_message, error_from_rpc
 from tidelog._reading.fetching import FetchedBatch, FetchState

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import tidelog
-from tidelog._connecting.channels import dial
+from tidelog._connecting.broker_channel import dial
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.output import console, facts
 from tidelog.cli.progress import Counter

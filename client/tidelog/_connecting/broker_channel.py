@@ -1,0 +1,146 @@
+"""The gRPC channel to one broker and the calls on it.
+
+`channels` keeps one `BrokerChannel` for each address; `hedging` asks several of them at once.
+`tidelog.testing` replaces `BrokerChannel` with a broker in memory, the simulator replaces its gRPC channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from tidelog._connecting.framing import FETCH_METHOD, PRODUCE_METHOD, parse_fetch_answer
+from tidelog._connecting.status import error_from_rpc
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX
+from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+
+T = TypeVar("T")
+
+MESSAGE_BYTES_MAX: Final = BATCH_BYTES_HARD_MAX + (1 << 20)
+"""A whole batch of the hard bound, and what stands around it."""
+
+KEEPALIVE_MS: Final = 300
+"""How often a connection with calls on it, from which nothing comes, is asked whether it is still there."""
+
+PING_TIMEOUT_MS: Final = 1_200
+"""No answer for so long, and the connection is given up: at most two seconds after a broker froze, which
+is when a cluster takes it for gone. gRPC answers from a thread of its own, so that a broker that is only
+busy is not mistaken for one."""
+
+CONNECT_S: Final = 0.5
+"""How long the first attempt to reach a leader waits for a connection, each further one so much longer:
+metadata may name a broker that is gone. The connecting itself goes on meanwhile."""
+
+CONNECT_MS_MAX: Final = 2_000
+"""How long one attempt to connect may take."""
+
+RESOLVE_MS_MIN: Final = 500
+"""How long an address is believed that DNS gave, once it is not reached. gRPC's own 30 s are longer than a
+broker on Kubernetes takes to come back, under the same name, with another address."""
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    # The second one decides; the first must not be later.
+    ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.dns_min_time_between_resolutions_ms", RESOLVE_MS_MIN),
+    # Brokers are reached directly, and a client's connections are its own.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    # What may be sent again is decided here, not by gRPC.
+    ("grpc.enable_retries", 0),
+)
+
+
+class FetchCall(Protocol):
+    """What is used of a running Fetch call."""
+
+    async def read(self) -> object: ...
+
+    def cancel(self) -> bool: ...
+
+
+class ProduceCall(Protocol):
+    """What is used of a running Produce call; requests are serialized already (`framing`)."""
+
+    async def wait_for_connection(self) -> None: ...
+
+    async def write(self, request: bytes) -> None: ...
+
+    async def read(self) -> object: ...
+
+    async def code(self) -> grpc.StatusCode: ...
+
+    def cancel(self) -> bool: ...
+
+
+def dial(address: str) -> BrokerChannel:
+    """The calls to an address, over a gRPC channel of its own, which connects by itself."""
+    return BrokerChannel(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
+
+
+class BrokerChannel:
+    """The calls to one address."""
+
+    def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
+        """`channel`: a gRPC channel, or a double with the same calls."""
+        self.address = address
+        self._channel = channel
+        self.log = log_pb2_grpc.LogStub(self._channel)
+        self.metadata = metadata_pb2_grpc.MetadataStub(self._channel)
+        self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        # The two streams that carry batches bypass the generated code.
+        produce: Any = self._channel.stream_stream(
+            PRODUCE_METHOD,
+            request_serializer=None,
+            response_deserializer=log_pb2.ProduceResponse.FromString,
+        )
+        self.produce: Callable[[], ProduceCall] = produce
+        self.fetch: Callable[[log_pb2.FetchRequest], FetchCall] = self._channel.unary_stream(
+            FETCH_METHOD,
+            request_serializer=log_pb2.FetchRequest.SerializeToString,
+            response_deserializer=parse_fetch_answer,
+        )
+
+    def __repr__(self) -> str:
+        return f"<BrokerChannel {self.address}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection stands, as far as is known."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+
+Dial = Callable[[str], BrokerChannel]
+"""Makes the calls to an address."""
+
+
+async def on(broker: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
+    """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
+    try:
+        return await call(broker)
+    except grpc.RpcError as error:
+        raise error_from_rpc(error, broker.address) from None
+
+
+async def are_you_there(broker: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
+    """The smallest question that there is."""
+    return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
+
+
+async def reach(broker: BrokerChannel, timeout_s: float) -> None:
+    """Returns when the broker has answered; raises a retriable error if it does not in time."""
+    await on(broker, partial(are_you_there, timeout_s=timeout_s))
