@@ -1,7 +1,7 @@
 """The producer: records in, receipts out.
 
 This module chooses partitions, measures records and keeps the buffer's bound. Records
-gather in batches (`_producing.accumulator`), Arrow data is cut into them (`_producing.splitting`), and
+are collected in batches (`_producing.accumulator`), Arrow data is cut into them (`_producing.splitting`), and
 `_producing.sender` delivers them.
 """
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ProducerOptions
-from tidelog._producing.accumulator import Gathering, Gatherings
+from tidelog._producing.accumulator import RecordAccumulator
 from tidelog._producing.batching import (
     BATCH_OVERHEAD_BYTES,
     COLUMN_BYTES,
@@ -33,6 +33,7 @@ from tidelog._producing.batching import (
     record_size,
 )
 from tidelog._producing.buffer_budget import BufferFull
+from tidelog._producing.partition_queue import PartitionQueue
 from tidelog._producing.partitioner import StickyPartition, partition_of
 from tidelog._producing.sender import Sender
 from tidelog._producing.splitting import split
@@ -69,7 +70,7 @@ class Producer:
         self.options = options
         self._rng = rng
         self._sender = Sender(stream, channels, metadata, options, rng, self._window_opened)
-        self._gatherings = Gatherings(self._sender, options)
+        self._accumulator = RecordAccumulator(self._sender, options)
         self._budget = self._sender.budget
         self._count = 1
         """Partitions of the stream; true once started."""
@@ -103,7 +104,7 @@ class Producer:
         if self._size_max <= 0:
             self._size_max = config.batch_bytes_max // 2
         sticky = StickyPartition(self._count, self._rng.randrange(self._count))
-        self._gatherings.start(sticky, config.batch_bytes_max)
+        self._accumulator.start(sticky, config.batch_bytes_max)
         self._started = True
 
     async def close(self) -> None:
@@ -173,7 +174,7 @@ class Producer:
             and partition is None
         ):
             if key is None:
-                batch = self._gatherings.sticky_open
+                batch = self._accumulator.sticky_open
                 room = batch.room - len(value) - RECORD_BYTES
                 if room >= 0:
                     batch.room = room
@@ -181,7 +182,7 @@ class Producer:
                     batch.add_timestamp(time.time_ns())
                     return
             elif key.__class__ is bytes:
-                batch = self._gatherings.open_batches[self._partition_of_key(key)]
+                batch = self._accumulator.open_batches[self._partition_of_key(key)]
                 room = batch.room - len(value) - len(key) - KEYED_RECORD_BYTES
                 if room >= 0 and len(batch.keys) == len(batch.values):
                     batch.room = room
@@ -213,14 +214,14 @@ class Producer:
             return await self._send_alone(value, key, headers, subject, timestamp, partition, expected_offset)
         while True:
             try:
-                gathering, batch, index = self._append(value, key, headers, subject, timestamp, partition)
+                queue, batch, index = self._append(value, key, headers, subject, timestamp, partition)
                 break
             except BufferFull as full:
                 await self._budget.room(full.size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
         batch.futures.append((index, future))
-        if gathering.open is batch:
-            self._gatherings.awaited(gathering)
+        if queue.open is batch:
+            self._accumulator.awaited(queue)
         return await future
 
     async def send_batch(
@@ -238,11 +239,11 @@ class Producer:
                 size = columns.nbytes + BATCH_OVERHEAD_BYTES
                 held_bytes = min(size, self._budget.bytes_max)
                 while not self._budget.take(held_bytes):
-                    self._gatherings.seal_all()
+                    self._accumulator.seal_all()
                     await self._budget.room(held_bytes)
                     self._check_usable()
                 future: asyncio.Future[Receipt] = self._loop.create_future()
-                self._gatherings.send(target, columns, held_bytes, future=future)
+                self._accumulator.send(target, columns, held_bytes, future=future)
                 futures.append(future)
         except BaseException:
             for future in futures:
@@ -262,10 +263,10 @@ class Producer:
                 f"{self._budget.bytes_max} bytes (buffer_bytes_max); use send_batch(), or smaller parts"
             )
         if not self._budget.take(sum(sizes)):
-            self._gatherings.seal_all()
+            self._accumulator.seal_all()
             raise self._budget.full(sum(sizes))
         for (target, columns), size in zip(parts, sizes, strict=True):
-            self._gatherings.send(target, columns, size)
+            self._accumulator.send(target, columns, size)
 
     async def drain(self) -> None:
         """Waits while more than half of the buffer is in use; always lets the event loop run once."""
@@ -286,7 +287,7 @@ class Producer:
         any of them was.
         """
         self._check_started()
-        self._gatherings.seal_all()
+        self._accumulator.seal_all()
         await self._sender.unfinished.all_finished()
 
     # --- from records to batches
@@ -299,28 +300,28 @@ class Producer:
         given_subject: object,
         timestamp: datetime | None,
         partition: int | None,
-    ) -> tuple[Gathering, OpenBatch, int]:
+    ) -> tuple[PartitionQueue, OpenBatch, int]:
         self._check_usable()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         headers, subject = as_headers(given_headers), as_subject(given_subject)
         timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
-        gathering = self._gatherings.of(self._choose(key, partition))
-        batch = gathering.open
+        queue = self._sender.queue(self._choose(key, partition))
+        batch = queue.open
         size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
         if batch is not None and (batch.used + size > self._size_max or len(batch.values) >= RECORDS_MAX):
-            self._gatherings.seal(gathering)
-            gathering = self._gatherings.of(self._choose(key, partition))
-            batch = gathering.open
+            self._accumulator.seal(queue)
+            queue = self._sender.queue(self._choose(key, partition))
+            batch = queue.open
             size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
         self._check_size(size)
         if batch is None:
-            batch = self._gatherings.open(gathering)
+            batch = self._accumulator.open(queue)
         if not batch.reserve(size, self._budget, self._size_max):
             # What is buffered must not wait for company that finds no room.
-            self._gatherings.seal_all()
+            self._accumulator.seal_all()
             raise self._budget.full(size)
         index = batch.append(value, timestamp_ns, key, headers, subject, size)
-        return gathering, batch, index
+        return queue, batch, index
 
     def _check_size(self, size: int) -> None:
         """Raises `BatchTooLarge` for a record that no batch, or not the whole buffer, has room for."""
@@ -342,7 +343,7 @@ class Producer:
                     f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
                 )
             return partition
-        return self._gatherings.sticky.current if key is None else self._partition_of_key(key)
+        return self._accumulator.sticky.current if key is None else self._partition_of_key(key)
 
     def _partition_of_key(self, key: bytes) -> int:
         return partition_of(key, self._count) if self._count > 1 else 0
@@ -354,7 +355,7 @@ class Producer:
         self._check_usable()
         if partition is not None:
             self._choose(None, partition)
-        return split(data, partition, self._gatherings.sticky, self._size_max, self._batch_bytes_max)
+        return split(data, partition, self._accumulator.sticky, self._size_max, self._batch_bytes_max)
 
     async def _send_alone(
         self,
@@ -380,12 +381,12 @@ class Producer:
         self._check_size(size)
         timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
         while not single.reserve(size, self._budget, size):
-            self._gatherings.seal_all()
+            self._accumulator.seal_all()
             await self._budget.room(size)
             self._check_usable()
         single.append(value, timestamp_ns, key, checked, text, size)
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._gatherings.send(
+        self._accumulator.send(
             target,
             single.columns(),
             single.granted,
@@ -396,8 +397,8 @@ class Producer:
 
     # --- the rest
 
-    def _window_opened(self, partition: int) -> None:
-        self._gatherings.window_opened(partition)
+    def _window_opened(self, queue: PartitionQueue) -> None:
+        self._accumulator.window_opened(queue)
 
     def _check_started(self) -> None:
         if not self._started:
@@ -412,5 +413,5 @@ class Producer:
 
     async def _shut_down(self) -> None:
         reason = InvalidRequest("the producer was closed before the record was sent")
-        self._gatherings.give_up(reason)
+        self._accumulator.give_up(reason)
         await self._sender.stop()

@@ -20,7 +20,7 @@ WINDOW: Final = 8
 """Records of one producer without an answer."""
 
 WINDOW_IMPATIENT: Final = 40
-"""More than its lane has in flight, so that some wait for room."""
+"""More than its send window has in flight, so that some wait for room."""
 
 IMPATIENT_S: Final = 1.5
 """The delivery timeout of some producers, whose requests may take longer: what waits for room is given up

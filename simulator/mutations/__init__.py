@@ -15,7 +15,6 @@ from simulator.mutations import (
     drivers,
     elections,
     histories,
-    lanes,
     links,
     membership,
     nats,
@@ -23,6 +22,7 @@ from simulator.mutations import (
     recoveries,
     roles,
     rounds,
+    send_window,
     stores,
 )
 from simulator.mutations.plant import SEEDS_MAX, Mutation, mutations, patched, uncaught_mutations
@@ -37,7 +37,6 @@ __all__ = [
     "drivers",
     "elections",
     "histories",
-    "lanes",
     "links",
     "membership",
     "mutations",
@@ -47,6 +46,7 @@ __all__ = [
     "recoveries",
     "roles",
     "rounds",
+    "send_window",
     "stores",
     "uncaught_mutations",
 ]

@@ -241,7 +241,7 @@ async def test_batches_in_flight_at_a_dead_leader_go_again_in_order_to_the_next_
             old.script.append(Silence(landed=True))
             sends = [asyncio.create_task(producer.send_batch(_table(n))) for n in range(8)]
             await until(lambda: len(old.produced) >= 2, "one is in flight")
-            await until(lambda: producer._sender.delivery(0).lane.inflight == 5, "the window is full")
+            await until(lambda: producer._sender.queue(0).window.inflight == 5, "the window is full")
             await proxy.cut()
             old.lead("s", 0, 2)
             receipts = [receipt for [receipt] in await asyncio.gather(*sends)]

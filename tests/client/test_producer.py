@@ -174,8 +174,8 @@ async def test_no_more_than_the_window_is_unanswered(log: Client, broker: FakeBr
         await until(lambda: broker.produced, "the first batch arrived")
         for _ in range(100):
             producer.send_nowait(bytes(1000))
-        lane = producer._sender.delivery(0).lane
-        assert lane.inflight <= 2
+        window = producer._sender.queue(0).window
+        assert window.inflight <= 2
         go_on.set()
         await producer.flush()
 
@@ -338,8 +338,8 @@ async def test_while_nothing_can_go_batches_grow_instead_of_piling_up(
         for number in range(50):
             sent.append(asyncio.create_task(producer.send(b"%d" % number)))
             await asyncio.sleep(0)
-            gathering = producer._gatherings.of(0)
-            await until(lambda it=gathering: it.open is None or it.ripe, "it has lingered")  # type: ignore[misc]
+            queue = producer._sender.queue(0)
+            await until(lambda it=queue: it.open is None or it.ripe, "it has lingered")  # type: ignore[misc]
         broker.lead("s", 0, 0)
         await asyncio.gather(*sent)
     assert len(stored.batches) < 20

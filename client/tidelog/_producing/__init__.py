@@ -1,9 +1,15 @@
 """From `send` to a receipt: records become batches, batches are sent, answers settle them.
 
-`partitioner` chooses the partition, `accumulator` collects its records in `batching`'s open batch,
-within the `buffer_budget`; `splitting` cuts Arrow data into batches. `sender` takes sealed batches
-to leaders: `send_window` decides for one partition what may be sent and what an answer means,
-`calls` and `stream` carry the requests. `unfinished` knows which batches have no result yet.
+- `partitioner`      which partition a record goes to
+- `accumulator`      collects records in each partition's open batch and seals it
+- `batching`         the open batch, and the encoded one
+- `splitting`        Arrow data, cut into batches
+- `buffer_budget`    bounds the bytes that are accepted and not acknowledged
+- `partition_queue`  the state of one partition: its open batch and its delivery
+- `send_window`      what one partition may send, and what an answer means; no I/O
+- `sender`           takes sealed batches to the leaders
+- `calls`, `stream`  the Produce calls that carry them
+- `unfinished`       the batches without a result
 
 The public class is `tidelog.producer.Producer`.
 """

@@ -1,8 +1,8 @@
 """One partition of a producer: what waits, what is in flight, which sequences (R8). No I/O.
 
-A lane is told what happened and answers which batches that finishes. Its promises:
+A send window is told what happened and answers which batches that finishes. Its promises:
 
-- Batches go out in order, at most `window` unanswered.
+- Batches go out in order, at most `inflight_max` unanswered.
 - After an error nothing more goes out until everything in flight is answered; then the
   unacknowledged ones go again, in order, the first with ``reset``.
 - A batch that may have landed is only ever sent again with the same sequences. If that
@@ -62,16 +62,16 @@ class SendWindow:
         "held",
         "identity",
         "identity_spent",
+        "inflight_max",
         "last_error",
         "partition",
         "reset_next",
-        "window",
     )
 
-    def __init__(self, partition: int, identity: ProducerIdentity, window: int) -> None:
+    def __init__(self, partition: int, identity: ProducerIdentity, inflight_max: int) -> None:
         self.partition = partition
         self.identity = identity
-        self.window = window
+        self.inflight_max = inflight_max
         """Batches that may be unanswered."""
         self.held = True
         """Nothing goes out: no connection yet, or an error is being dealt with."""
@@ -116,12 +116,12 @@ class SendWindow:
     @property
     def ready(self) -> bool:
         """Whether `take` has something to send."""
-        return bool(self._waiting) and not self.held and len(self._inflight) < self.window
+        return bool(self._waiting) and not self.held and len(self._inflight) < self.inflight_max
 
     @property
-    def window_open(self) -> bool:
+    def open(self) -> bool:
         """Whether a batch pushed now would go out at once."""
-        return not self.held and not self._waiting and len(self._inflight) < self.window
+        return not self.held and not self._waiting and len(self._inflight) < self.inflight_max
 
     @property
     def settled(self) -> bool:
@@ -161,7 +161,7 @@ class SendWindow:
         self._is_there(batch)
 
     def refused(self, batch: Batch, error: TidelogError) -> list[Failed]:
-        """An error answered `batch`: the lane is held; what can be repeated stays in it."""
+        """An error answered `batch`: the window is held; batches that can be repeated stay in it."""
         if self._inflight.pop(batch.number, None) is None:
             return []
         self._hold(error)
@@ -204,7 +204,7 @@ class SendWindow:
     def expire(self, now: float) -> list[Failed]:
         """Fails what is past its deadline.
 
-        What is in flight stays in the lane, failed, until its answer tells what became
+        What is in flight stays in the window, failed, until its answer tells what became
         of its sequences.
         """
         failed: list[Failed] = []
@@ -228,7 +228,7 @@ class SendWindow:
         return failed
 
     def fail_all(self, error: TidelogError) -> list[Failed]:
-        """Everything in the lane fails; what may have landed with its indefinite error."""
+        """Everything in the window fails; what may have landed with its indefinite error."""
         batches = [*self._inflight.values(), *self._returned, *self._waiting]
         sent = set(self._inflight)
         self._inflight, self._returned = {}, []

@@ -2,7 +2,7 @@
 
 One `SendWindow` a partition decides what to send and what an answer means; `ProduceStream`
 moves bytes; `Unfinished` knows who waits for results. This module joins them: it finds
-leaders, gets held lanes going again and keeps deadlines.
+leaders, releases held windows and keeps deadlines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidelog._options import ACKS, ProducerOptions
 from tidelog._producing.batching import Batch
 from tidelog._producing.buffer_budget import Budget
 from tidelog._producing.calls import ProduceCalls
+from tidelog._producing.partition_queue import PartitionQueue
 from tidelog._producing.send_window import ANONYMOUS, Failed, ProducerIdentity, SendWindow
 from tidelog._producing.stream import Pending, ProduceStream
 from tidelog._producing.unfinished import Unfinished
@@ -30,24 +31,8 @@ from tidelog.model import StreamDescription
 from tidelog_proto import log_pb2
 
 
-class Delivery:
-    """What the sender keeps for a partition."""
-
-    __slots__ = ("expiry", "lane", "may_redirect", "recovering", "redirected", "stream")
-
-    def __init__(self, lane: SendWindow) -> None:
-        self.lane = lane
-        self.stream: ProduceStream | None = None
-        self.recovering = False
-        self.redirected = False
-        """The broker that refused has named the leader: ask there, at once."""
-        self.may_redirect = True
-        """Once, until there was a pause: two brokers may each take the other for the leader."""
-        self.expiry: asyncio.TimerHandle | None = None
-
-
 class Sender:
-    """Delivers batches in order per partition; see the module."""
+    """Delivers the batches of one producer, in order per partition."""
 
     def __init__(
         self,
@@ -56,7 +41,7 @@ class Sender:
         metadata: Metadata,
         options: ProducerOptions,
         rng: random.Random,
-        on_room: Callable[[int], None],
+        on_room: Callable[[PartitionQueue], None],
     ) -> None:
         self.stream = stream
         self.budget = Budget(options.buffer_bytes_max)
@@ -65,16 +50,17 @@ class Sender:
         """Why nothing can be sent any more."""
         self.unfinished = Unfinished(self.budget)
         self.description: StreamDescription
+        self.queues: dict[int, PartitionQueue] = {}
+        """By partition; those that records were sent to."""
         self._options = options
         self._channels = channels
         self._metadata = metadata
         self._rng = rng
         self._on_room = on_room
-        self._deliveries: dict[int, Delivery] = {}
         self._calls = ProduceCalls(channels, self._call_to, timeout_s=options.request_timeout_s)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._identity = ANONYMOUS
-        self._window = options.inflight_batches_max
+        self._inflight_max = options.inflight_batches_max
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -87,11 +73,12 @@ class Sender:
 
     # --- batches in
 
-    def delivery(self, partition: int) -> Delivery:
-        found = self._deliveries.get(partition)
+    def queue(self, partition: int) -> PartitionQueue:
+        """The queue of a partition; made when it is first needed."""
+        found = self.queues.get(partition)
         if found is None:
-            lane = SendWindow(partition, self._identity, self._window)
-            found = self._deliveries[partition] = Delivery(lane)
+            window = SendWindow(partition, self._identity, self._inflight_max)
+            found = self.queues[partition] = PartitionQueue(window)
         return found
 
     def new_batch(self, partition: int, count: int, held_bytes: int) -> Batch:
@@ -99,76 +86,75 @@ class Sender:
         deadline = self._loop.time() + self._options.delivery_timeout_s
         return self.unfinished.begin(partition, count, held_bytes, deadline)
 
-    def submit(self, delivery: Delivery, batch: Batch) -> None:
+    def submit(self, queue: PartitionQueue, batch: Batch) -> None:
         """Takes an encoded batch of `new_batch`; its futures hear of the result."""
         if len(batch.data) < batch.held_bytes:
             self.budget.release(batch.held_bytes - len(batch.data))
             batch.held_bytes = len(batch.data)
-        delivery.lane.push(batch)
-        if delivery.expiry is None:
-            delivery.expiry = self._loop.call_at(batch.deadline, self._expire, delivery)
-        self._pump(delivery)
+        queue.window.push(batch)
+        if queue.expiry is None:
+            queue.expiry = self._loop.call_at(batch.deadline, self._expire, queue)
+        self._pump(queue)
 
     # --- to brokers and back
 
-    def _pump(self, delivery: Delivery) -> None:
-        """Sends what the lane allows; gets the lane going if it is held."""
-        lane, stream = delivery.lane, delivery.stream
+    def _pump(self, queue: PartitionQueue) -> None:
+        """Sends what the window allows; starts to look for the leader if the window is held."""
+        window, stream = queue.window, queue.stream
         if stream is not None and not stream.closed:
-            while lane.ready:
-                self._transmit(stream, lane, lane.take())
-            if lane.window_open:
-                self._on_room(lane.partition)
-        if lane.settled and not lane.idle and not delivery.recovering and not self._stopped:
-            delivery.recovering = True
-            self._spawn(self._recover(delivery), f"recover {self.stream}/{lane.partition}")
+            while window.ready:
+                self._transmit(stream, window, window.take())
+            if window.open:
+                self._on_room(queue)
+        if window.settled and not window.idle and not queue.recovering and not self._stopped:
+            queue.recovering = True
+            self._spawn(self._recover(queue), f"recover {self.stream}/{queue.partition}")
 
-    def _transmit(self, stream: ProduceStream, lane: SendWindow, batch: Batch) -> None:
+    def _transmit(self, stream: ProduceStream, window: SendWindow, batch: Batch) -> None:
         facts = log_pb2.ProduceRequest(
             stream_id=self.description.stream_id,
-            partition=lane.partition,
+            partition=batch.partition,
             acks=ACKS[self._options.acks],
             timeout_ms=int(self._options.request_timeout_s * 1000),
         )
-        if lane.reset_next:
+        if window.reset_next:
             facts.reset = True
-            lane.reset_next = False
+            window.reset_next = False
         if batch.expected_offset is not None:
             facts.expected_offset = batch.expected_offset
-        stream.send(lane, batch, facts)
+        stream.send(batch, facts)
 
     def _answered(self, stream: ProduceStream, pending: Pending, answer: log_pb2.ProduceResponse) -> None:
-        lane, batch = pending.lane, pending.batch
-        delivery = self._deliveries[lane.partition]
+        batch = pending.batch
+        queue = self.queues[batch.partition]
+        window = queue.window
         match answer.WhichOneof("outcome"):
             case "receipt":
-                lane.acknowledged(batch)
-                self.unfinished.deliver(batch, wire.receipt_from_proto(answer.receipt, lane.partition))
+                window.acknowledged(batch)
+                self.unfinished.deliver(batch, wire.receipt_from_proto(answer.receipt, batch.partition))
             case "error":
-                error = of_a_leader(_status.error_from_message(answer.error), self._where(lane))
-                if delivery.may_redirect and self._metadata.redirected(
-                    self.description, lane.partition, error
-                ):
-                    delivery.redirected, delivery.may_redirect = True, False
-                self._report_all(lane.refused(batch, error))
+                error = of_a_leader(_status.error_from_message(answer.error), self._where(queue))
+                if queue.may_redirect and self._metadata.redirected(self.description, batch.partition, error):
+                    queue.redirected, queue.may_redirect = True, False
+                self._report_all(window.refused(batch, error))
             case _:
                 unknown = InternalError("the broker's answer holds neither a receipt nor an error")
-                self._report_all(lane.refused(batch, unknown))
-        self._pump(delivery)
+                self._report_all(window.refused(batch, unknown))
+        self._pump(queue)
 
     def _broken(self, stream: ProduceStream, unanswered: list[Pending], error: TidelogError) -> None:
         self._calls.forget(stream)
         written: dict[int, set[int]] = {}
         for pending in unanswered:
-            numbers = written.setdefault(pending.lane.partition, set())
+            numbers = written.setdefault(pending.batch.partition, set())
             if pending.written:
                 numbers.add(pending.batch.number)
-        for partition, delivery in self._deliveries.items():
-            if delivery.stream is not stream:
+        for partition, queue in self.queues.items():
+            if queue.stream is not stream:
                 continue
-            delivery.stream = None
-            self._report_all(delivery.lane.broken(written.get(partition, set()), error))
-            self._pump(delivery)
+            queue.stream = None
+            self._report_all(queue.window.broken(written.get(partition, set()), error))
+            self._pump(queue)
 
     def _late(self, stream: ProduceStream) -> None:
         """Answers are overdue: perhaps the broker hangs, and another one leads by now."""
@@ -181,58 +167,58 @@ class Sender:
         except TidelogError:
             return
         self.description = description
-        for partition, delivery in self._deliveries.items():
-            if delivery.stream is not stream or not delivery.lane.inflight:
+        for partition, queue in self.queues.items():
+            if queue.stream is not stream or not queue.window.inflight:
                 continue
             try:
                 address = self._metadata.leader_address(description, partition)
             except TidelogError:
                 continue
             if address != stream.address:
-                stream.give_up(f"does not answer, and {address} leads {self._where(delivery.lane)} now")
+                stream.give_up(f"does not answer, and {address} leads {self._where(queue)} now")
                 return
 
-    async def _recover(self, delivery: Delivery) -> None:
-        """Brings a held lane to the leader of its partition, with an identity that works there."""
-        lane = delivery.lane
+    async def _recover(self, queue: PartitionQueue) -> None:
+        """Finds the partition's leader and an identity that works there, then releases the window."""
+        window = queue.window
         try:
-            while not lane.idle:
+            while not window.idle:
                 try:
-                    await self._pause(delivery)
-                    if lane.identity_spent:
-                        self._report_all(lane.adopt(await self._new_identity()))
-                    address = self._metadata.leader_address(self.description, lane.partition)
-                    stream = await self._calls.to(address, lane.failures_in_a_row)
+                    await self._pause(queue)
+                    if window.identity_spent:
+                        self._report_all(window.adopt(await self._new_identity()))
+                    address = self._metadata.leader_address(self.description, queue.partition)
+                    stream = await self._calls.to(address, window.failures_in_a_row)
                 except TidelogError as error:
                     if not may_repeat(error, repeat_indefinite=True):
-                        self._report_all(lane.fail_all(error))
+                        self._report_all(window.fail_all(error))
                         return
-                    lane.noted(error)
+                    window.noted(error)
                     continue
-                if lane.identity_spent:
+                if window.identity_spent:
                     # A deadline passed meanwhile, and took the sequences with it.
                     continue
-                delivery.stream = stream
+                queue.stream = stream
                 # The call may remember an error of this partition from long ago.
-                lane.release(reset=lane.last_error is not None)
+                window.release(reset=window.last_error is not None)
                 return
         except Exception as error:
-            self._report_all(lane.fail_all(InternalError(f"recovery of {self.stream} failed: {error!r}")))
+            self._report_all(window.fail_all(InternalError(f"recovery of {self.stream} failed: {error!r}")))
             raise
         finally:
-            delivery.recovering = False
-            self._pump(delivery)
+            queue.recovering = False
+            self._pump(queue)
 
-    async def _pause(self, delivery: Delivery) -> None:
+    async def _pause(self, queue: PartitionQueue) -> None:
         """After a failure: waits a little and asks again who leads, unless that was told."""
-        lane = delivery.lane
-        if delivery.redirected:
-            delivery.redirected = False
-        elif lane.failures_in_a_row:
+        window = queue.window
+        if queue.redirected:
+            queue.redirected = False
+        elif window.failures_in_a_row:
             await asyncio.sleep(
-                self._options.retry.pause_s(lane.last_error, lane.failures_in_a_row, self._rng)
+                self._options.retry.pause_s(window.last_error, window.failures_in_a_row, self._rng)
             )
-            delivery.may_redirect = True
+            queue.may_redirect = True
             self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
 
     def _call_to(self, broker: BrokerChannel) -> ProduceStream:
@@ -244,8 +230,8 @@ class Sender:
             on_broken=self._broken,
         )
 
-    def _where(self, lane: SendWindow) -> str:
-        return f"{self.stream}/{lane.partition}"
+    def _where(self, queue: PartitionQueue) -> str:
+        return f"{self.stream}/{queue.partition}"
 
     async def _new_identity(self) -> ProducerIdentity:
         async def ask(broker: BrokerChannel) -> log_pb2.InitProducerResponse:
@@ -262,7 +248,7 @@ class Sender:
             leader=True,
         )
         if answer.inflight_batches_max:
-            self._window = min(self._options.inflight_batches_max, answer.inflight_batches_max)
+            self._inflight_max = min(self._options.inflight_batches_max, answer.inflight_batches_max)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     # --- results
@@ -273,18 +259,18 @@ class Sender:
             if isinstance(failure.error, FencedProducer) and self.fatal is None:
                 self.fatal = failure.error
         if self.fatal is not None and failed:
-            for delivery in self._deliveries.values():
-                if not delivery.lane.idle:
-                    for failure in delivery.lane.fail_all(self.fatal):
+            for queue in self.queues.values():
+                if not queue.window.idle:
+                    for failure in queue.window.fail_all(self.fatal):
                         self.unfinished.fail(failure)
 
-    def _expire(self, delivery: Delivery) -> None:
-        delivery.expiry = None
-        self._report_all(delivery.lane.expire(self._loop.time()))
-        deadline = self.unfinished.deadline(delivery.lane.partition)
+    def _expire(self, queue: PartitionQueue) -> None:
+        queue.expiry = None
+        self._report_all(queue.window.expire(self._loop.time()))
+        deadline = self.unfinished.deadline(queue.partition)
         if deadline is not None:
-            delivery.expiry = self._loop.call_at(deadline, self._expire, delivery)
-        self._pump(delivery)
+            queue.expiry = self._loop.call_at(deadline, self._expire, queue)
+        self._pump(queue)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._loop.create_task(work, name=name)
@@ -295,12 +281,12 @@ class Sender:
         """Fails what has no result yet and ends every task and call."""
         self._stopped = True
         reason = InvalidRequest("the producer was closed before the record was sent")
-        for delivery in self._deliveries.values():
-            if delivery.expiry is not None:
-                delivery.expiry.cancel()
-                delivery.expiry = None
-            self._report_all(delivery.lane.fail_all(reason))
-            delivery.stream = None
+        for queue in self.queues.values():
+            if queue.expiry is not None:
+                queue.expiry.cancel()
+                queue.expiry = None
+            self._report_all(queue.window.fail_all(reason))
+            queue.stream = None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

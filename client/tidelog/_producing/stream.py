@@ -18,7 +18,6 @@ from tidelog._connecting.broker_channel import BrokerChannel, ProduceCall
 from tidelog._connecting.framing import produce_request
 from tidelog._connecting.status import error_from_rpc
 from tidelog._producing.batching import Batch
-from tidelog._producing.send_window import SendWindow
 from tidelog.errors import ConnectionLost, InternalError, TidelogError, Unavailable
 from tidelog_proto import log_pb2
 
@@ -32,10 +31,9 @@ LATE_S: Final = 1.0
 class Pending:
     """A request without an answer yet."""
 
-    __slots__ = ("batch", "facts", "lane", "sent_at", "written")
+    __slots__ = ("batch", "facts", "sent_at", "written")
 
-    def __init__(self, lane: SendWindow, batch: Batch, facts: log_pb2.ProduceRequest, sent_at: float) -> None:
-        self.lane = lane
+    def __init__(self, batch: Batch, facts: log_pb2.ProduceRequest, sent_at: float) -> None:
         self.batch = batch
         self.facts = facts
         self.sent_at = sent_at
@@ -98,12 +96,12 @@ class ProduceStream:
             self._loop.create_task(self._read(call), name=f"receipts from {self._broker.address}"),
         ]
 
-    def send(self, lane: SendWindow, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
-        """Queues a request; bounded by the lanes' windows and the producer's buffer."""
+    def send(self, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
+        """Queues a request; bounded by the send windows and the producer's buffer."""
         assert not self.closed
         facts.request_id = self._next_request_id
         self._next_request_id += 1
-        pending = Pending(lane, batch, facts, self._loop.time())
+        pending = Pending(batch, facts, self._loop.time())
         self._unanswered[facts.request_id] = pending
         self._outbox.append(pending)
         self._more.set()

@@ -1,7 +1,7 @@
 """Batches that were handed in and have no result yet: who waits for them, and what was lost.
 
 The bookkeeping behind a producer's receipts, `flush` and buffer bound; what becomes of a
-batch is decided by its `Lane` and told here by the `Sender`.
+batch is decided by its `SendWindow` and told here by the `Sender`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog._producing import send_window as _lane
+from tidelog._producing import send_window as _send_window
 from tidelog._producing.send_window import Failed, SendWindow
 from tidelog.errors import DuplicateSequence, TidelogError
 from tidelog_broker.api import produce
@@ -21,7 +21,7 @@ def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
         again(self)
         if self.idempotent and self._waiting and self._waiting[0].doubt is not None:
             for batch in self._waiting:
-                batch.brand(*self.identity, _lane._after(batch))
+                batch.brand(*self.identity, _send_window._after(batch))
 
     again = SendWindow._renumber
     with patched((SendWindow, "_renumber", renumber)):
@@ -31,8 +31,8 @@ def a_batch_in_doubt_is_sent_again_with_other_sequences() -> Iterator[None]:
 @uncaught("R8", "unanswered")
 def what_expires_unsent_speaks_for_what_is_sent_later() -> Iterator[None]:
     """Chaos showed it under heavy load. It wants three things within a second: a batch that expires while
-    the lane goes on, one that is sent after it and whose answer gets lost, and its own delivery timeout
-    before it goes again. `tests/client/test_lane.py` catches it: its dumb broker answers slowly."""
+    the window goes on, one that is sent after it and whose answer gets lost, and its own delivery timeout
+    before it goes again. `tests/client/test_send_window.py` catches it: its dumb broker answers slowly."""
 
     def expire(self: SendWindow, now: float) -> list[Failed]:
         late = [batch.number for batch in self._waiting if batch.deadline <= now and batch.doubt is None]
@@ -49,7 +49,7 @@ def what_expires_unsent_speaks_for_what_is_sent_later() -> Iterator[None]:
 @mutation("R8", "unanswered")
 def sequences_of_what_was_given_up_are_used_again() -> Iterator[None]:
     def give_up(self: SendWindow, batch: Any, error: TidelogError) -> list[Failed]:
-        return [Failed(batch, _lane._doubt_of(batch, error))]
+        return [Failed(batch, _send_window._doubt_of(batch, error))]
 
     with patched((SendWindow, "_give_up", give_up)):
         yield
@@ -109,7 +109,7 @@ def what_was_lost_with_a_connection_counts_as_never_sent() -> Iterator[None]:
 def a_duplicate_sequence_counts_as_success_of_another_batch() -> Iterator[None]:
     """That answer needs a repeat of a batch behind which five others have landed. A producer that repeats has
     no more than five on their way, and goes on behind them only when all have their answers.
-    `tests/client/test_lane.py` has what follows from it."""
+    `tests/client/test_send_window.py` has what follows from it."""
 
     def refused(self: SendWindow, batch: Any, error: TidelogError) -> list[Failed]:
         if isinstance(error, DuplicateSequence):
