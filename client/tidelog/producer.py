@@ -21,7 +21,6 @@ from tidelog._connecting.metadata import Metadata
 from tidelog._options import ProducerOptions
 from tidelog._producing.accumulator import RecordAccumulator
 from tidelog._producing.batching import (
-    BATCH_OVERHEAD_BYTES,
     COLUMN_BYTES,
     GRANT_BYTES,
     RECORD_BYTES,
@@ -41,7 +40,7 @@ from tidelog._producing.unfinished import own_copy
 from tidelog._timestamps import as_us
 from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
 from tidelog.model import Receipt
-from tidelog.records.limits import RECORDS_PER_BATCH_MAX
+from tidelog.records.limits import BATCH_OVERHEAD_BYTES, RECORDS_PER_BATCH_MAX
 
 __all__ = ["BufferFull", "Producer"]
 

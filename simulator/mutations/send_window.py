@@ -9,8 +9,7 @@ from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog._producing import send_window as _send_window
 from tidelog._producing.send_window import Failed, SendWindow
 from tidelog.errors import DuplicateSequence, TidelogError
-from tidelog_broker.api import produce
-from tidelog_broker.storage.log import writer as log_writing
+from tidelog.model import PipelineOrder
 
 
 @mutation("R8", "unanswered")
@@ -146,14 +145,9 @@ def what_is_behind_a_refused_batch_overtakes_it() -> Iterator[None]:
         hold_back(self, error)
         self.held = bool(self.identity_spent)
 
-    def take(self: Any, request: Any, lane: Any) -> bool:
-        lane.refused = False
-        return check(self, request, lane)
-
-    hold_back, check = SendWindow._hold, produce.ProduceCall._check
+    hold_back = SendWindow._hold
     with patched(
         (SendWindow, "_hold", hold),
-        (log_writing, "check_order", lambda sender, reset: None),
-        (produce.ProduceCall, "_check", take),
+        (PipelineOrder, "check", lambda self, *, reset: None),
     ):
         yield

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog._producing.batching import (
-    BATCH_OVERHEAD_BYTES,
     OpenBatch,
     as_headers,
     encode,
@@ -17,6 +16,7 @@ from tidelog._producing.batching import (
 from tidelog._producing.buffer_budget import Budget
 from tidelog.errors import InvalidRequest
 from tidelog.records import Compression, decode_batch
+from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 
 HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=3).map(tuple)
 RECORDS = st.lists(

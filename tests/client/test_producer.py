@@ -321,7 +321,7 @@ async def test_a_broker_that_restarts_gets_what_is_left(log: Client, broker: Fak
         await producer.send(b"a")
         await broker.stop()
         sending = asyncio.create_task(producer.send(b"b"))
-        await until(lambda: producer._sender.delivery(0).recovering, "it tries to get there")
+        await until(lambda: producer._sender.queue(0).recovering, "it tries to get there")
         await broker.start()
         assert (await sending).offset == 1
     assert values(stored) == [b"a", b"b"]

@@ -23,13 +23,14 @@ from tidelog.errors import (
     StorageFailed,
     UnexpectedOffset,
 )
+from tidelog.model import PipelineOrder
 from tidelog_broker.errors import StorageFailure
 from tidelog_broker.storage.directory.opening import Wanted
 from tidelog_broker.storage.directory.store import LogStore
 from tidelog_broker.storage.files.os_files import OsFiles
 from tidelog_broker.storage.guard.append_guard import GuardLimits
 from tidelog_broker.storage.log.partition_log import PartitionLog
-from tidelog_broker.storage.log.write_batch import Appended, LogConfig, PipelineOrder
+from tidelog_broker.storage.log.write_batch import Appended, LogConfig
 from tidelog_broker.storage.segments.index import INDEX_INTERVAL_BYTES
 
 

@@ -17,6 +17,7 @@ from tidelog.errors import (
     TidelogError,
     TimedOut,
 )
+from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.fetch import FetchAnswer, FetchCall
 from tidelog_broker.api.fetch_start import check_newest_known, resolve_start
@@ -36,7 +37,6 @@ from tidelog_broker.core.metadata.image import StreamImage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.storage.guard.append_guard import PRODUCER_WINDOW_BATCHES
 from tidelog_broker.writing.append_requests import Acks, RecordsAppend, RecordsAppended
-from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
 from tidelog_broker.writing.partition import Partition
 from tidelog_broker.writing.record_columns import RecordColumns
 from tidelog_proto import log_pb2
@@ -86,8 +86,7 @@ class LogService:
         request = message.request
         if not 1 <= len(request.records) <= PUBLISH_RECORDS_MAX:
             raise InvalidRequest(f"{len(request.records)} records; a Publish takes 1–{PUBLISH_RECORDS_MAX}")
-        if request.acks not in (0, 1, 2):
-            raise InvalidRequest(f"acks is {request.acks}; it is 0 (all), 1 (leader) or 2 (none)")
+        Acks.checked(request.acks)
         stream = self._stream(request)
         # Everything is checked before anything is queued, so that a refusal has had no effect.
         shares = []

@@ -19,14 +19,15 @@ from typing import NamedTuple
 
 import structlog
 
-from tidelog.errors import InvalidRequest, PrecedingFailed, ResourceExhausted, TidelogError
+from tidelog.errors import ResourceExhausted, TidelogError
+from tidelog.model import PipelineOrder
 from tidelog.records import BatchClaims, BatchHeader, check_contents, read_claims, validate_batch
 from tidelog.wire import error_to_proto
 from tidelog_broker.api.status import internal_error
 from tidelog_broker.api.verbatim import ProduceMessage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.checks import INLINE_BYTES_MAX
-from tidelog_broker.storage.log.write_batch import Appended, AppendItem, PipelineOrder
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem
 from tidelog_broker.writing.append_requests import Acks, BatchAppend
 from tidelog_broker.writing.partition import Partition
 from tidelog_proto import log_pb2
@@ -70,12 +71,13 @@ class _Request(NamedTuple):
 class _Lane:
     """One partition of a call."""
 
-    __slots__ = ("checking", "refused", "sender", "slots", "waiting")
+    __slots__ = ("checking", "order", "sender", "slots", "waiting")
 
     def __init__(self) -> None:
+        self.order = PipelineOrder()
+        """Of the requests on their way to the partition's queue."""
         self.sender = PipelineOrder()
-        self.refused = False
-        """A request was refused before it reached the partition's queue."""
+        """Of the batches in the queue, kept by the log."""
         self.slots: deque[_Slot] = deque()
         self.checking = False
         """A batch is checked in a thread; later ones wait."""
@@ -151,13 +153,7 @@ class ProduceCall:
 
     def _check(self, request: _Request, lane: _Lane) -> bool:
         """Checks a batch and submits it; True: that takes a while, and the lane goes on afterwards."""
-        if lane.refused:
-            if not request.facts.reset:
-                raise PrecedingFailed(
-                    "an earlier batch of this partition failed on the call; send it again, the first one "
-                    "with reset"
-                )
-            lane.refused = False
+        lane.order.check(reset=request.facts.reset)
         partition, batch = self._leading(request), request.batch
         checks, now_us = self._broker.checks, self._broker.clock.wall()
         ahead_us_max = partition.config.timestamp_ahead_ms_max * 1000
@@ -192,19 +188,18 @@ class ProduceCall:
         self._take(lane)
 
     def _refuse(self, lane: _Lane, slot: _Slot, error: TidelogError) -> None:
-        lane.refused = True
+        lane.order.failed = True
         self._answer(lane, slot, error)
 
     def _submit(self, partition: Partition, request: _Request, lane: _Lane, header: BatchHeader) -> bool:
         """Appends a checked batch; True: it is not known yet whether its producer may write (R8)."""
         facts = request.facts
-        if facts.acks not in (0, 1, 2):
-            raise InvalidRequest(f"acks is {facts.acks}; it is 0 (all), 1 (leader) or 2 (none)")
+        acks = Acks.checked(facts.acks)
         expected = facts.expected_offset if facts.HasField("expected_offset") else None
         append = BatchAppend(
             AppendItem(request.batch, header, expected, sender=lane.sender, reset=facts.reset),
             lambda outcome: self._answer(lane, request.slot, outcome),
-            Acks(facts.acks),
+            acks,
             request.deadline,
         )
         if self._broker.producer_ids.is_known(header.producer_id):

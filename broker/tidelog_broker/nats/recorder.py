@@ -35,6 +35,7 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.model import NatsAck
+from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.log_limit import LogLimit
 from tidelog_broker.nats.connection import NatsConnection
@@ -45,7 +46,6 @@ from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.recording import Recording
 from tidelog_broker.nats.subjects import is_reserved
 from tidelog_broker.writing.append_requests import RecordsAppend, RecordsAppended
-from tidelog_broker.writing.batching import BATCH_OVERHEAD_BYTES
 from tidelog_broker.writing.partition import Partition
 from tidelog_broker.writing.record_columns import RecordColumns, record_bytes_max
 

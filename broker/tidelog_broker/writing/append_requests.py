@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from tidelog.errors import TidelogError
+from tidelog.errors import InvalidRequest, TidelogError
 from tidelog_broker.storage.log.write_batch import Appended, AppendItem
 from tidelog_broker.writing.record_columns import RecordColumns
 
@@ -21,6 +21,14 @@ class Acks(IntEnum):
     ALL = 0
     LEADER = 1
     NONE = 2
+
+    @classmethod
+    def checked(cls, number: int) -> Acks:
+        """The value for a request's number; raises `InvalidRequest` for any other number."""
+        try:
+            return cls(number)
+        except ValueError:
+            raise InvalidRequest(f"acks is {number}; it must be 0 (all), 1 (leader) or 2 (none)") from None
 
 
 class RecordsAppended(NamedTuple):

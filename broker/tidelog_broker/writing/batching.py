@@ -18,6 +18,7 @@ import pyarrow as pa
 from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
 from tidelog.records import BatchHeader, BatchLimits, Columns, encode_batch, schema_of
 from tidelog.records.layout import HAS_MESSAGE_IDS
+from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 from tidelog.records.plain import encode_plain, is_plain
 from tidelog_broker.storage.guard.append_guard import AppendGuard
 from tidelog_broker.storage.log.write_batch import Appended, AppendItem
@@ -29,9 +30,6 @@ from tidelog_broker.writing.append_requests import (
     RecordsAppended,
 )
 from tidelog_broker.writing.record_columns import RecordColumns
-
-BATCH_OVERHEAD_BYTES = 2048
-"""Header, Arrow metadata and padding of a batch, at most."""
 
 
 @dataclass(slots=True, eq=False)

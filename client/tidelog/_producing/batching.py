@@ -30,9 +30,6 @@ T = TypeVar("T")
 GivenHeaders = Mapping[str, "bytes | None"] | Iterable[tuple[str, "bytes | None"]]
 """How a caller may give headers."""
 
-BATCH_OVERHEAD_BYTES: Final = 2048
-"""Header, Arrow metadata and the padding of every buffer, at most."""
-
 RECORD_BYTES: Final = 13
 """What a record costs besides its value: a 4-byte offset, an 8-byte timestamp, a validity bit."""
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tidelog._producing.batching import BATCH_OVERHEAD_BYTES
 from tidelog._producing.partitioner import StickyPartition, split_by_key
 from tidelog.errors import BatchTooLarge
 from tidelog.records import to_columns
-from tidelog.records.limits import BATCH_BYTES_HARD_MAX, RECORDS_PER_BATCH_MAX
+from tidelog.records.limits import BATCH_BYTES_HARD_MAX, BATCH_OVERHEAD_BYTES, RECORDS_PER_BATCH_MAX
 
 
 def split(

@@ -9,6 +9,7 @@ decides where replicas go. Import the names from here.
 - `identifiers`   the 16 bytes that stand for a stream, a cluster, a broker's run
 - `descriptions`  what a cluster says of itself
 - `record`        what applications write and read
+- `pipeline_order` what is refused behind a refused batch
 """
 
 from tidelog.model.configuration import (
@@ -42,6 +43,7 @@ from tidelog.model.names import (
     validate_stream_name,
     validate_subject_pattern,
 )
+from tidelog.model.pipeline_order import PipelineOrder
 from tidelog.model.record import OFFSET_MAX, Headers, Position, Receipt, Record
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "PartitionDescription",
     "PartitionStanding",
     "PartitionVersion",
+    "PipelineOrder",
     "Position",
     "Receipt",
     "Record",

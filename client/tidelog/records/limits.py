@@ -16,6 +16,9 @@ DECODED_BYTES_HARD_MAX = (1 << 31) - 1
 RECORDS_PER_BATCH_MAX = 1 << 20
 """More records than this in one batch are refused, whatever their size."""
 
+BATCH_OVERHEAD_BYTES = 2048
+"""Header, Arrow metadata and the padding of every buffer take at most this much of a batch. Bytes."""
+
 SEGMENT_BYTES_HARD_MAX = (1 << 32) - 1
 """Positions in a segment are 32-bit."""
 

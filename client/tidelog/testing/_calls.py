@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from typing import Any, Final
 
 import grpc
@@ -11,7 +11,8 @@ import grpc.aio
 
 from tidelog import wire
 from tidelog._connecting.framing import FetchAnswer, parse_fetch_answer
-from tidelog.errors import ConnectionLost, NotLeader, PrecedingFailed, TidelogError
+from tidelog.errors import ConnectionLost, NotLeader, TidelogError
+from tidelog.model import PipelineOrder
 from tidelog.testing import _status
 from tidelog.testing._brokers import MemoryBroker
 from tidelog_proto import log_pb2
@@ -28,8 +29,8 @@ class ProduceCall:
         self._broker = broker
         self._requests: deque[log_pb2.ProduceRequest] = deque()
         self._more = asyncio.Event()
-        self._refused: set[tuple[bytes, int]] = set()
-        """Partitions with an error, until a request with ``reset``."""
+        self._orders: defaultdict[tuple[bytes, int], PipelineOrder] = defaultdict(PipelineOrder)
+        """By stream id and partition."""
 
     async def wait_for_connection(self) -> None:
         await self._broker.unless_broken(asyncio.sleep(0))
@@ -58,16 +59,12 @@ class ProduceCall:
         except TidelogError as error:
             if isinstance(error, ConnectionLost):
                 raise _status.refused(error) from None
-            self._refused.add((request.stream_id, request.partition))
+            self._orders[request.stream_id, request.partition].failed = True
             return log_pb2.ProduceResponse(request_id=request.request_id, error=wire.error_to_proto(error))
         return log_pb2.ProduceResponse(request_id=request.request_id, receipt=receipt)
 
     async def _append(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceReceipt:
-        place = (request.stream_id, request.partition)
-        if request.reset:
-            self._refused.discard(place)
-        if place in self._refused:
-            raise PrecedingFailed("an earlier batch of this partition failed on the call")
+        self._orders[request.stream_id, request.partition].check(reset=request.reset)
         fault = await self._broker.faults.met("produce", request.partition)
         if fault is not None and not fault.landed:
             raise fault.error

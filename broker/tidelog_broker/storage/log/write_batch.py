@@ -9,7 +9,8 @@ import errno
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.errors import DiskFull, PrecedingFailed, StorageFailed, TidelogError
+from tidelog.errors import DiskFull, StorageFailed, TidelogError
+from tidelog.model import PipelineOrder
 from tidelog.records import HEADER_BYTES, BatchHeader, stamp
 from tidelog_broker.storage.files.protocol import Bytes
 from tidelog_broker.storage.folder.leader_epochs import LeaderEpochs
@@ -30,19 +31,6 @@ class LogConfig:
     segment_bytes: int = 1 << 30
     segment_age_us: int | None = None
     guard: GuardLimits = DEFAULT_GUARD_LIMITS
-
-
-class PipelineOrder:
-    """Somebody who pipelines batches to one partition and expects them in order.
-
-    Once one of them is refused, those behind it are refused too (`PrecedingFailed`),
-    until one comes that is marked as a new beginning.
-    """
-
-    __slots__ = ("failed",)
-
-    def __init__(self) -> None:
-        self.failed = False
 
 
 class AppendItem(NamedTuple):
@@ -171,17 +159,6 @@ class Staged:
             self.outcomes[place] = refusal
             if sender is not None:
                 sender.failed = True
-
-
-def check_order(sender: PipelineOrder, *, reset: bool) -> None:
-    """Raises `PrecedingFailed` if an earlier batch of the sender was refused and this is no new beginning."""
-    if not sender.failed:
-        return
-    if not reset:
-        raise PrecedingFailed(
-            "an earlier batch of this partition failed on the call; send it again, the first one with reset"
-        )
-    sender.failed = False
 
 
 def refusal_of(error: OSError) -> TidelogError:

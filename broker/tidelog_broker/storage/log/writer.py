@@ -17,7 +17,7 @@ from tidelog_broker.storage.guard.append_time import AHEAD_US_MAX, AppendTime
 from tidelog_broker.storage.log.guarding import LogGuard
 from tidelog_broker.storage.log.replicated import Continuation, check_received
 from tidelog_broker.storage.log.state import LogState
-from tidelog_broker.storage.log.write_batch import Appended, AppendItem, Staged, check_order, refusal_of
+from tidelog_broker.storage.log.write_batch import Appended, AppendItem, Staged, refusal_of
 from tidelog_broker.storage.segments.segment import Segment
 
 
@@ -72,7 +72,7 @@ class LogWriter:
             if refusal is not None:
                 raise refusal
             if item.sender is not None:
-                check_order(item.sender, reset=item.reset)
+                item.sender.check(reset=item.reset)
             repeat = guard.check(header, item.expected_offset)
             if repeat is None and refuse_new is not None:
                 raise refuse_new
