@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from tidelog._arguments import check_bool, check_choice, check_int, check_number, check_str, wrong_type
 from tidelog._connecting.retry import RetryPolicy
-from tidelog.errors import InvalidRequest
 from tidelog.records import Compression
 from tidelog_proto import common_pb2
 
@@ -53,22 +53,16 @@ class ProducerOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        if self.compression not in COMPRESSION:
-            raise InvalidRequest(f"compression is {self.compression!r}; it must be none, lz4 or zstd")
-        if self.acks not in ACKS:
-            raise InvalidRequest(f"acks is {self.acks!r}; it must be all, leader or none")
-        for name, low in (
-            ("batch_bytes", 4096),
-            ("buffer_bytes_max", 64 << 10),
-            ("inflight_batches_max", 1),
-        ):
-            if getattr(self, name) < low:
-                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be at least {low}")
-        for name in ("delivery_timeout_s", "request_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be positive")
-        if self.linger_ms < 0:
-            raise InvalidRequest(f"linger_ms is {self.linger_ms}; it cannot be negative")
+        check_choice("acks", self.acks, ACKS)
+        check_bool("idempotent", self.idempotent)
+        check_choice("compression", self.compression, COMPRESSION)
+        check_number("linger_ms", self.linger_ms, at_least=0)
+        check_int("batch_bytes", self.batch_bytes, at_least=4096)
+        check_int("buffer_bytes_max", self.buffer_bytes_max, at_least=64 << 10)
+        check_number("delivery_timeout_s", self.delivery_timeout_s, above=0)
+        check_number("request_timeout_s", self.request_timeout_s, above=0)
+        check_int("inflight_batches_max", self.inflight_batches_max, at_least=1)
+        _check_policy(self.retry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +89,14 @@ class ReaderOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
-        if self.on_truncated not in ("error", "rewind", "earliest", "latest"):
-            raise InvalidRequest(
-                f"on_truncated is {self.on_truncated!r}; it must be error, rewind, earliest or latest"
-            )
-        for name in ("response_bytes_max", "answers_ahead_max", "heartbeat_ms", "silence_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise InvalidRequest(f"{name} is {getattr(self, name)}; it must be positive")
+        check_bool("follow", self.follow)
+        check_choice("on_truncated", self.on_truncated, ("error", "rewind", "earliest", "latest"))
+        check_int("response_bytes_max", self.response_bytes_max, at_least=1)
+        check_int("answers_ahead_max", self.answers_ahead_max, at_least=1)
+        check_int("heartbeat_ms", self.heartbeat_ms, at_least=1)
+        check_number("silence_timeout_s", self.silence_timeout_s, above=0)
+        check_number("retry_timeout_s", self.retry_timeout_s)
+        _check_policy(self.retry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +113,16 @@ class ClientOptions:
     """The name of the brokers' listener to use. Empty: that of an address that was given, which is right
     unless the address is of something in front of the brokers, like a load balancer."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def __post_init__(self) -> None:
+        check_number("connect_timeout_s", self.connect_timeout_s)
+        check_number("request_timeout_s", self.request_timeout_s)
+        check_number("retry_timeout_s", self.retry_timeout_s)
+        check_str("listener", self.listener)
+        _check_policy(self.retry)
+
+
+def _check_policy(retry: object) -> None:
+    """Raises `InvalidRequest` unless `retry` is a `RetryPolicy`."""
+    if not isinstance(retry, RetryPolicy):
+        raise wrong_type("retry", retry, "a RetryPolicy")

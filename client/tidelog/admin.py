@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tidelog import wire
+from tidelog._arguments import check_bool, wrong_type
 from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
@@ -74,6 +75,7 @@ class Admin:
         partition, the preferred leader first; empty: the cluster chooses.
         """
         validate_stream_name(name)
+        check_bool("validate_only", validate_only)
         validate_labels(labels or {})
         validate_owner(owner)
         wanted = _merged(
@@ -271,6 +273,8 @@ class Admin:
 
 def _merged(settings: StreamSettings | None, **given: object) -> StreamSettings:
     """The parameters over `settings`; raises `InvalidRequest` for what has no such value."""
+    if settings is not None and not isinstance(settings, StreamSettings):
+        raise wrong_type("settings", settings, "StreamSettings")
     said = {} if settings is None else settings.given()
     said.update({name: value for name, value in given.items() if value is not None})
     for name, kind in (("durability", Durability), ("nats_ack", NatsAck)):
@@ -287,5 +291,5 @@ def _merged(settings: StreamSettings | None, **given: object) -> StreamSettings:
 def _replicas(given: Sequence[Sequence[int]]) -> list[admin_pb2.Replicas]:
     try:
         return [admin_pb2.Replicas(brokers=members) for members in given]
-    except (ValueError, TypeError) as error:
-        raise InvalidRequest(f"replicas are lists of broker ids: {error}", field="replicas") from None
+    except (ValueError, TypeError):
+        raise wrong_type("replicas", given, "a list of broker ids for each partition") from None

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from weakref import WeakKeyDictionary
 
+from tidelog._arguments import check_str, wrong_type
 from tidelog._connecting.broker_channel import Dial, dial
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.hedging import first_contact
@@ -76,7 +77,10 @@ class Client(ClusterAdmin):
         )
         if options is not None and given != ProducerOptions():
             raise InvalidRequest("give options, or acks, idempotent, compression and linger_ms, not both")
-        chosen = options or given
+        chosen = given if options is None else options
+        if not isinstance(chosen, ProducerOptions):
+            raise wrong_type("options", options, "ProducerOptions")
+        check_str("stream", stream)
         producer = Producer(stream, self._channels, self._metadata, chosen, self._rng)
         self._producers[producer] = None
         return producer
@@ -105,7 +109,9 @@ class Client(ClusterAdmin):
         given = ReaderOptions(follow=follow, on_truncated=on_truncated)
         if options is not None and given != ReaderOptions():
             raise InvalidRequest("give options, or follow and on_truncated, not both")
-        chosen = options or given
+        chosen = given if options is None else options
+        if not isinstance(chosen, ReaderOptions):
+            raise wrong_type("options", options, "ReaderOptions")
         reader = Reader(
             stream,
             self._channels,

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from tidelog._arguments import GivenHeaders, as_bytes, as_headers, as_int, as_subject, as_us
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ProducerOptions
@@ -24,11 +25,7 @@ from tidelog._producing.batching import (
     COLUMN_BYTES,
     GRANT_BYTES,
     RECORD_BYTES,
-    GivenHeaders,
     OpenBatch,
-    as_bytes,
-    as_headers,
-    as_subject,
     record_size,
 )
 from tidelog._producing.buffer_budget import BufferFull
@@ -37,9 +34,8 @@ from tidelog._producing.partitioner import StickyPartition, partition_of
 from tidelog._producing.sender import Sender
 from tidelog._producing.splitting import split
 from tidelog._producing.unfinished import own_copy
-from tidelog._timestamps import as_us
 from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
-from tidelog.model import Receipt
+from tidelog.model import OFFSET_MAX, Receipt
 from tidelog.records.limits import BATCH_OVERHEAD_BYTES, RECORDS_PER_BATCH_MAX
 
 __all__ = ["BufferFull", "Producer"]
@@ -303,7 +299,7 @@ class Producer:
         self._check_usable()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         headers, subject = as_headers(given_headers), as_subject(given_subject)
-        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
+        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp, "timestamp") * 1000
         queue = self._sender.queue(self._choose(key, partition))
         batch = queue.open
         size = record_size(value, key, headers, subject, len(batch.values) if batch is not None else 0)
@@ -337,6 +333,8 @@ class Producer:
 
     def _choose(self, key: bytes | None, partition: int | None) -> int:
         if partition is not None:
+            if partition.__class__ is not int:
+                partition = as_int(partition, "partition")
             if not 0 <= partition < self._count:
                 raise PartitionNotFound(
                     f"stream {self.stream} has partitions 0–{self._count - 1}, not {partition}"
@@ -352,8 +350,13 @@ class Producer:
     ) -> list[tuple[int, pa.RecordBatch]]:
         """Arrow data as batches of the right size, each with its partition."""
         self._check_usable()
+        if not isinstance(data, pa.RecordBatch | pa.Table):
+            raise InvalidRequest(
+                f"data is of type {type(data).__name__}; it must be a pyarrow.RecordBatch or pyarrow.Table",
+                field="data",
+            )
         if partition is not None:
-            self._choose(None, partition)
+            partition = self._choose(None, partition)
         return split(data, partition, self._accumulator.sticky, self._size_max, self._batch_bytes_max)
 
     async def _send_alone(
@@ -367,18 +370,24 @@ class Producer:
         expected_offset: int,
     ) -> Receipt:
         self._check_usable()
+        expected_offset = as_int(expected_offset, "expected_offset")
+        if not 0 <= expected_offset <= OFFSET_MAX:
+            raise InvalidRequest(
+                f"expected_offset is {expected_offset}; it must lie in 0–{OFFSET_MAX}",
+                field="expected_offset",
+            )
         if partition is None and self._count > 1:
             raise InvalidRequest(
                 f"expected_offset needs a partition: stream {self.stream} has {self._count}",
                 field="partition",
             )
-        target = self._choose(None, partition or 0)
+        target = self._choose(None, 0 if partition is None else partition)
         single = OpenBatch()
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         checked, text = as_headers(headers), as_subject(subject)
         size = record_size(value, key, checked, text, 0)
         self._check_size(size)
-        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp) * 1000
+        timestamp_ns = time.time_ns() if timestamp is None else as_us(timestamp, "timestamp") * 1000
         while not single.reserve(size, self._budget, size):
             self._accumulator.seal_all()
             await self._budget.room(size)

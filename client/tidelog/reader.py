@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
+from tidelog._arguments import as_int, check_str, check_stream_id, wrong_type
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._options import ReaderOptions
@@ -26,6 +27,8 @@ from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import Position, Record
 
 __all__ = ["End", "Reader", "Start"]
+
+T = TypeVar("T")
 
 PLACES_AT_ONCE_MAX: Final = 50
 """Partitions whose places are asked for at a time."""
@@ -60,9 +63,11 @@ class Reader:
     ) -> None:
         self.stream = stream
         self.options = options
-        self._start = start
-        self._end = end
-        self._wanted = partitions
+        check_str("stream", stream)
+        check_stream_id(stream_id)
+        self._start: Start | dict[int, Start] = _by_partition("start", start)
+        self._end: End | dict[int, End | None] | None = _by_partition("end", end)
+        self._wanted = None if partitions is None else _numbers(partitions)
         self._stream_id = stream_id
         self._places = Places(stream, channels, metadata, options, rng)
         self._calls = FetchCalls(self._places, channels, options, rng)
@@ -223,3 +228,15 @@ class Reader:
         start = self._start.get(number, "earliest") if isinstance(self._start, Mapping) else self._start
         end = self._end.get(number) if isinstance(self._end, Mapping) else self._end
         return start, end
+
+
+def _by_partition(name: str, given: T | Mapping[int, T]) -> T | dict[int, T]:
+    if not isinstance(given, Mapping):
+        return given
+    return {as_int(number, f"a partition in {name}", name): place for number, place in given.items()}
+
+
+def _numbers(partitions: object) -> list[int]:
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise wrong_type("partitions", partitions, "a sequence of ints")
+    return [as_int(number, "a number in partitions", "partitions") for number in partitions]

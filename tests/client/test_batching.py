@@ -3,18 +3,15 @@
 import asyncio
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog._producing.batching import (
     OpenBatch,
-    as_headers,
     encode,
     record_size,
 )
 from tidelog._producing.buffer_budget import Budget
-from tidelog.errors import InvalidRequest
 from tidelog.records import Compression, decode_batch
 from tidelog.records.limits import BATCH_OVERHEAD_BYTES
 
@@ -113,9 +110,3 @@ async def test_a_cancelled_waiter_does_not_hold_up_the_next() -> None:
     budget.release(5)
     first.cancel()
     await second
-
-
-@pytest.mark.parametrize("given_headers", [{"h": "text"}, {1: b"v"}, [("\ud800", b"v")]])
-def test_headers_of_other_types_are_refused(given_headers: object) -> None:
-    with pytest.raises(InvalidRequest):
-        as_headers(given_headers)  # type: ignore[arg-type]

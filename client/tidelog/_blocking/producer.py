@@ -16,15 +16,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from tidelog import producer
+from tidelog._arguments import GivenHeaders, as_bytes, as_headers, as_int, as_subject
 from tidelog._blocking.loop_thread import LoopThread
-from tidelog._producing.batching import (
-    GivenHeaders,
-    OpenBatch,
-    as_bytes,
-    as_headers,
-    as_subject,
-    record_size,
-)
+from tidelog._producing.batching import OpenBatch, record_size
 from tidelog._producing.buffer_budget import BufferFull
 from tidelog.errors import ResourceExhausted, TidelogError
 from tidelog.model import Receipt
@@ -69,6 +63,8 @@ class Producer:
         """
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         checked, text = as_headers(headers), as_subject(subject)
+        if partition is not None:
+            partition = as_int(partition, "partition")
         with self._lock:
             batch = self._open.get(partition)
             position = len(batch.values) if batch is not None else 0

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog._producing.buffer_budget import Budget
-from tidelog.errors import BatchTooLarge, InvalidRequest, TidelogError
+from tidelog.errors import BatchTooLarge, TidelogError
 from tidelog.model import Headers, Receipt
 from tidelog.records import NO_PRODUCER_ID, Columns, Compression, encode_batch, schema_of
 from tidelog.records.checksum import crc32c
-from tidelog.records.limits import HEADERS_PER_RECORD_MAX
 from tidelog.records.plain import encode_plain, is_plain
 from tidelog.records.schema import HEADERS, TIMESTAMP
 
 T = TypeVar("T")
-
-GivenHeaders = Mapping[str, "bytes | None"] | Iterable[tuple[str, "bytes | None"]]
-"""How a caller may give headers."""
 
 RECORD_BYTES: Final = 13
 """What a record costs besides its value: a 4-byte offset, an 8-byte timestamp, a validity bit."""
@@ -193,42 +189,6 @@ def record_size(
     if subject is not None:
         size += len(subject) * 4 + COLUMN_BYTES * (position + 1)
     return size
-
-
-def as_bytes(value: object, what: str) -> bytes | None:
-    """`value` as bytes, None stays None; raises `InvalidRequest` for what is neither."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    raise InvalidRequest(f"a {what} is bytes or None, not {type(value).__name__}; encode it first")
-
-
-def as_headers(given: GivenHeaders | None) -> Headers:
-    """Headers as the model has them; raises `InvalidRequest` for other types and too many."""
-    if not given:
-        return ()
-    pairs = given.items() if isinstance(given, Mapping) else given
-    headers = tuple(
-        (_as_text(name, "header's name"), as_bytes(value, "header's value")) for name, value in pairs
-    )
-    if len(headers) > HEADERS_PER_RECORD_MAX:
-        raise InvalidRequest(f"{len(headers)} headers; a record has at most {HEADERS_PER_RECORD_MAX}")
-    return headers
-
-
-def as_subject(subject: object) -> str | None:
-    return None if subject is None else _as_text(subject, "subject")
-
-
-def _as_text(text: object, what: str) -> str:
-    if not isinstance(text, str):
-        raise InvalidRequest(f"a {what} is a str, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"the {what} {text!r} is no valid Unicode text") from None
-    return text
 
 
 class Batch:

@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import Final, Literal
 
 from tidelog import wire
+from tidelog._arguments import as_us
 from tidelog._connecting.broker_channel import BrokerChannel
 from tidelog._connecting.channels import Channels
 from tidelog._connecting.metadata import Metadata
 from tidelog._connecting.retry import of_a_leader, retrying
 from tidelog._connecting.status import error_from_message
 from tidelog._options import ReaderOptions
-from tidelog._timestamps import as_us
 from tidelog.errors import InvalidRequest, LogTruncated, OffsetOutOfRange, TidelogError
 from tidelog.model import OFFSET_MAX, Position, StreamDescription
 from tidelog_proto import log_pb2
@@ -180,7 +180,7 @@ def _set_start(wanted: log_pb2.FetchPartition, start: Start) -> None:
     elif start == "latest":
         wanted.latest = True
     elif isinstance(start, datetime):
-        wanted.timestamp_us = as_us(start)
+        wanted.timestamp_us = as_us(start, "start")
     else:
         raise InvalidRequest(
             f"start is {start!r}; it must be 'earliest', 'latest', an offset, a Position or a datetime"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import SupportsIndex
 
 from tidelog.errors import InvalidRequest
 from tidelog.model.names import validate_subject_pattern
@@ -25,6 +26,18 @@ REPLICATION_FACTOR_MAX = 15
 SECOND_MS = 1000
 DAY_MS = 24 * 60 * 60 * SECOND_MS
 DURATION_MS_MAX = 100 * 366 * DAY_MS
+
+
+def _check_type(name: str, value: object, right: type) -> None:
+    """Raises `InvalidRequest` unless `value` is None or of the right type; a bool is no int."""
+    if value is None:
+        return
+    fits = isinstance(value, SupportsIndex) if right is int else isinstance(value, right)
+    if not fits or isinstance(value, bool):
+        article = "an" if right is int else "a"
+        raise InvalidRequest(
+            f"{name} is {value!r} ({type(value).__name__}); it must be {article} {right.__name__}", field=name
+        )
 
 
 class Durability(StrEnum):
@@ -53,6 +66,10 @@ class Retention:
     bytes: int | None = None
     """On disk."""
     messages: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("age_ms", "bytes", "messages"):
+            _check_type(f"retention.{name}", getattr(self, name), int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +133,12 @@ class StreamSettings:
     dedupe_window_ms: int | None = None
     dedupe_count_max: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_type("subject", self.subject, str)
+        _check_type("retention", self.retention, Retention)
+        for name, *_ in _BOUNDS:
+            _check_type(name, getattr(self, name), int)
+
     def given(self) -> dict[str, object]:
         """The fields that are said, by name."""
         pairs = ((name, getattr(self, name)) for name in _SETTING_NAMES)
@@ -124,6 +147,7 @@ class StreamSettings:
     def on(self, config: StreamConfig) -> StreamConfig:
         """`config` with the given fields replaced, checked; raises `InvalidRequest`."""
         changed = replace(config, **self.given())  # type: ignore[arg-type]
+        validate_config(changed)
         if (
             self.replication_factor is not None
             and self.min_insync_replicas is not None
@@ -134,7 +158,6 @@ class StreamSettings:
                 f"{self.replication_factor}; no write could ever be acknowledged by that many",
                 field="min_insync_replicas",
             )
-        validate_config(changed)
         return changed
 
     def for_new_stream(self, brokers: int) -> StreamConfig:

@@ -33,6 +33,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
 
 def validate_stream_name(name: str, *, internal: bool = False) -> None:
     """Raises `InvalidRequest` unless `name` may name a stream; `internal` ones may start with ``__``."""
+    _check_text("name", name)
     if _STREAM_NAME.fullmatch(name) is None:
         raise InvalidRequest(
             f"{name[: STREAM_NAME_MAX + 1]!r} cannot name a stream: a name has 1–{STREAM_NAME_MAX} letters, "
@@ -79,9 +80,15 @@ def _subject_mistake(subject: str) -> str:
 
 def validate_labels(labels: Mapping[str, str]) -> None:
     """Raises `InvalidRequest` if there are too many labels or one is too long or has no name."""
+    if not isinstance(labels, Mapping):
+        raise InvalidRequest(
+            f"labels is of type {type(labels).__name__}; it must be a mapping of str to str", field="labels"
+        )
     if len(labels) > LABELS_MAX:
         raise InvalidRequest(f"{len(labels)} labels; a stream has at most {LABELS_MAX}", field="labels")
     for name, value in labels.items():
+        _check_text("a label's name", name, "labels")
+        _check_text(f"the label {name[:40]}", value, "labels")
         if not name:
             raise InvalidRequest("a label has no name; give it one", field="labels")
         if len(name.encode()) + len(value.encode()) > LABEL_BYTES_MAX:
@@ -93,8 +100,23 @@ def validate_labels(labels: Mapping[str, str]) -> None:
 
 def validate_owner(owner: str) -> None:
     """Raises `InvalidRequest` if an owner's name is too long."""
+    _check_text("owner", owner)
     if len(owner.encode()) > OWNER_BYTES_MAX:
         raise InvalidRequest(
             f"an owner's name has {len(owner.encode())} bytes; it has at most {OWNER_BYTES_MAX}",
             field="owner",
         )
+
+
+def _check_text(what: str, value: object, field: str = "") -> None:
+    """Raises `InvalidRequest` unless `value` is text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise InvalidRequest(
+            f"{what} is {value!r} ({type(value).__name__}); it must be a str", field=field or what
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"{what} is {value!r}; it must be valid Unicode text", field=field or what
+        ) from None
