@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from support.fake_broker import FakeBroker
-from tidelog import ProducerOptions, blocking, errors
+from tidelog import ProducerOptions, blocking, connect, errors
 from tidelog._blocking.loop_thread import LoopThread
 from tidelog.model import Position
 
@@ -164,6 +164,36 @@ def test_nothing_runs_after_close(served: ServedBroker) -> None:
 
     # gRPC's own tasks hear of the end of their calls a moment later, from another thread.
     assert log.thread.run(lasting()) == set()
+
+
+async def use_briefly(address: str) -> None:
+    async with connect(address) as client:
+        async with client.producer("s") as producer:
+            await producer.send(b"v")
+        async with client.reader("s") as reader:
+            await anext(reader)
+
+
+def test_loops_that_end_beside_blocking_clients_leave_no_errors_of_grpc(
+    log: blocking.Client, served: ServedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC gives the events of all loops to any of them, and fails if the right one is closed by then."""
+    log.create_stream("s")
+    stop = threading.Event()
+
+    def produce() -> None:
+        with log.producer("s") as producer:
+            while not stop.is_set():
+                producer.send(b"v")
+
+    with ThreadPoolExecutor() as threads:
+        producing = threads.submit(produce)
+        for _ in range(15):
+            asyncio.run(use_briefly(served.broker.address))
+        stop.set()
+        producing.result()
+
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_no_broker_is_one_clear_error() -> None:

@@ -38,6 +38,9 @@ metadata may name a broker that is gone. The connecting itself goes on meanwhile
 CONNECT_MS_MAX: Final = 2_000
 """How long one attempt to connect may take."""
 
+LAST_ANSWER_S_MAX: Final = 0.25
+"""How long closing a channel waits for the last answer of its broker."""
+
 RESOLVE_MS_MIN: Final = 500
 """How long an address is believed that DNS gave, once it is not reached. gRPC's own 30 s are longer than a
 broker on Kubernetes takes to come back, under the same name, with another address."""
@@ -121,7 +124,20 @@ class BrokerChannel:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
-        await self._channel.close(None)
+        """Closes the channel after gRPC has reported the end of every call that was cancelled on it.
+
+        gRPC reports it through the event loop that made the call, a moment after ``cancel()``. If that loop
+        is closed by then, gRPC prints "Event loop is closed" from any other loop of the process. The answer
+        to one more request comes behind those reports, because a connection handles them in order.
+        """
+        try:
+            if self.connected:
+                await are_you_there(self, LAST_ANSWER_S_MAX)
+        except grpc.RpcError:
+            # An error is an answer, too; and without one there is nothing more to wait for.
+            pass
+        finally:
+            await self._channel.close(None)
 
 
 Dial = Callable[[str], BrokerChannel]

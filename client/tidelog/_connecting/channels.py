@@ -6,6 +6,7 @@ and `metadata` knows which broker leads which partition.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -109,8 +110,7 @@ class Channels:
     async def close(self) -> None:
         self._closed = True
         brokers, self._brokers = list(self._brokers.values()), {}
-        for broker in brokers:
-            await broker.close()
+        await asyncio.gather(*(broker.close() for broker in brokers))
 
 
 def _is_port(text: str) -> bool:
