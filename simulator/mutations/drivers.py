@@ -46,11 +46,11 @@ def the_driver_speaks_before_it_has_saved() -> Iterator[None]:
 
 @mutation("Raft 5.3", "votes")
 def an_entry_is_committed_when_its_leader_has_it() -> Iterator[None]:
-    def commit(self: Leader) -> None:
-        log = self._node.log
-        if log.term(log.saved_index) == self._node.term:
+    def commit(self: Leader) -> Any:
+        log = self._state.log
+        if log.term(log.saved_index) == self._state.term:
             log.commit = max(log.commit, log.saved_index)
-        original(self)
+        return original(self)
 
     original = Leader._commit
     with patched((Leader, "_commit", commit)):

@@ -12,6 +12,7 @@ from simulator.mutations.plant import mutation, patched
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.quorum import quorum_index
+from tidelog_broker.core.raft.state import RaftState
 
 
 @mutation("Raft 5.2", "votes")
@@ -63,12 +64,12 @@ def an_empty_directory_votes() -> Iterator[None]:
 
 @mutation("Raft 5.4.2", "votes")
 def an_older_terms_entry_is_committed_by_count() -> Iterator[None]:
-    def commit(self: Leader) -> None:
-        log = self._node.log
+    def commit(self: Leader) -> Any:
+        log = self._state.log
         reached = {peer: progress.match for peer, progress in self.progress.items()}
-        reached[self._node.me] = log.saved_index
-        log.commit = max(log.commit, quorum_index(self._node.configuration.voters, reached))
-        original(self)
+        reached[self._state.me] = log.saved_index
+        log.commit = max(log.commit, quorum_index(self._state.configuration.voters, reached))
+        return original(self)
 
     original = Leader._commit
     with patched((Leader, "_commit", commit)):
@@ -77,10 +78,10 @@ def an_older_terms_entry_is_committed_by_count() -> Iterator[None]:
 
 @mutation("Raft, persist first")
 def an_answer_is_sent_before_it_is_on_disk() -> Iterator[None]:
-    def at_once(self: RaftNode, message: Any) -> None:
-        self._outbox.say_now(message)
+    def at_once(self: RaftState, message: Any) -> None:
+        self.outbox.send_now(message)
 
-    with patched((RaftNode, "say", at_once)):
+    with patched((RaftState, "send", at_once)):
         yield
 
 

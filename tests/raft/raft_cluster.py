@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from raft.raft_disk import Disk, MemoryDisk
 from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.messages import AppendResponse, Message, VoteRequest, VoteResponse
-from tidelog_broker.core.raft.node import Chance, RaftNode
+from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.quorum import majority
 from tidelog_broker.core.raft.ready import Ready
+from tidelog_broker.core.raft.state import RandomSource
 from tidelog_broker.core.raft.times import RaftTimes
 from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Voter
 
@@ -61,7 +62,7 @@ class Machine:
 class Cluster:
     """See the module."""
 
-    chance: Callable[[Voter], Chance]
+    chance: Callable[[Voter], RandomSource]
     """Of a node that starts."""
     new_disk: Callable[[], Disk] = MemoryDisk
     machines: dict[Voter, Machine] = field(default_factory=dict)

@@ -32,9 +32,9 @@ GROUPS = st.lists(st.sampled_from([A, B, C, D, NEW_C]), max_size=5).map(tuple)
     ids=[
         "one more",
         "one learns again",
-        "others learn",
+        "another broker learns",
         "a new disk learns beside the old",
-        "the old disk goes",
+        "the old disk is removed",
     ],
 )
 def test_these_may_follow_three_voters(new: Configuration) -> None:
@@ -45,11 +45,11 @@ def test_these_may_follow_three_voters(new: Configuration) -> None:
     ("new", "why"),
     [
         (Configuration(()), "no voter would be left"),
-        (Configuration((A,)), "2 voters would come or go"),
-        (Configuration((A, B, NEW_C)), "2 voters would come or go"),
+        (Configuration((A,)), "2 voters would change"),
+        (Configuration((A, B, NEW_C)), "2 voters would change"),
         (Configuration((A, B, C, NEW_C)), "vote with two disks"),
-        (Configuration((A, B, C), (C,)), "stands twice"),
-        (Configuration((A, B, C, C)), "stands twice"),
+        (Configuration((A, B, C), (C,)), "is listed twice"),
+        (Configuration((A, B, C, C)), "is listed twice"),
     ],
 )
 def test_these_may_not(new: Configuration, why: str) -> None:

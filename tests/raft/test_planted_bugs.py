@@ -13,13 +13,14 @@ from raft.scenario import run
 from raft.storm import Storm
 from raft.test_scenarios import FOLDER
 from tidelog_broker.core.raft import leading, stepping
-from tidelog_broker.core.raft.campaigning import Campaign
+from tidelog_broker.core.raft.campaigning import Candidate
 from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.log import Log
 from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.quorum import majority
+from tidelog_broker.core.raft.state import RaftState
 
 SEEDS_MAX = 300
 """Storms within which a bug must show."""
@@ -41,23 +42,41 @@ class Bug(NamedTuple):
 BUGS = [
     Bug(
         "a restart forgets the vote",
-        RaftNode,
+        RaftState,
         "__init__",
         "self.vote = hard_state.vote",
         "self.vote = None",
         "vote_remembered",
     ),
-    Bug("a change of role forgets the vote", RaftNode, "follow", "if term != self.term:", "if True:"),
-    Bug("a vote is told before it is saved", stepping, "_vote", "node.say(", "node.say_now("),
-    Bug("its own vote counts before it is saved", Campaign, "begin", "if self.pre:", "if True:"),
+    Bug(
+        "a change of role forgets the vote",
+        RaftNode,
+        "_follow",
+        "if transition.term != state.term:",
+        "if True:",
+    ),
+    Bug("a vote is told before it is saved", stepping, "_vote", "state.send(", "state.send_now("),
+    Bug(
+        "its own vote counts before it is saved",
+        Candidate,
+        "begin",
+        "if self.pre else None",
+        "if True else None",
+    ),
     Bug("a vote for a shorter log", stepping, "grants", "free and whole and", "free and"),
     Bug("a second vote in a term", stepping, "grants", "free and whole and", "whole and"),
-    Bug("an acknowledgement before it is saved", RaftFollower, "_answer", "_node.say(", "_node.say_now("),
+    Bug(
+        "an acknowledgement before it is saved",
+        RaftFollower,
+        "_acknowledge",
+        "state.send(",
+        "state.send_now(",
+    ),
     Bug(
         "an earlier term's entry is committed by counting",
         Leader,
         "_commit",
-        " or log.term(index) != node.term",
+        " or log.term(index) != state.term",
         "",
     ),
     Bug(
@@ -70,9 +89,9 @@ BUGS = [
     Bug(
         "a heartbeat commits what the follower may not have",
         Leader,
-        "_beat",
-        "min(progress.match, node.log.commit)",
-        "node.log.commit",
+        "_send_heartbeats",
+        "min(progress.match, state.log.commit)",
+        "state.log.commit",
     ),
     Bug(
         "an old message cuts off what came later",
@@ -92,14 +111,14 @@ BUGS = [
         "what others committed is applied before it is here",
         RaftNode,
         "ready",
-        "min(self.log.commit, self.log.saved_index)",
-        "self.log.commit",
+        "min(log.commit, log.saved_index)",
+        "log.commit",
     ),
     Bug(
         "a read without a majority's word",
         Leader,
-        "_answer_questions",
-        "quorum_index(node.configuration.voters, reached)",
+        "_answer_reads",
+        "quorum_index(state.configuration.voters, reached)",
         "self._round",
         "read_index",
     ),
@@ -137,7 +156,7 @@ BUGS = [
         "a heard leader is voted out",
         stepping,
         "_hears_leader",
-        "not node.leader_refused and",
+        "not state.leader_refused and",
         "False and",
         "check_quorum",
     ),
@@ -145,7 +164,7 @@ BUGS = [
         "a refused connection is not believed",
         RaftNode,
         "refused",
-        "self.leader_refused = True",
+        "state.leader_refused = True",
         "pass",
         "refused",
     ),

@@ -191,7 +191,7 @@ def test_a_voter_that_hears_its_leader_votes_for_nobody_else_until_it_is_refused
 @pytest.mark.parametrize("seed", range(20))
 def test_a_refused_voter_asks_within_its_time(seed: int) -> None:
     node, disk = new_node()
-    node.rng = random.Random(seed)
+    node.state.rng = random.Random(seed)
     node.step(HeartbeatRequest(2, LEADER, ME, round=1))
     do(node, disk)
 
@@ -263,7 +263,7 @@ def test_a_leader_takes_only_so_many_bytes_before_they_are_committed(monkeypatch
     node, disk = alone()
     node.propose([bytes(5000)])
 
-    with pytest.raises(Busy, match="wait to be committed"):
+    with pytest.raises(Busy, match="wait for a majority"):
         node.propose([b"x"])
     do(node, disk)
 
@@ -280,20 +280,20 @@ def test_a_command_that_no_entry_can_hold_is_refused(monkeypatch: pytest.MonkeyP
     assert node.log.last_index == 2
 
 
-def test_so_many_questions_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_waiting_reads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READS_MAX", 2)
     node, disk = alone()
     node.read(1)
     node.read(2)
 
-    with pytest.raises(Busy, match="questions wait"):
+    with pytest.raises(Busy, match="reads of the metadata wait"):
         node.read(3)
 
     assert [(read.token, read.index) for read in begun(node).reads] == [(1, 2), (2, 2)]
     assert disk.last_index == 2
 
 
-def test_questions_that_come_together_share_a_heartbeat_round() -> None:
+def test_reads_that_arrive_together_share_a_heartbeat_round() -> None:
     node, disk = new_node()
     node.campaign()
     do(node, disk)

@@ -1,112 +1,115 @@
-"""A follower: takes what its leader sends, and wakes up when that stops.
+"""A follower: it stores what its leader sends, and campaigns when the leader falls silent.
 
-Neighbours: `log` merges, `campaigning` is what it wakes up to.
+A learner is a follower that never campaigns. Neighbours: `log` merges entries, `campaigning` comes next.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from tidelog_broker.core.raft.errors import LogForgotten
 from tidelog_broker.core.raft.messages import (
     AppendRequest,
     AppendResponse,
+    FromRaftLeader,
     HeartbeatRequest,
     HeartbeatResponse,
     SnapshotRequest,
 )
-
-if TYPE_CHECKING:
-    from tidelog_broker.core.raft.node import RaftNode
+from tidelog_broker.core.raft.state import RaftState
+from tidelog_broker.core.raft.transitions import BecomeCandidate, Transition
 
 
 class RaftFollower:
-    """See the module. A learner is one that never wakes up."""
+    """A follower or a learner in one term."""
 
-    __slots__ = ("_node", "_patience", "_silence")
+    __slots__ = ("_silence", "_state", "_timeout")
 
-    def __init__(self, node: RaftNode) -> None:
-        self._node = node
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self._silence = 0
-        """Ticks since its leader said something."""
-        self._patience = node.patience()
+        """Ticks since the last message from the leader."""
+        self._timeout = state.election_timeout()
         """Ticks of silence after which it campaigns, if it may."""
 
-    def tick(self) -> None:
+    def tick(self) -> Transition | None:
         self._silence += 1
-        if self._silence >= self._patience and self._node.may_campaign:
-            self._node.begin_campaign(pre=True)
+        if self._silence >= self._timeout and self._state.may_campaign:
+            return BecomeCandidate(pre=True)
+        return None
 
-    def saved(self) -> None:
-        """Nothing waits for the disk but answers."""
-
-    def leader_refused(self) -> None:
-        """Its leader's process is gone: it campaigns soon."""
-        self.wait_again()
-
+    @property
     def hears_leader(self) -> bool:
-        """Heard lately enough to stand by its leader (check-quorum)."""
-        return self._silence < self._node.times.election
+        """The last message from the leader is recent enough to refuse votes to other nodes (check-quorum)."""
+        return self._silence < self._state.times.election
 
-    def wait_again(self) -> None:
+    def restart_timeout(self) -> None:
+        """After a vote for another node, or when the leader's process is gone."""
         self._silence = 0
-        self._patience = self._node.patience()
+        self._timeout = self._state.election_timeout()
 
-    def hear(self, message: AppendRequest | HeartbeatRequest | SnapshotRequest) -> None:
-        """The leader of this term says something."""
+    def receive(self, message: FromRaftLeader) -> None:
+        """A message from the leader of this term."""
         self._silence = 0
         match message:
             case AppendRequest():
                 self._append(message)
             case HeartbeatRequest():
-                log = self._node.log
-                if message.commit > log.last_index:
-                    raise LogForgotten(
-                        f"the metadata log here ends at entry {log.last_index}, and this broker "
-                        f"acknowledged entry {message.commit}"
-                    )
-                log.commit = max(log.commit, message.commit)
-                self._node.say(
-                    HeartbeatResponse(self._node.term, self._node.me, message.source, round=message.round)
-                )
+                self._heartbeat(message)
             case SnapshotRequest():
                 self._restore(message)
             case _:
                 assert_never(message)
 
+    def _heartbeat(self, request: HeartbeatRequest) -> None:
+        state, log = self._state, self._state.log
+        if request.commit > log.last_index:
+            raise LogForgotten(
+                f"the metadata log of this broker ends at entry {log.last_index}, but this broker "
+                f"acknowledged entry {request.commit} before: its disk lost entries"
+            )
+        log.commit = max(log.commit, request.commit)
+        state.send(HeartbeatResponse(state.term, state.me, request.source, round=request.round))
+
     def _append(self, request: AppendRequest) -> None:
-        log = self._node.log
+        log = self._state.log
         if request.previous_index < log.commit:
-            # What is committed is the same everywhere: an old message, or a leader that does not know yet.
-            self._answer(request, log.commit)
+            # Committed entries are the same everywhere: this is an old message, or the leader does not know
+            # yet how far this log reaches.
+            self._acknowledge(request, log.commit)
         elif log.agrees(request.previous_index, request.previous_term):
             last = log.merge(request.previous_index, request.entries)
             log.commit = max(log.commit, min(request.commit, last))
-            self._answer(request, last)
+            self._acknowledge(request, last)
         else:
-            nearest = min(request.previous_index, log.last_index)
-            index, term = log.last_possible_agreement(nearest, request.previous_term)
-            self._node.say(
-                AppendResponse(
-                    self._node.term,
-                    self._node.me,
-                    request.source,
-                    index=request.previous_index,
-                    rejected=True,
-                    hint_index=index,
-                    hint_term=term,
-                )
+            self._reject(request)
+
+    def _reject(self, request: AppendRequest) -> None:
+        state, log = self._state, self._state.log
+        nearest = min(request.previous_index, log.last_index)
+        index, term = log.last_possible_agreement(nearest, request.previous_term)
+        state.send(
+            AppendResponse(
+                state.term,
+                state.me,
+                request.source,
+                index=request.previous_index,
+                rejected=True,
+                hint_index=index,
+                hint_term=term,
             )
+        )
 
     def _restore(self, request: SnapshotRequest) -> None:
-        log, snapshot = self._node.log, request.snapshot
+        log, snapshot = self._state.log, request.snapshot
         if snapshot.index > log.commit:
             if log.agrees(snapshot.index, snapshot.term):
-                # The entries are here already; the image tells only that they are committed.
+                # This log has the entries already; the snapshot only says that they are committed.
                 log.commit = snapshot.index
             else:
                 log.restore(snapshot)
-        self._answer(request, log.commit)
+        self._acknowledge(request, log.commit)
 
-    def _answer(self, request: AppendRequest | SnapshotRequest, index: int) -> None:
-        self._node.say(AppendResponse(self._node.term, self._node.me, request.source, index=index))
+    def _acknowledge(self, request: AppendRequest | SnapshotRequest, index: int) -> None:
+        state = self._state
+        state.send(AppendResponse(state.term, state.me, request.source, index=index))

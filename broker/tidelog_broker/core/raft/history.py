@@ -1,9 +1,9 @@
-"""M2: whether two metadata logs are of one history, and what a log of an earlier one may do.
+"""M2: whether two metadata logs are of one history, and what a log of an earlier history may do.
 
-A forced recovery begins a new history: the log of one voter goes on, and what other logs hold behind that
-point is not of the cluster any more, committed or not. Raft's promises hold within one history, so its
-messages, and everything that rests on the image, pass only between brokers of the same one. A log's history
-is the list of recoveries in its newest configuration.
+A forced recovery begins a new history: the log of one voter continues, and the entries that other logs hold
+after that point do not belong to the cluster any more, committed or not. Raft's promises hold within one
+history, so Raft messages, and everything that rests on the image, pass only between brokers of the same
+history. A log's history is the list of recoveries in its newest configuration.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import TypeAlias
 from tidelog_broker.model import Configuration, Recovery, Voter
 
 History: TypeAlias = tuple[Recovery, ...] | None
-"""Recoveries, oldest first. None: an empty log, which is of no history yet."""
+"""Recoveries, oldest first. None: an empty log, which has no history yet."""
 
 
 class Relation(Enum):
-    """What one history is to another."""
+    """How one history relates to another."""
 
     SAME = "same"
     EARLIER = "earlier"
-    """The other one went on from it by force."""
+    """A forced recovery of this history began the other one."""
     LATER = "later"
-    """It went on from the other one by force."""
+    """A forced recovery of the other history began this one."""
     OTHER = "other"
-    """Both went on by force from what they share: two recoveries were made."""
+    """Two forced recoveries, made independently, began both from the part that they share."""
 
 
 def relation(mine: History, theirs: History) -> Relation:
-    """What `mine` is to `theirs`; an empty log fits any."""
+    """How `mine` relates to `theirs`; an empty log counts as the same history as any."""
     if mine is None or theirs is None or mine == theirs:
         return Relation.SAME
     shared = min(len(mine), len(theirs))
@@ -43,11 +43,11 @@ def relation(mine: History, theirs: History) -> Relation:
 def knows_more(
     me: Voter, configuration: Configuration, last: tuple[int, int], theirs: Sequence[Recovery]
 ) -> bool:
-    """Whether this log is that of a voter which should have been recovered instead.
+    """Whether this log belongs to a voter that should have been recovered instead.
 
-    `last`: term and index of its last entry. That of a learner is never needed for a majority. A voter's
-    that ends behind the point of the recovery may hold what was committed, and may even belong to a
-    majority that is alive: to give it up is for people to decide.
+    `last`: term and index of its last entry. A learner's log is never needed for a majority. The log of a
+    voter that ends after the point of the recovery may hold committed entries, and may even belong to a
+    majority that is alive: an operator must decide whether to discard it.
     """
     begun = theirs[len(configuration.recoveries)]
     return me in configuration.voters and last > (begun.term, begun.index)

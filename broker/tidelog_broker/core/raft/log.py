@@ -1,8 +1,8 @@
-"""The log as the node sees it: what is on disk, and behind that what is on its way there.
+"""The log as the node sees it: the entries on disk, and after them the entries on their way to it.
 
-Neighbours: the driver writes what `unsaved` gives and says `saved`; `node` decides what is
-appended, cut off and committed. Entries on disk are read back through `RaftStorage`, the
-newest of them are kept in memory.
+Neighbours: the driver writes the entries that `unsaved` returns and calls `saved`; the roles decide what is
+appended, truncated and committed. Entries on disk are read through `RaftStorage`; the
+newest of them are also kept in memory.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 from tidelog_broker.model import Configuration, Entry, EntryType, Snapshot
 
 KEPT_ENTRIES_MAX = 4096
-"""Entries on disk that are kept in memory as well, for peers that are a little behind …"""
+"""Entries on disk that are also kept in memory, for peers that are a little behind …"""
 KEPT_BYTES_MAX = 8 << 20
-"""… and their payloads, about. Up to twice as much of both, so that letting go is rare."""
+"""… and their payloads, about. Memory may hold up to twice as much of both, so that dropping is rare."""
 
 
 class RaftStorage(Protocol):
-    """The part of the disk that the node reads; blocking, and rarely asked.
+    """The part of the disk that the node reads. Calls block, and are rare.
 
-    Asked while another thread writes, compacts, or puts a snapshot in the log's place.
+    They may come while another thread writes, compacts, or replaces the log by a snapshot.
     """
 
     @property
     def first_index(self) -> int:
-        """The oldest entry that can still be read."""
+        """The index of the oldest entry that can be read."""
         ...
 
     @property
@@ -34,23 +34,23 @@ class RaftStorage(Protocol):
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The newest one."""
+        """The newest snapshot."""
         ...
 
     def term(self, index: int) -> int | None:
-        """The term of the entry at `index`; None: it is not there, or compacted away."""
+        """The term of the entry at `index`; None: the log has no such entry, or it is compacted away."""
         ...
 
     def entries(self, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """Those from `first` up to, without, `end`; fewer if they exceed `bytes_max`, at least one.
+        """The entries from `first` up to, without, `end`; fewer if they exceed `bytes_max`, but at least one.
 
-        None if they are compacted away.
+        An empty list if they are compacted away.
         """
         ...
 
 
 class Log:
-    """See the module. Indexes as in Raft: from 1."""
+    """Entries, snapshot, configurations, and how far they are saved and committed. Indexes begin at 1."""
 
     __slots__ = (
         "_configurations",
@@ -69,27 +69,27 @@ class Log:
         commit: int,
         configurations: Sequence[tuple[int, Configuration]],
     ) -> None:
-        """`configurations`: that of the snapshot, if any, and each one in the entries behind it."""
+        """`configurations`: that of the snapshot, if there is one, and those in the later entries."""
         self._storage = storage
         self._kept: list[Entry] = []
-        """The newest entries, on disk or not, without a gap up to the last one."""
+        """The newest entries, on disk or not, without a gap up to the last entry."""
         self._kept_from = storage.last_index + 1
-        """Index of the first of them."""
+        """Index of the first kept entry."""
         self._kept_bytes = 0
         self._restored: Snapshot | None = None
-        """One that a leader sent and that is not on disk yet."""
+        """A snapshot that a leader sent and that is not on disk yet."""
         self._configurations = list(configurations)
         self.saved_index = storage.last_index
         """Everything up to here is on disk."""
         self.commit = commit
-        """Everything up to here is committed; grows."""
+        """Everything up to here is committed; it only grows."""
         assert commit <= self.last_index, self
 
     def __repr__(self) -> str:
         ends = f"saved={self.saved_index} last={self.last_index} commit={self.commit}"
         return f"<Log first={self.first_index} {ends}>"
 
-    # --- where it begins and ends
+    # --- first and last entry
 
     @property
     def first_index(self) -> int:
@@ -111,19 +111,20 @@ class Log:
     def snapshot(self) -> Snapshot | None:
         return self._restored or self._storage.snapshot
 
-    # --- who votes, by the newest entry that says so, committed or not
+    # --- the configuration
 
     @property
     def configuration(self) -> Configuration:
+        """The voters and learners, by the newest configuration entry, committed or not."""
         return self._configurations[-1][1] if self._configurations else Configuration(voters=())
 
     @property
     def configuration_index(self) -> int:
-        """Of the entry that says who votes."""
+        """The index of the newest configuration entry."""
         return self._configurations[-1][0] if self._configurations else 0
 
     def configuration_at(self, index: int) -> Configuration:
-        """Who votes as of `index`."""
+        """The voters and learners as of `index`."""
         found = Configuration(voters=())
         for at, configuration in self._configurations:
             if at > index:
@@ -132,14 +133,14 @@ class Log:
         return found
 
     def configurations_from(self, index: int) -> list[Configuration]:
-        """Who votes as of `index`, and by each entry behind it."""
+        """The configuration as of `index`, and that of each later configuration entry."""
         later = [configuration for at, configuration in self._configurations if at > index]
         return [self.configuration_at(index), *later]
 
     # --- reading
 
     def term(self, index: int) -> int | None:
-        """Of the entry at `index`; 0 at 0; None: it is not there, or compacted away."""
+        """The term of the entry at `index`; 0 at 0; None: no such entry, or it is compacted away."""
         if index == 0:
             return 0
         if index >= self._kept_from:
@@ -150,15 +151,15 @@ class Log:
         return self._storage.term(index)
 
     def entries(self, first: int, end: int, bytes_max: int) -> list[Entry]:
-        """Those from `first` up to, without, `end`; fewer if they exceed `bytes_max`, at least one.
+        """The entries from `first` up to, without, `end`; fewer if they exceed `bytes_max`, but at least one.
 
-        None if they are compacted away.
+        An empty list if they are compacted away.
         """
         if first >= end:
             return []
         if first < self._kept_from:
             if self._restored is not None:
-                # What is on disk is about to go.
+                # The snapshot is about to replace the entries on disk.
                 return []
             return self._storage.entries(first, min(end, self._kept_from), bytes_max)
         found: list[Entry] = []
@@ -171,13 +172,13 @@ class Log:
         return found
 
     def agrees(self, index: int, term: int) -> bool:
-        """Whether the entry at `index` is of `term`."""
+        """Whether the term of the entry at `index` is `term`."""
         return self.term(index) == term
 
     def last_possible_agreement(self, index: int, term: int) -> tuple[int, int]:
-        """The largest index up to `index` whose entry is of `term` or an earlier one, and its term.
+        """The largest index up to `index` whose entry is of `term` or an earlier term, and that entry's term.
 
-        Where a leader and a follower disagree, no entry behind it can be the same in both.
+        Where a leader and a follower disagree, no entry after it can be the same in both logs.
         """
         while True:
             found = self.term(index)
@@ -190,7 +191,7 @@ class Log:
     # --- changing
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Behind the last one."""
+        """Appends entries after the last one."""
         assert entries[0].index == self.last_index + 1, (entries[0], self)
         self._kept.extend(entries)
         self._kept_bytes += sum(len(entry.payload) for entry in entries)
@@ -199,9 +200,9 @@ class Log:
                 self._configurations.append((entry.index, Configuration.decode(entry.payload)))
 
     def merge(self, previous_index: int, entries: Sequence[Entry]) -> int:
-        """What a leader sent, behind an entry that agrees; the index up to which the logs are now the same.
+        """Takes a leader's entries after one that agrees; returns the index up to which the logs now agree.
 
-        Entries that are here already stay; one that differs and all behind it are cut off.
+        Entries that are here already stay. The first entry that differs, and all after it, are truncated.
         """
         for at, entry in enumerate(entries):
             if self.term(entry.index) == entry.term:
@@ -214,7 +215,7 @@ class Log:
         return previous_index + len(entries)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """The image takes the place of the whole log."""
+        """A snapshot from the leader replaces the whole log."""
         assert snapshot.index > self.commit, (snapshot.index, self)
         self._restored = snapshot
         self._kept, self._kept_bytes, self._kept_from = [], 0, snapshot.index + 1
@@ -244,7 +245,7 @@ class Log:
         return self._restored
 
     def saved(self, entries: Sequence[Entry]) -> None:
-        """They are on disk, and all before them; a later leader may have replaced some by now."""
+        """`entries` are on disk, and all before them; a later leader may have replaced some meanwhile."""
         for entry in reversed(entries):
             if self.agrees(entry.index, entry.term):
                 self.saved_index = max(self.saved_index, entry.index)
@@ -252,21 +253,21 @@ class Log:
         self._forget()
 
     def snapshot_saved(self, snapshot: Snapshot) -> None:
-        """An image that a leader sent is on disk."""
+        """A snapshot from the leader is on disk."""
         if self._restored is snapshot:
             self._restored = None
         self.saved_index = max(self.saved_index, snapshot.index)
 
     def compacted(self, index: int) -> None:
-        """An image as of `index` is on disk: what only its entries said of voters is said by it."""
+        """A snapshot as of `index` is on disk: it replaces the configuration entries up to `index`."""
         if self._configurations and self._configurations[0][0] >= index:
-            # A leader's image took its place meanwhile.
+            # A snapshot from the leader replaced the log meanwhile.
             return
         kept = [(at, one) for at, one in self._configurations if at > index]
         self._configurations = [(index, self.configuration_at(index)), *kept]
 
     def _forget(self) -> None:
-        """Lets go of the oldest entries that are on disk, if they are many or large."""
+        """Drops the oldest entries that are on disk from memory, if they are many or large."""
         if len(self._kept) <= 2 * KEPT_ENTRIES_MAX and self._kept_bytes <= 2 * KEPT_BYTES_MAX:
             return
         spare = 0

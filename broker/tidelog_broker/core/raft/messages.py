@@ -1,8 +1,8 @@
-"""What the voters and learners of the metadata log say to each other (Raft, figures 2 and 3.1).
+"""The messages between voters and learners of the metadata log (Raft, figures 2 and 3.1).
 
-Every message names its term and both ends, disk included: a voter that came back with
-another disk is another one (M2), and what was meant for the old one is not for it.
-MessagePack maps with a tag, like commands: unknown fields are skipped.
+Every message names its term and both ends, disk included: a broker that returns with
+another disk is another voter (M2), and messages for the old one are not for it.
+The encoding is a MessagePack map with a tag, as for commands: unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tidelog_broker.model import Entry, Snapshot, Voter
 
 class _Between(msgspec.Struct, frozen=True, omit_defaults=True):
     term: int
-    """The sender's; of a pre-vote: the one that the sender would campaign in."""
+    """The sender's; in a pre-vote: the term that the sender would campaign in."""
     source: Voter
     target: Voter
 
 
 class VoteRequest(_Between, frozen=True, omit_defaults=True, tag="vote?"):
-    """Asks for a vote, or whether one would be given (`pre`; Raft thesis 9.6)."""
+    """Asks for a vote, or whether the voter would grant it (`pre`; thesis 9.6)."""
 
     last_index: int
     last_term: int
     pre: bool = False
     transfer: bool = False
-    """The leader itself asked for this election: nobody refuses because of it."""
+    """The leader asked for this election: no voter refuses because it hears that leader."""
 
 
 class VoteResponse(_Between, frozen=True, omit_defaults=True, tag="vote"):
@@ -47,8 +47,8 @@ class AppendRequest(_Between, frozen=True, omit_defaults=True, tag="append?"):
 
 class AppendResponse(_Between, frozen=True, omit_defaults=True, tag="append"):
     index: int
-    """Everything up to here is on the sender's disk and the same as the leader's; if
-    `rejected`: the previous index that did not fit."""
+    """Everything up to here is on the sender's disk and equal to the leader's log; if
+    `rejected`: the `previous_index` of the request that was rejected."""
     rejected: bool = False
     hint_index: int = 0
     """If rejected: the largest index at which the logs may still agree …"""
@@ -58,9 +58,9 @@ class AppendResponse(_Between, frozen=True, omit_defaults=True, tag="append"):
 
 class HeartbeatRequest(_Between, frozen=True, omit_defaults=True, tag="heartbeat?"):
     round: int
-    """Counted by the leader: an answer proves that it led when the round was sent."""
+    """Counted by the leader: an answer proves that the node led when it sent the round."""
     commit: int = 0
-    """Never more than what the target is known to have."""
+    """At most the index up to which the target is known to have the leader's entries."""
 
 
 class HeartbeatResponse(_Between, frozen=True, omit_defaults=True, tag="heartbeat"):
@@ -68,14 +68,17 @@ class HeartbeatResponse(_Between, frozen=True, omit_defaults=True, tag="heartbea
 
 
 class SnapshotRequest(_Between, frozen=True, omit_defaults=True, tag="snapshot?"):
-    """The image at an index, for one that is behind the entries that are still there."""
+    """The image as of an index, for a peer that lacks entries which the leader has compacted away."""
 
     snapshot: Snapshot
 
 
 class TimeoutNow(_Between, frozen=True, omit_defaults=True, tag="now"):
-    """The leader hands over: campaign at once (thesis 3.10)."""
+    """The leader transfers its leadership to the target: campaign at once (thesis 3.10)."""
 
+
+FromRaftLeader: TypeAlias = AppendRequest | HeartbeatRequest | SnapshotRequest
+"""What only the leader of a term sends."""
 
 Message: TypeAlias = (
     VoteRequest

@@ -1,50 +1,45 @@
 """One voter or learner of the metadata log: Raft without I/O.
 
-`tick`, `step`, `propose`, … change what the node believes; `ready` says what is to be
-written, sent and applied, `advance` that the writing is done. One ready is outstanding at
-a time; messages may be stepped meanwhile. So a leader whose disk hangs falls silent, and
-another one is elected: it could not apply what the others commit.
+`tick`, `step`, `propose`, … change the node's state. `ready` says what must be written, sent
+and applied; `advance` says that the writing is done. One ready is outstanding at a time;
+messages may be stepped meanwhile. So a leader whose disk hangs falls silent, and another
+node is elected: the leader could not apply what the others commit.
 
-What all roles share stands here: the term, the vote, the log, what is to be done. Whose
-word counts: `stepping`. What a role does stands with it: `following`, `campaigning`,
-`leading`.
+This module only joins the parts: `state` (term, vote, log), one role (`following`,
+`campaigning`, `leading`), and `stepping` (which messages count). A role returns what the node
+becomes next (`transitions`); it is performed here and nowhere else.
 
 Rules that go beyond the paper: pre-vote (thesis 9.6); check-quorum, and with it the rule
-that a voter who hears a leader refuses to elect another, unless the leader's machine
-refused its connection (DESIGN 6); ReadIndex (6.4); one voter at a time, and only after an
-entry of the current term is committed (4.1, and Ongaro's correction of 2015); transfer of
-leadership (3.10).
+that a voter that hears a leader refuses its vote to other nodes, unless the leader's machine
+refused its connection (DESIGN 6); ReadIndex (6.4); changes of one voter at a time, and only
+after an entry of the current term is committed (4.1, and Ongaro's correction of 2015);
+transfer of leadership (3.10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, assert_never
+from typing import assert_never
 
-from tidelog_broker.core.raft.campaigning import Campaign
+from tidelog_broker.core.raft.campaigning import Candidate
 from tidelog_broker.core.raft.errors import NotRaftLeader
 from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.log import Log, RaftStorage
 from tidelog_broker.core.raft.messages import Message
-from tidelog_broker.core.raft.outbox import Outbox
-from tidelog_broker.core.raft.ready import Persist, Read, Ready
-from tidelog_broker.core.raft.stepping import step
+from tidelog_broker.core.raft.ready import Persist, Ready
+from tidelog_broker.core.raft.state import RaftState, RandomSource
+from tidelog_broker.core.raft.stepping import Role, admits, handle, role_change
 from tidelog_broker.core.raft.times import RaftTimes
+from tidelog_broker.core.raft.transitions import BecomeCandidate, BecomeFollower, BecomeLeader, Transition
 from tidelog_broker.model import Configuration, HardState, Voter
 
 COMMITTED_BYTES_MAX = 8 << 20
-"""Committed entries handed out in one ready, about; at least one."""
-
-
-class Chance(Protocol):
-    """The part of `random.Random` that a node needs."""
-
-    def randrange(self, start: int, stop: int) -> int: ...
+"""Committed entries that one ready hands out, about; at least one entry."""
 
 
 class RaftNode:
-    """See the module. Not safe for threads."""
+    """A voter or learner: its state, its role, and the ready that is outstanding. Not safe for threads."""
 
     def __init__(
         self,
@@ -54,37 +49,42 @@ class RaftNode:
         configurations: Sequence[tuple[int, Configuration]],
         *,
         times: RaftTimes,
-        rng: Chance,
+        rng: RandomSource,
     ) -> None:
-        """`configurations`: that of the newest snapshot, if any, and those in the entries behind it."""
-        self.me = me
-        self.times = times
-        self.rng = rng
-        self.term = hard_state.term
-        self.vote = hard_state.vote
-        begun = 0 if storage.snapshot is None else storage.snapshot.index
-        self.log = Log(storage, max(hard_state.commit, begun), configurations)
-        self.leader: Voter | None = None
-        """Of this term, as far as it is known."""
-        self.leader_refused = False
-        """The machine of the last known leader refused a connection since it was last heard."""
-        self.applied = begun
+        """`configurations`: that of the newest snapshot, if there is one, and those in the later entries."""
+        self.state = RaftState(me, storage, hard_state, configurations, times=times, rng=rng)
+        self.role: Role = RaftFollower(self.state)
+        self.applied = 0 if storage.snapshot is None else storage.snapshot.index
         """Everything up to here was handed out to be applied, or is in the snapshot."""
-        self.saved_term = hard_state.term
-        """The term that is on disk, with its vote."""
-        self.role: RaftFollower | Campaign | Leader = RaftFollower(self)
         self._handed = (hard_state.term, hard_state.vote)
-        """What the newest ready has, or an earlier one had, made durable of term and vote."""
-        self._outbox = Outbox()
-        self._reads: list[Read] = []
-        self._failed_reads: list[int] = []
+        """Term and vote that the newest ready makes durable, or that an earlier one made durable."""
         self._numbers = 0
         self._outstanding: Ready | None = None
 
     def __repr__(self) -> str:
-        leader = "?" if self.leader is None else self.leader.broker_id
-        state = f"{self.role_name} term={self.term} leader={leader}"
-        return f"<RaftNode {self.me.broker_id} {state} {self.log!r}>"
+        state = self.state
+        leader = "?" if state.leader is None else state.leader.broker_id
+        status = f"{self.role_name} term={state.term} leader={leader}"
+        return f"<RaftNode {state.me.broker_id} {status} {state.log!r}>"
+
+    # --- status
+
+    @property
+    def me(self) -> Voter:
+        return self.state.me
+
+    @property
+    def term(self) -> int:
+        return self.state.term
+
+    @property
+    def leader(self) -> Voter | None:
+        """The leader of this term; None: not known."""
+        return self.state.leader
+
+    @property
+    def log(self) -> Log:
+        return self.state.log
 
     @property
     def role_name(self) -> str:
@@ -92,7 +92,7 @@ class RaftNode:
         match self.role:
             case RaftFollower():
                 return "follower" if self.me in self.configuration.voters else "learner"
-            case Campaign():
+            case Candidate():
                 return "candidate"
             case Leader():
                 return "leader"
@@ -105,85 +105,81 @@ class RaftNode:
 
     @property
     def configuration(self) -> Configuration:
-        """Who votes, by the newest entry that says so, committed or not."""
+        """The voters and learners, by the newest configuration entry, committed or not."""
         return self.log.configuration
 
     def configuration_at(self, index: int) -> Configuration:
-        """Who votes as of `index`: what a snapshot as of `index` says."""
+        """The voters and learners as of `index`: what a snapshot as of `index` says."""
         return self.log.configuration_at(index)
 
-    @property
-    def may_campaign(self) -> bool:
-        """A voter whose log is whole.
-
-        One that is removed by an entry that is not committed still counts: its log may be the
-        only one that has the entry (thesis 4.2.2).
-        """
-        votes = any(self.me in one.voters for one in self.log.configurations_from(self.log.commit))
-        return votes and self.log.unsaved_snapshot is None
-
-    # --- what happens
+    # --- events
 
     def tick(self) -> None:
         """Time passes, by one tick."""
-        self.role.tick()
+        self._become(self.role.tick())
 
     def step(self, message: Message) -> None:
         """A message arrives."""
-        step(self, message)
+        if not admits(self.state, self.role, message):
+            return
+        self._become(role_change(self.state, self.role, message))
+        self._become(handle(self.state, self.role, message))
 
     def refused(self, peer: Voter) -> None:
-        """The machine of `peer` refused a connection: its process is gone. May be told again and again."""
-        if peer == self.leader and peer != self.me and not self.leader_refused:
-            self.leader_refused = True
-            self.role.leader_refused()
+        """The machine of `peer` refused a connection: its process is gone. May be called repeatedly."""
+        state = self.state
+        if peer == state.leader and peer != state.me and not state.leader_refused:
+            state.leader_refused = True
+            if isinstance(self.role, RaftFollower):
+                # It campaigns soon.
+                self.role.restart_timeout()
 
     def disconnected(self, peer: Voter) -> None:
-        """The stream to `peer` broke: what was on its way may be lost."""
+        """The stream to `peer` broke: messages on their way may be lost."""
         if isinstance(self.role, Leader):
             self.role.disconnected(peer)
 
     def campaign(self) -> None:
-        """Asks for votes now; for one who needs nobody else's it is the whole election."""
-        if self.may_campaign and not isinstance(self.role, Leader):
-            self.begin_campaign(pre=True)
+        """Asks for votes now. For the only voter this is the whole election."""
+        if self.state.may_campaign and not isinstance(self.role, Leader):
+            self._become(BecomeCandidate(pre=True))
 
-    # --- what is asked of it
+    # --- requests
 
     def propose(self, commands: Sequence[bytes]) -> int:
-        """Appends commands, at least one, as the leader; the index of the last one.
+        """Appends commands, at least one, as the leader; returns the index of the last one.
 
-        They are committed when they are handed out with the term of now; if another entry
-        is handed out at their index, they never will be. Raises `NotRaftLeader`, `Busy`, and
-        `InvalidRequest` if one is too long.
+        The commands are committed when they are handed out with the current term. If another
+        entry is handed out at their index, they never will be. Raises `NotRaftLeader`, `Busy`,
+        and `InvalidRequest` if a command is too long.
         """
         return self._leading().propose(commands)
 
     def configure(self, configuration: Configuration) -> int:
-        """Proposes other voters and learners; the index of the entry.
+        """Proposes other voters and learners; returns the index of the entry.
 
-        Differs from the one now by at most one voter, who was a learner and has learnt, and is
-        refused while another change, or everything of this term, is uncommitted (thesis 4.1).
-        Raises `NotRaftLeader`, `Busy`, `InvalidRequest`.
+        The new configuration differs from the current one by at most one voter, which was a learner
+        and has a log up to this term. It is refused while another change, or everything of this
+        term, is uncommitted (thesis 4.1). Raises `NotRaftLeader`, `Busy`, `InvalidRequest`.
         """
         return self._leading().configure(configuration)
 
     def read(self, token: int) -> None:
-        """Asks for the index that an answer must rest on to be linearizable.
+        """Asks for the index that a linearizable read must rest on.
 
         Raises `NotRaftLeader` and `Busy`.
         """
         self._leading().read(token)
 
     def transfer(self, target: Voter) -> None:
-        """Hands leadership to `target` once its log is whole; proposals are `Busy` meanwhile.
+        """Hands leadership to `target` once its log is complete; proposals are `Busy` meanwhile.
 
-        Given up after an election time. Raises `NotRaftLeader`, `InvalidRequest`.
+        The transfer ends without success after an election timeout. Raises `NotRaftLeader`, `InvalidRequest`.
         """
         self._leading().transfer(target)
 
     def compacted(self, index: int) -> None:
-        """An image as of `index` is on disk, and entries before it may be gone."""
+        """A snapshot as of `index` is on disk, and entries before it may be gone."""
         self.log.compacted(index)
 
     def _leading(self) -> Leader:
@@ -191,22 +187,23 @@ class RaftNode:
             raise NotRaftLeader(f"broker {self.me.broker_id} does not lead the metadata quorum")
         return self.role
 
-    # --- what is to be done
+    # --- what must be done
 
     def ready(self) -> Ready | None:
-        """What is to be done; None: nothing, or an earlier one is still being done.
+        """What must be done now; None: nothing, or an earlier ready is still outstanding.
 
-        Asked again after each `advance`: there may be more, of what is to be applied too.
+        Call it again after each `advance`: there may be more to do, and more to apply.
         """
         if self._outstanding is not None:
             return None
         if isinstance(self.role, Leader):
             self.role.prepare()
+        state, log = self.state, self.log
         persist = self._persist()
-        # What is committed by others may not be on this disk yet.
-        end = min(self.log.commit, self.log.saved_index) + 1
-        committed = tuple(self.log.entries(self.applied + 1, end, COMMITTED_BYTES_MAX))
-        if not (persist or committed or self._outbox or self._reads or self._failed_reads):
+        # An entry that the other voters committed may not be on this disk yet.
+        end = min(log.commit, log.saved_index) + 1
+        committed = tuple(log.entries(self.applied + 1, end, COMMITTED_BYTES_MAX))
+        if not (persist or committed or state.outbox or state.reads or state.failed_reads):
             return None
         if committed:
             self.applied = committed[-1].index
@@ -214,27 +211,27 @@ class RaftNode:
         ready = Ready(
             self._numbers,
             persist,
-            self._outbox.take(),
+            state.outbox.take(),
             committed,
-            tuple(self._reads),
-            tuple(self._failed_reads),
+            tuple(state.reads),
+            tuple(state.failed_reads),
         )
-        self._reads, self._failed_reads = [], []
+        state.reads, state.failed_reads = [], []
         self._outstanding = ready
         return ready
 
     def _persist(self) -> Persist | None:
-        state = None
-        if (self.term, self.vote) != self._handed:
-            state = HardState(self.term, self.vote, self.log.commit)
-            self._handed = (self.term, self.vote)
-        entries, snapshot = self.log.unsaved, self.log.unsaved_snapshot
-        if state is None and not entries and snapshot is None:
+        state, hard_state = self.state, None
+        if (state.term, state.vote) != self._handed:
+            hard_state = HardState(state.term, state.vote, state.log.commit)
+            self._handed = (state.term, state.vote)
+        entries, snapshot = state.log.unsaved, state.log.unsaved_snapshot
+        if hard_state is None and not entries and snapshot is None:
             return None
-        return Persist(snapshot, entries, state)
+        return Persist(snapshot, entries, hard_state)
 
     def advance(self, ready: Ready) -> tuple[Message, ...]:
-        """Everything that `ready` wants on disk is there; what may be said now."""
+        """Everything that `ready` persists is on disk; returns the messages that may be sent now."""
         assert ready is self._outstanding, "readies are done one by one, in order"
         self._outstanding = None
         persist = ready.persist
@@ -244,59 +241,50 @@ class RaftNode:
                 self.applied = max(self.applied, persist.snapshot.index)
             self.log.saved(persist.entries)
             if persist.hard_state is not None:
-                self.saved_term = persist.hard_state.term
-            self.role.saved()
-        return self._outbox.release()
+                self.state.saved_term = persist.hard_state.term
+            if isinstance(self.role, Candidate | Leader):
+                self._become(self.role.saved())
+        return self.state.outbox.release()
 
-    # --- for roles
+    # --- transitions
 
-    def say(self, message: Message) -> None:
-        """Once everything is on disk that the message speaks of."""
-        self._outbox.say(message)
+    def _become(self, transition: Transition | None) -> None:
+        """Performs a transition, and those that follow from it at once: the only voter wins immediately."""
+        while transition is not None:
+            match transition:
+                case BecomeFollower():
+                    self._follow(transition)
+                    transition = None
+                case BecomeCandidate():
+                    transition = self._campaign(transition)
+                case BecomeLeader():
+                    self._lead()
+                    transition = None
+                case _:
+                    assert_never(transition)
 
-    def say_now(self, message: Message) -> None:
-        """A leader's word rests on its election, which was on disk before it led."""
-        self._outbox.say_now(message)
-
-    def read_is_safe(self, read: Read) -> None:
-        self._reads.append(read)
-
-    def reads_failed(self, tokens: Sequence[int]) -> None:
-        self._failed_reads.extend(tokens)
-
-    def follow(self, term: int, leader: Voter | None) -> None:
-        """Becomes a follower, of `leader` if it is known."""
+    def _follow(self, transition: BecomeFollower) -> None:
+        state = self.state
         if isinstance(self.role, Leader):
             self.role.end()
-        if term != self.term:
-            self.term, self.vote = term, None
-            self._outbox.forget_acknowledgements()
-        self.leader = leader
-        if leader is not None:
-            self.leader_refused = False
-        self.role = RaftFollower(self)
+        if transition.term != state.term:
+            state.begin_term(transition.term, vote=None)
+        state.leader = transition.leader
+        if transition.leader is not None:
+            state.leader_refused = False
+        self.role = RaftFollower(state)
 
-    def begin_campaign(self, *, pre: bool, transfer: bool = False) -> None:
-        """Asks everybody for votes; with `pre` whether they would give them."""
-        self.leader = None
-        if not pre:
-            self.term += 1
-            self.vote = self.me
-            self._outbox.forget_acknowledgements()
-        self.role = Campaign(self, pre=pre, transfer=transfer)
+    def _campaign(self, transition: BecomeCandidate) -> Transition | None:
+        state = self.state
+        state.leader = None
+        if not transition.pre:
+            state.begin_term(state.term + 1, vote=state.me)
+        self.role = Candidate(state, pre=transition.pre, transfer=transition.transfer)
+        return self.role.begin()
+
+    def _lead(self) -> None:
+        state = self.state
+        state.leader = state.me
+        state.leader_refused = False
+        self.role = Leader(state)
         self.role.begin()
-
-    def lead(self) -> None:
-        """Won the election of this term."""
-        self.leader = self.me
-        self.leader_refused = False
-        self.role = Leader(self)
-        self.role.begin()
-
-    def patience(self) -> int:
-        """Ticks until a voter that hears nothing campaigns."""
-        if self.configuration.voters == (self.me,):
-            return 0
-        if self.leader_refused:
-            return self.rng.randrange(0, self.times.refused + 1)
-        return self.rng.randrange(self.times.election, 2 * self.times.election)

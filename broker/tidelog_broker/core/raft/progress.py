@@ -1,8 +1,8 @@
-"""How far a peer has come, as its leader knows it (after etcd's tracker).
+"""How far a peer's log is, as its leader knows it (after etcd's tracker).
 
-Three ways to send: *probe* (where the logs agree is not known: one message, then wait for
-the answer), *replicate* (send on without waiting, up to a bound), *snapshot* (the entries
-that the peer lacks are gone: wait until it has the image).
+Three modes of sending: *probe* (the leader does not know where the logs agree: it sends one
+message and waits for the answer), *replicate* (it sends without waiting, up to a bound),
+*snapshot* (the entries that the peer lacks are compacted away: it waits until the peer has the image).
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections import deque
 from enum import Enum
 
 INFLIGHT_MESSAGES_MAX = 64
-"""Appends sent to a peer and not answered."""
+"""Appends sent to a peer and not answered yet."""
 
 SNAPSHOT_PATIENCE = 10
-"""Election times after which an image that a peer never confirmed is sent again."""
+"""Election timeouts after which an image that a peer did not confirm is sent again."""
 
 
 class Mode(Enum):
+    """How a leader sends to one peer."""
+
     PROBE = "probe"
     REPLICATE = "replicate"
     SNAPSHOT = "snapshot"
 
 
 class Progress:
-    """See the module."""
+    """The leader's view of one peer."""
 
     __slots__ = (
         "heard",
@@ -42,20 +44,20 @@ class Progress:
         self.match = 0
         """Everything up to here is on the peer's disk."""
         self.next = next_index
-        """What it is sent next."""
+        """The next entry to send."""
         self.mode = Mode.PROBE
         self.probe_sent = False
-        """A probe is on its way: nothing is sent until an answer or the next heartbeat's."""
+        """A probe is on its way: nothing more is sent until it, or the next heartbeat, is answered."""
         self.waits = 0
-        """In snapshot mode: election times that have passed."""
+        """In snapshot mode: election timeouts that have passed."""
         self.snapshot_index = 0
-        """In snapshot mode: where the image that it was sent stands."""
+        """In snapshot mode: the index of the image that was sent."""
         self.inflight: deque[int] = deque()
-        """Last index of each append that is not answered."""
+        """Last index of each append that is not answered yet."""
         self.heard = True
-        """It said something since the leader last looked (check-quorum)."""
+        """The peer answered since the leader's last check (check-quorum)."""
         self.round = 0
-        """The newest heartbeat round that it answered."""
+        """The newest heartbeat round that the peer answered."""
 
     def __repr__(self) -> str:
         return (
@@ -82,7 +84,7 @@ class Progress:
             self.inflight.append(last_index)
 
     def acknowledged(self, index: int) -> bool:
-        """The peer has everything up to `index`; whether that is news."""
+        """The peer has everything up to `index`; returns whether that is more than before."""
         while self.inflight and self.inflight[0] <= index:
             self.inflight.popleft()
         news = index > self.match
@@ -94,7 +96,7 @@ class Progress:
         return news
 
     def rejected(self, index: int, hint: int) -> bool:
-        """The entry at `index` is not the peer's; `hint` may be. False: an old answer."""
+        """The entry at `index` is not the same there; the logs may agree at `hint`. False: an old answer."""
         if self.mode is Mode.SNAPSHOT:
             return False
         if self.mode is Mode.REPLICATE:
@@ -111,13 +113,13 @@ class Progress:
         return True
 
     def alive(self) -> None:
-        """It answered a heartbeat: a probe may be sent again, and one more append."""
+        """The peer answered a heartbeat: a probe may be sent again, and one more append."""
         self.probe_sent = False
         if self.mode is Mode.REPLICATE and len(self.inflight) >= INFLIGHT_MESSAGES_MAX:
             self.inflight.popleft()
 
     def waited(self) -> None:
-        """An election time passed; an image that was never confirmed may be lost."""
+        """An election timeout passed; an image that was not confirmed may be lost."""
         if self.mode is Mode.SNAPSHOT:
             self.waits += 1
             if self.waits >= SNAPSHOT_PATIENCE:
@@ -128,7 +130,7 @@ class Progress:
         self.snapshot_index = index
 
     def lost(self) -> None:
-        """The connection broke: what was on its way may not arrive."""
+        """The connection broke: messages on their way may not arrive."""
         self.next = self.match + 1
         self._become(Mode.PROBE)
 

@@ -1,4 +1,4 @@
-"""What a majority of the voters has: entries, heartbeats, votes. Counting, and nothing else."""
+"""Counting: what a majority of the voters has (entries, heartbeats, votes)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class VoteResult(Enum):
 
 
 def majority(voters: int) -> int:
-    """How many of `voters` are more than half."""
+    """The smallest number that is more than half of `voters`."""
     return voters // 2 + 1
 
 
 def quorum_index(voters: Collection[V], reached: Mapping[V, int]) -> int:
-    """The largest index that more than half of `voters` have reached; who is not in `reached` has 0.
+    """The largest index that more than half of `voters` have reached; a voter that is not in `reached` has 0.
 
-    Without voters nothing is agreed: 0.
+    Without voters: 0.
     """
     if not voters:
         return 0
@@ -32,7 +32,7 @@ def quorum_index(voters: Collection[V], reached: Mapping[V, int]) -> int:
 
 
 def count_votes(voters: Collection[V], votes: Mapping[V, bool]) -> VoteResult:
-    """Of an election; votes of others than `voters` do not count."""
+    """The result of an election; only votes of `voters` count."""
     granted = sum(votes.get(voter) is True for voter in voters)
     refused = sum(votes.get(voter) is False for voter in voters)
     if voters and granted >= majority(len(voters)):

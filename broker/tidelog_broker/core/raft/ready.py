@@ -1,7 +1,7 @@
-"""What a node wants done: persist before you speak, as types.
+"""What a node asks its driver to do. Persist before you speak, as types.
 
-`Ready.messages` may go at once. `Ready.persist` must be on disk, all of it, before
-`RaftNode.advance` is called with the ready, which answers with what may be said then.
+`Ready.messages` may be sent at once. `Ready.persist` must be on disk, all of it, before
+`RaftNode.advance` is called with the ready; it returns the messages that may be sent then.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from tidelog_broker.model import Entry, HardState, Snapshot
 
 
 class Persist(NamedTuple):
-    """To be made durable in this order (`storage.raft_log.RaftLog.save`)."""
+    """What must be made durable, in this order (`storage.raft.log.RaftLog.save`)."""
 
     snapshot: Snapshot | None
-    """It takes the place of the whole log; None: there is none."""
+    """It replaces the whole log; None: no snapshot must be written."""
     entries: tuple[Entry, ...]
-    """The first one's index may lie inside the log: what differs, and all behind it, is replaced."""
+    """The first index may lie inside the log: the first entry that differs is replaced, and all after it."""
     hard_state: HardState | None
-    """None: as it was. Last, because its commit speaks of the entries."""
+    """None: unchanged. Written last, because its commit index refers to the entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A question that may be answered from the image once the entry at `index` was applied."""
+    """A linearizable read that may be answered from the image once the entry at `index` is applied."""
 
     token: int
     index: int
 
 
 class Ready(NamedTuple):
-    """See the module."""
+    """One batch of work for the driver."""
 
     number: int
     """From 1; for logs."""
     persist: Persist | None
-    """None: nothing; `advance` is called all the same."""
+    """None: nothing must be written; `advance` is called nevertheless."""
     messages: tuple[Message, ...]
-    """May go at once."""
+    """May be sent at once."""
     committed: tuple[Entry, ...]
-    """To be applied, in order; on this disk already."""
+    """Entries to apply, in order; they are on this disk already."""
     reads: tuple[Read, ...]
     failed_reads: tuple[int, ...]
-    """Tokens of questions that this node can no longer answer: it does not lead any more."""
+    """Tokens of reads that this node cannot answer, because it does not lead any more."""

@@ -1,6 +1,6 @@
-"""What a leader sends to one peer next: entries, or the image when they are gone.
+"""What a leader sends to one peer next: entries, or the image when the entries are compacted away.
 
-Neighbours: `leading` says when, `progress` what the peer has and how much may be on its way.
+Neighbours: `leading` says when to send, `progress` what the peer has and how much may be on its way.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from tidelog_broker.core.raft.progress import Progress
 from tidelog_broker.model import Voter
 
 APPEND_BYTES_MAX = 1 << 20
-"""Entries of one message, about; at least one."""
+"""Entries of one message, about; at least one entry."""
 
 
 def next_message(
     term: int, me: Voter, peer: Voter, progress: Progress, log: Log, *, empty: bool
 ) -> AppendRequest | SnapshotRequest | None:
-    """Notes in `progress` that it is sent; None: nothing is to be sent now.
+    """The next message for `peer`, recorded in `progress` as sent; None: nothing to send now.
 
-    `empty`: a message even if there is no new entry, for what it tells of the commit, or
-    to find out where the logs agree.
+    `empty`: a message even without a new entry, to tell the peer the commit index, or to find
+    out where the logs agree.
     """
     if progress.paused:
         return None
@@ -28,7 +28,7 @@ def next_message(
     previous_term = log.term(previous)
     entries = tuple(log.entries(progress.next, log.last_index + 1, APPEND_BYTES_MAX))
     if previous_term is None or (not entries and progress.next <= log.last_index):
-        return _image(term, me, peer, progress, log)
+        return _snapshot(term, me, peer, progress, log)
     if not entries and not empty:
         return None
     progress.sent(previous + len(entries), empty=not entries)
@@ -43,11 +43,13 @@ def next_message(
     )
 
 
-def _image(term: int, me: Voter, peer: Voter, progress: Progress, log: Log) -> SnapshotRequest | None:
+def _snapshot(term: int, me: Voter, peer: Voter, progress: Progress, log: Log) -> SnapshotRequest | None:
     snapshot = log.snapshot
-    assert snapshot is not None, f"the entries that {peer} lacks are gone, and there is no image: {log!r}"
+    assert snapshot is not None, (
+        f"{peer} needs entries that are compacted away, and there is no image: {log!r}"
+    )
     if not progress.heard:
-        # An image is large, and one that says nothing would not get it.
+        # An image is large, and a peer that has not answered lately would probably not get it.
         return None
     progress.begin_snapshot(snapshot.index)
     return SnapshotRequest(term, me, peer, snapshot=snapshot)

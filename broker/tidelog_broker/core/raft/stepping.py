@@ -1,14 +1,14 @@
-"""What a message does: whose word counts, by its term, and which role it is for.
+"""What a message does: whether it counts, by its term, and which role handles it.
 
-Neighbours: `voting` says who gets a vote, the roles (`following`, `campaigning`, `leading`)
-do what is meant for them.
+Neighbours: `voting` says which candidate gets a vote; the roles (`following`, `campaigning`, `leading`)
+handle what is meant for them; `node` calls `admits`, `role_change` and `handle` in this order.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TypeAlias, assert_never
 
-from tidelog_broker.core.raft.campaigning import Campaign
+from tidelog_broker.core.raft.campaigning import Candidate
 from tidelog_broker.core.raft.following import RaftFollower
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.core.raft.messages import (
@@ -22,99 +22,115 @@ from tidelog_broker.core.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from tidelog_broker.core.raft.state import RaftState
+from tidelog_broker.core.raft.transitions import BecomeCandidate, BecomeFollower, Transition
 from tidelog_broker.core.raft.voting import grants
 
-if TYPE_CHECKING:
-    from tidelog_broker.core.raft.node import RaftNode
+Role: TypeAlias = RaftFollower | Candidate | Leader
 
 
-def step(node: RaftNode, message: Message) -> None:
-    """A message arrives."""
-    if message.target != node.me:
+def admits(state: RaftState, role: Role, message: Message) -> bool:
+    """Whether `message` is handled; one that is not was answered, if it needs an answer."""
+    if message.target != state.me:
         # Meant for an earlier disk of this broker (M2).
-        return
-    if message.term < node.term:
-        _answer_from_the_past(node, message)
-    elif message.term == node.term or _new_term(node, message):
-        _handle(node, message)
-
-
-def _new_term(node: RaftNode, message: Message) -> bool:
-    """Takes in the later term of a message; False: nothing more is made of it."""
+        return False
+    if message.term < state.term:
+        _answer_earlier_term(state, message)
+        return False
     match message:
-        case VoteRequest():
-            if not message.transfer and _hears_leader(node):
-                _vote(node, message, granted=False)
-                return False
-            if not message.pre:
-                node.follow(message.term, None)
-        case VoteResponse(pre=True, granted=True):
-            # The term that was asked about, which nobody is in yet.
-            pass
-        case AppendRequest() | HeartbeatRequest() | SnapshotRequest():
-            node.follow(message.term, message.source)
+        case VoteRequest(transfer=False) if message.term > state.term and _hears_leader(state, role):
+            _vote(state, message, granted=False)
+            return False
         case _:
-            node.follow(message.term, None)
-    return True
+            return True
 
 
-def _hears_leader(node: RaftNode) -> bool:
-    """Check-quorum: a leader that is heard is not voted out, unless its machine says that it is gone."""
-    return node.leader is not None and not node.leader_refused and node.role.hears_leader()
+def role_change(state: RaftState, role: Role, message: Message) -> Transition | None:
+    """What the node becomes before it handles an admitted message."""
+    if message.term > state.term:
+        return _in_later_term(message)
+    if isinstance(message, AppendRequest | HeartbeatRequest | SnapshotRequest):
+        assert state.leader in (None, message.source), (
+            f"two leaders in term {state.term}: {state!r}, {message}"
+        )
+        if not isinstance(role, RaftFollower) or state.leader is None:
+            return BecomeFollower(state.term, message.source)
+    return None
 
 
-def _answer_from_the_past(node: RaftNode, message: Message) -> None:
-    """Tells a sender that is behind of the term of now; else an isolated node would never come back."""
+def _in_later_term(message: Message) -> Transition | None:
     match message:
-        case VoteRequest():
-            _vote(node, message, granted=False)
+        case VoteRequest(pre=True) | VoteResponse(pre=True, granted=True):
+            # The term that a pre-vote asks about; no node is in it yet.
+            return None
         case AppendRequest() | HeartbeatRequest() | SnapshotRequest():
-            node.say(AppendResponse(node.term, node.me, message.source, index=0, rejected=True))
+            return BecomeFollower(message.term, message.source)
         case _:
-            # An answer to what this node asked in an earlier term.
-            pass
+            return BecomeFollower(message.term, None)
 
 
-def _handle(node: RaftNode, message: Message) -> None:
-    """A message of the term of now, or a question about the next."""
+def handle(state: RaftState, role: Role, message: Message) -> Transition | None:
+    """Handles a message of this term, or a pre-vote about the next one."""
     match message:
         case VoteRequest():
-            _consider(node, message)
+            _consider(state, role, message)
         case AppendRequest() | HeartbeatRequest() | SnapshotRequest():
-            _hear(node, message)
+            assert isinstance(role, RaftFollower), role
+            state.leader_refused = False
+            role.receive(message)
         case TimeoutNow():
-            if node.may_campaign and isinstance(node.role, RaftFollower):
-                node.begin_campaign(pre=False, transfer=True)
+            if state.may_campaign and isinstance(role, RaftFollower):
+                return BecomeCandidate(pre=False, transfer=True)
         case VoteResponse():
-            if isinstance(node.role, Campaign):
-                node.role.voted(message)
+            if isinstance(role, Candidate):
+                return role.voted(message)
         case AppendResponse() | HeartbeatResponse():
-            if isinstance(node.role, Leader):
-                node.role.answered(message)
+            if isinstance(role, Leader):
+                return role.answered(message)
         case _:
             assert_never(message)
+    return None
 
 
-def _hear(node: RaftNode, message: AppendRequest | HeartbeatRequest | SnapshotRequest) -> None:
-    """The leader of this term says something."""
-    assert node.leader in (None, message.source), f"two leaders in term {node.term}: {node!r}, {message}"
-    if not isinstance(node.role, RaftFollower) or node.leader is None:
-        node.follow(node.term, message.source)
-    assert isinstance(node.role, RaftFollower)
-    node.leader_refused = False
-    node.role.hear(message)
+def _hears_leader(state: RaftState, role: Role) -> bool:
+    """Check-quorum: a leader that is heard is not voted out, unless its machine refused a connection."""
+    return state.leader is not None and not state.leader_refused and _heard_recently(role)
 
 
-def _consider(node: RaftNode, request: VoteRequest) -> None:
-    granted = grants(request, term=node.term, vote=node.vote, leader=node.leader, log=node.log)
+def _heard_recently(role: Role) -> bool:
+    match role:
+        case RaftFollower():
+            return role.hears_leader
+        case Candidate():
+            return False
+        case Leader():
+            return True
+        case _:
+            assert_never(role)
+
+
+def _answer_earlier_term(state: RaftState, message: Message) -> None:
+    """Tells the sender of this term; an isolated node would otherwise never return."""
+    match message:
+        case VoteRequest():
+            _vote(state, message, granted=False)
+        case AppendRequest() | HeartbeatRequest() | SnapshotRequest():
+            state.send(AppendResponse(state.term, state.me, message.source, index=0, rejected=True))
+        case _:
+            # An answer to a request that this node sent in an earlier term.
+            pass
+
+
+def _consider(state: RaftState, role: Role, request: VoteRequest) -> None:
+    granted = grants(request, term=state.term, vote=state.vote, leader=state.leader, log=state.log)
     if granted and not request.pre:
-        node.vote = request.source
-        if isinstance(node.role, RaftFollower):
-            node.role.wait_again()
-    _vote(node, request, granted=granted)
+        state.vote = request.source
+        if isinstance(role, RaftFollower):
+            role.restart_timeout()
+    _vote(state, request, granted=granted)
 
 
-def _vote(node: RaftNode, request: VoteRequest, *, granted: bool) -> None:
-    # A promise is about the term that was asked for; a refusal says what term it is.
-    term = request.term if granted else node.term
-    node.say(VoteResponse(term, node.me, request.source, granted=granted, pre=request.pre))
+def _vote(state: RaftState, request: VoteRequest, *, granted: bool) -> None:
+    # A granted vote names the term that was asked for; a refusal names the voter's own term.
+    term = request.term if granted else state.term
+    state.send(VoteResponse(term, state.me, request.source, granted=granted, pre=request.pre))

@@ -1,4 +1,4 @@
-"""How long a node waits, in ticks; what a tick is, its driver says (20 ms in a broker)."""
+"""How long a node waits, in ticks. The driver says how long a tick is (20 ms in a broker)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftTimes:
-    """In ticks."""
+    """Timeouts of a node, in ticks."""
 
     election: int = 25
-    """Without a word of a leader for one to two times as long, a voter campaigns."""
+    """A voter that hears no leader for one to two times as long campaigns."""
     heartbeat: int = 5
-    """Between two rounds of a leader; several fit into `election`."""
+    """Between two heartbeat rounds of a leader; several fit into `election`."""
     refused: int = 7
-    """A voter whose connection the leader's machine refused campaigns within so long."""
+    """A voter whose connection the leader's machine refused campaigns within this time."""

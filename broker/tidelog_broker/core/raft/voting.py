@@ -1,6 +1,6 @@
-"""Who gets a vote (Raft 5.2, 5.4.1; pre-votes: thesis 9.6).
+"""Which candidate gets a vote (Raft 5.2, 5.4.1; pre-votes: thesis 9.6).
 
-Neighbours: `node` asks, after check-quorum has let the request through; `campaigning`
+Neighbours: `stepping` calls this after the check-quorum rule has admitted the request; `campaigning`
 counts the answers.
 """
 
@@ -12,11 +12,11 @@ from tidelog_broker.model import Voter
 
 
 def grants(request: VoteRequest, *, term: int, vote: Voter | None, leader: Voter | None, log: Log) -> bool:
-    """Whether a node in `term`, that gave `vote` and knows `leader` in it, grants `request`.
+    """Whether a node in `term`, which gave `vote` and knows `leader` in it, grants `request`.
 
-    A vote is for one in a term, and for one that has everything that this log has. A
-    pre-vote binds nobody, so it is free for any later term. An empty log knows nothing of
-    any cluster and never votes (M1).
+    A node gives one vote a term, and only to a candidate that has everything that its own log has. A
+    pre-vote commits a node to nothing, so it is free for any later term. A node with an empty log
+    knows no cluster and never votes (M1).
     """
     if request.pre:
         free = request.term > term
