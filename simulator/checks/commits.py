@@ -321,7 +321,7 @@ def _spare(replica: Replica) -> int:
     role = replica.role
     if not isinstance(role, LeaderPartition):
         return 0
-    staying = set(role.placement.isr).difference(role._proposals.leaving)
+    staying = set(role.placement.isr).difference(role.state.proposals.leaving)
     return len(staying) - role.placement.min_insync_effective
 
 

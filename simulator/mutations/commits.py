@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.mutations.plant import mutation, patched
-from tidelog_broker.core.replication import leadership
+from tidelog_broker.core.replication import commits, leader_state
 from tidelog_broker.core.replication import membership as isr_membership
 from tidelog_broker.core.replication.following import FollowerPartition
 from tidelog_broker.core.replication.leading import LeaderPartition
@@ -36,7 +36,7 @@ def the_high_watermark_moves_with_too_small_an_isr() -> Iterator[None]:
         ends: list[int] = [leader_durable, *maximal_isr_durable]
         return max(current, min(ends))
 
-    with patched((leadership, "next_high_watermark", careless)):
+    with patched((commits, "high_watermark", careless)):
         yield
 
 
@@ -46,7 +46,7 @@ def the_high_watermark_waits_only_for_a_majority() -> Iterator[None]:
         ends: list[int] = sorted((leader_durable, *maximal_isr_durable), reverse=True)
         return max(current, ends[len(ends) // 2])
 
-    with patched((leadership, "next_high_watermark", most)):
+    with patched((commits, "high_watermark", most)):
         yield
 
 
@@ -61,10 +61,10 @@ def an_unfit_followers_word_counts() -> Iterator[None]:
     def counts(progress: Any, broker: Any) -> bool:
         return broker is not None and progress.incarnation == broker.incarnation
 
-    def unfit(self: Any) -> None:
-        self.parked, self.told = False, None
+    def diverged(self: Any) -> None:
+        self.parked, self.sent_offsets = False, None
 
-    from tidelog_broker.core.replication.progress import FollowerState
+    from tidelog_broker.core.replication.follower_state import FollowerState
 
     def position(self: LeaderPartition, broker: int, incarnation: bytes, words: Any, now_ms: int) -> Any:
         known = self.followers.get(broker)
@@ -74,9 +74,9 @@ def an_unfit_followers_word_counts() -> Iterator[None]:
 
     original = LeaderPartition.position
     with patched(
-        (leadership, "counts", counts),
+        (leader_state, "counts", counts),
         (isr_membership, "counts", counts),
-        (FollowerState, "unfit", unfit),
+        (FollowerState, "diverged", diverged),
         (LeaderPartition, "position", position),
     ):
         yield

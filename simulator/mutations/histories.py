@@ -7,9 +7,10 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog_broker.core.replication import following, leading, reconciliation
+from tidelog_broker.core.replication import fetches, following, leading, reconciliation
 from tidelog_broker.core.replication.effects import Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leader_state import LeaderState
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Diverged, RangeHeld, RangeWanted
@@ -20,7 +21,7 @@ from tidelog_broker.storage.log.start import LogStart
 
 @mutation("R1")
 def a_follower_truncates_to_its_high_watermark() -> Iterator[None]:
-    original = reconciliation.way_back
+    original = reconciliation.resolve_divergence
 
     def old_way(answer: Any, log: Any, high_watermark: int) -> Any:
         found = original(answer, log, high_watermark)
@@ -33,11 +34,11 @@ def a_follower_truncates_to_its_high_watermark() -> Iterator[None]:
     def always_fits(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
         found = compare(end_offset, last_epoch, log, leader_epoch)
         if isinstance(found, Diverged) and end_offset <= log.end_offset:
-            return reconciliation.Fits()
+            return reconciliation.Matches()
         return found
 
     compare = reconciliation.compare
-    with patched((following, "way_back", old_way), (leading, "compare", always_fits)):
+    with patched((following, "resolve_divergence", old_way), (leading, "compare", always_fits)):
         yield
 
 
@@ -47,7 +48,7 @@ def a_follower_appends_without_comparing_histories() -> Iterator[None]:
 
     def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
         if log.start_offset <= end_offset <= log.end_offset:
-            return reconciliation.Fits()
+            return reconciliation.Matches()
         return original(end_offset, last_epoch, log, leader_epoch)
 
     with patched((leading, "compare", trusting)):
@@ -63,7 +64,7 @@ def an_empty_log_fits_wherever_it_begins() -> Iterator[None]:
 
     def trusting(end_offset: int, last_epoch: Any, log: Any, leader_epoch: int) -> Any:
         if last_epoch is None and log.start_offset <= end_offset <= log.end_offset:
-            return reconciliation.Fits()
+            return reconciliation.Matches()
         return original(end_offset, last_epoch, log, leader_epoch)
 
     original = reconciliation.compare
@@ -82,8 +83,8 @@ def truncation_is_not_fenced() -> Iterator[None]:
             return received(self, message)
         return received(self, message._replace(leader_epoch=self.leader_epoch))
 
-    def any_epoch(self: LeaderPartition, broker: int, incarnation: bytes, position: Any) -> Any:
-        return None if broker in self.followers else refusal(self, broker, incarnation, position)
+    def any_epoch(leader: LeaderState, broker: int, incarnation: bytes, position: Any) -> Any:
+        return None if broker in leader.followers else refusal(leader, broker, incarnation, position)
 
     def to_anybody(self: Uplink, connection: Any, header: bytes, payload: Any) -> None:
         address, message = from_leader(header, payload)
@@ -91,10 +92,10 @@ def truncation_is_not_fenced() -> Iterator[None]:
         if replica is not None and not isinstance(message, RangeWanted | RangeHeld):
             replica.received(message)
 
-    received, refusal = FollowerPartition.received, LeaderPartition._refusal
+    received, refusal = FollowerPartition.received, fetches.refusal
     with patched(
         (FollowerPartition, "received", unfenced),
-        (LeaderPartition, "_refusal", any_epoch),
+        (leading, "refusal", any_epoch),
         (Uplink, "received", to_anybody),
     ):
         yield
@@ -107,7 +108,7 @@ def a_fit_follower_is_cut_again() -> Iterator[None]:
     it with its first seeds."""
 
     def unfit(self: FollowerPartition, message: Any) -> Any:
-        self.fit = False
+        self.matching = False
         return cut(self, message)
 
     cut = FollowerPartition._cut
@@ -117,7 +118,7 @@ def a_fit_follower_is_cut_again() -> Iterator[None]:
 
 @mutation("R5")
 def an_epoch_is_sent_before_its_beginning_is_on_disk() -> Iterator[None]:
-    with patched((LeaderPartition, "_epoch_durable", lambda self: True)):
+    with patched((LeaderState, "epoch_durable", property(lambda self: True))):
         yield
 
 

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from simulator.mutations.plant import mutation, patched
 from tidelog_broker.core.metadata import isr_changes
-from tidelog_broker.core.replication import leadership
+from tidelog_broker.core.replication import isr_changes as isr_proposals
+from tidelog_broker.core.replication import leader_state
 from tidelog_broker.core.replication import membership as isr_membership
-from tidelog_broker.core.replication.leading import LeaderPartition
+from tidelog_broker.core.replication.leader_state import LeaderState
 
 
 @mutation("R4")
@@ -20,7 +21,7 @@ def a_follower_joins_before_it_has_the_start_of_the_epoch() -> Iterator[None]:
         counts = isr_membership.counts(progress, broker)
         return counts and bool(broker.may_join) and progress.durable >= high_watermark
 
-    with patched((leadership, "may_join", may_join)):
+    with patched((isr_proposals, "may_join", may_join)):
         yield
 
 
@@ -29,7 +30,7 @@ def a_follower_joins_though_it_lacks_what_is_committed() -> Iterator[None]:
     def may_join(progress: Any, broker: Any, high_watermark: int, epoch_start: int, log_start: int) -> bool:
         return isr_membership.counts(progress, broker) and bool(broker.may_join)
 
-    with patched((leadership, "may_join", may_join)):
+    with patched((isr_proposals, "may_join", may_join)):
         yield
 
 
@@ -65,9 +66,9 @@ def a_stale_incarnation_joins_the_isr() -> Iterator[None]:
     original = isr_changes._ineligible
     with patched(
         (isr_changes, "_ineligible", lenient),
-        (LeaderPartition, "_known", lambda self, broker, incarnation: True),
-        (isr_membership, "counts", lambda progress, broker: progress.fit),
-        (leadership, "counts", lambda progress, broker: progress.fit),
+        (LeaderState, "is_current", lambda self, broker, incarnation: True),
+        (isr_membership, "counts", lambda progress, broker: progress.matching),
+        (leader_state, "counts", lambda progress, broker: progress.matching),
     ):
         yield
 

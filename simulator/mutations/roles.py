@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
-from tidelog_broker.core.replication import leadership
+from tidelog_broker.core.replication import commits, fetches, isr_changes, leading
 from tidelog_broker.core.replication import membership as isr_membership
+from tidelog_broker.core.replication.follower_state import FollowerState
 from tidelog_broker.core.replication.following import FollowerPartition
-from tidelog_broker.core.replication.leadership import Leadership
+from tidelog_broker.core.replication.leader_state import LeaderState
 from tidelog_broker.core.replication.leading import LeaderPartition
-from tidelog_broker.core.replication.progress import FollowerState
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.hosting.record_deletion import START_LOOK_SECONDS
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
@@ -87,12 +87,12 @@ def a_leader_has_no_ticks() -> Iterator[None]:
 def who_is_proposed_to_leave_is_not_waited_for() -> Iterator[None]:
     """An ISR change is acted on before the image shows it."""
 
-    def hasty(self: Leadership, now_ms: int) -> list[int]:
-        leaving = self._proposals.leaving
-        return [broker for broker in maximal(self, now_ms) if broker not in leaving]
+    def hasty(leader: LeaderState, now_ms: int) -> list[int]:
+        leaving = leader.proposals.leaving
+        return [broker for broker in maximal(leader, now_ms) if broker not in leaving]
 
-    maximal = Leadership._maximal_isr
-    with patched((Leadership, "_maximal_isr", hasty)):
+    maximal = commits.maximal_isr
+    with patched((commits, "maximal_isr", hasty)):
         yield
 
 
@@ -116,13 +116,13 @@ def a_follower_joins_without_the_log_start() -> Iterator[None]:
         return original(progress, broker, high_watermark, epoch_start, 0)
 
     original = isr_membership.may_join
-    with patched((leadership, "may_join", may_join)):
+    with patched((isr_changes, "may_join", may_join)):
         yield
 
 
 @mutation("R11", "starts")
 def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None]:
-    with patched((Leadership, "start_acknowledged", property(lambda self: self.log.start_offset))):
+    with patched((LeaderPartition, "start_acknowledged", property(lambda self: self.log.start_offset))):
         yield
 
 
@@ -130,10 +130,11 @@ def records_count_as_deleted_when_the_leader_has_deleted_them() -> Iterator[None
 def a_deletion_is_acknowledged_below_the_minimum() -> Iterator[None]:
     """Seed 7434 showed it when it was no mutation yet."""
 
-    def few(self: Leadership) -> int:
-        members = (*self.placement.isr, *self._proposals.joining)
-        others = [self._acknowledged(broker)[1] for broker in members if broker != self.broker_id]
-        return min((self.log.start_offset, *others))
+    def few(self: LeaderPartition) -> int:
+        leader = self.state
+        members = (*leader.placement.isr, *leader.proposals.joining)
+        others = [leader.acknowledged(broker)[1] for broker in members if broker != leader.broker_id]
+        return min((leader.log.start_offset, *others))
 
     async def delete(self: Broker, partition: Any, before: int) -> int:
         await self._maintenance.advance_starts([(partition, min(before, partition.high_watermark))])
@@ -142,30 +143,30 @@ def a_deletion_is_acknowledged_below_the_minimum() -> Iterator[None]:
             await asyncio.sleep(START_LOOK_SECONDS)
         return start
 
-    with patched((Leadership, "start_acknowledged", property(few)), (Broker, "delete_records", delete)):
+    with patched((LeaderPartition, "start_acknowledged", property(few)), (Broker, "delete_records", delete)):
         yield
 
 
 @uncaught("R11", "starts")
 def a_new_leader_does_not_take_the_largest_log_start() -> Iterator[None]:
-    with patched((Leadership, "_catch_up_start", lambda self, effects: None)):
+    with patched((leading, "catch_up_start", lambda leader: [])):
         yield
 
 
 @mutation("R5", "leader alone")
 def the_high_watermark_passes_the_epoch_start_before_that_is_on_disk() -> Iterator[None]:
-    def hasty(self: Leadership, now_ms: int, effects: Any) -> None:
-        with patched((Leadership, "_epoch_durable", lambda self: True)):
-            commit(self, now_ms, effects)
+    def hasty(leader: LeaderState, now_ms: int) -> Any:
+        with patched((LeaderState, "epoch_durable", property(lambda self: True))):
+            return commit(leader, now_ms)
 
-    commit = Leadership._commit
-    with patched((Leadership, "_commit", hasty)):
+    commit = commits.advance_high_watermark
+    with patched((leading, "advance_high_watermark", hasty)):
         yield
 
 
 @mutation("R1", "losses")
 def unclean_epochs_are_not_told_to_followers() -> Iterator[None]:
-    with patched((Leadership, "_unclean", lambda self, first, last: ())):
+    with patched((fetches, "unclean_marks", lambda leader, first, last: ())):
         yield
 
 
@@ -185,11 +186,11 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
     def placed(self: ImageFollower, partition: Any, stream: Any) -> bool:
         return self._broker_id in stream.partitions[partition.partition].replicas
 
-    def refusal(self: LeaderPartition, broker: int, incarnation: bytes, position: Any) -> Any:
-        follower = self.followers.get(broker)
+    def refusal(leader: LeaderState, broker: int, incarnation: bytes, position: Any) -> Any:
+        follower = leader.followers.get(broker)
         if follower is not None:
             position = position._replace(assignment=follower.assignment)
-        return refuse(self, broker, incarnation, position)
+        return refuse(leader, broker, incarnation, position)
 
     def durable(self: LeaderPartition, broker: int, incarnation: bytes, said: Any, now_ms: int) -> Any:
         follower = self.followers.get(broker)
@@ -197,21 +198,21 @@ def a_replica_that_left_and_came_goes_on_with_its_log() -> Iterator[None]:
             said = said._replace(assignment=follower.assignment)
         return hear(self, broker, incarnation, said, now_ms)
 
-    def known(self: Leadership, broker: int, now_ms: int) -> FollowerState:
+    def known(self: LeaderState, broker: int, now_ms: int) -> FollowerState:
         one = self.followers.get(broker)
         if one is None:
-            return progress_of(self, broker, now_ms)
+            return follower_of(self, broker, now_ms)
         one.assignment = self.placement.brokers[broker].assignment
         return one
 
-    refuse, hear = LeaderPartition._refusal, LeaderPartition.durable
-    progress_of = Leadership._progress_of
+    refuse, hear = fetches.refusal, LeaderPartition.durable
+    follower_of = LeaderState.follower_of
     with patched(
         (ImageFollower, "_is_placed", placed),
         (LogOpener, "_set_earlier_aside", lambda self, want: ""),
-        (LeaderPartition, "_refusal", refusal),
+        (leading, "refusal", refusal),
         (LeaderPartition, "durable", durable),
-        (Leadership, "_progress_of", known),
+        (LeaderState, "follower_of", known),
     ):
         yield
 
@@ -240,7 +241,7 @@ def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]
     """What followers said to have written is not taken back, until they say what they flushed."""
 
     def careless(self: LeaderPartition, fsync: bool, now_ms: int) -> Any:
-        self.fsync = fsync
+        self.state.fsync = fsync
         return self._settle(now_ms)
 
     with patched((LeaderPartition, "configured", careless)):
@@ -249,19 +250,19 @@ def a_stream_that_becomes_fsync_counts_what_was_only_written() -> Iterator[None]
 
 @mutation("R3", "lost followers")
 def an_isr_counts_members_that_are_proposed_to_leave() -> Iterator[None]:
-    with patched((Leadership, "_isr_size", lambda self: len(self.placement.isr))):
+    with patched((LeaderState, "isr_size", property(lambda self: len(self.placement.isr)))):
         yield
 
 
 @mutation("R3", "flapping")
 def members_that_are_proposed_to_leave_count_and_are_not_waited_for() -> Iterator[None]:
-    def hasty(self: Leadership, now_ms: int) -> list[int]:
-        leaving = self._proposals.leaving
-        return [broker for broker in maximal(self, now_ms) if broker not in leaving]
+    def hasty(leader: LeaderState, now_ms: int) -> list[int]:
+        leaving = leader.proposals.leaving
+        return [broker for broker in maximal(leader, now_ms) if broker not in leaving]
 
-    maximal = Leadership._maximal_isr
+    maximal = commits.maximal_isr
     with patched(
-        (Leadership, "_isr_size", lambda self: len(self.placement.isr)),
-        (Leadership, "_maximal_isr", hasty),
+        (LeaderState, "isr_size", property(lambda self: len(self.placement.isr))),
+        (commits, "maximal_isr", hasty),
     ):
         yield

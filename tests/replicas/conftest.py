@@ -332,7 +332,7 @@ class Cluster:
         return (
             isinstance(role, LeaderPartition)
             and set(placed.isr) == set(placed.replicas)
-            and all(one.fit for one in role.followers.values())
+            and all(one.matching for one in role.followers.values())
         )
 
     async def become_equal(self, number: int = 0, seconds: float = 10) -> None:

@@ -63,7 +63,7 @@ async def test_a_leader_that_sees_a_replica_leave_and_come_at_once_takes_the_new
     await until(lambda: leader.replica.placed.assignments == assigned, "the leader knows")
     role = leader.replica.role
     assert isinstance(role, LeaderPartition)
-    assert (role.followers[3].fit, role.followers[3].durable) == (False, 0)
+    assert (role.followers[3].matching, role.followers[3].durable) == (False, 0)
     await appended(cluster[1].append(b"more"))
     assert controller.placed().isr == (1, 2), "nobody has heard of the new replica"
 

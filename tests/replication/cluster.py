@@ -322,10 +322,10 @@ class Cluster:
                         self.proposals.append((node.broker, effect))
                 case fx.Committed(high_watermark):
                     self._committed(node, high_watermark)
-                case fx.Ask(position):
+                case fx.SendPosition(position):
                     assert isinstance(node.role, FollowerPartition)
                     self._send(node, node.role.leader, position)
-                case fx.Say(durable):
+                case fx.SendDurable(durable):
                     assert isinstance(node.role, FollowerPartition)
                     self._send(node, node.role.leader, durable)
                 case fx.Wait(ms):

@@ -6,12 +6,12 @@ from replication.whole_logs import WholeLog
 from tidelog_broker.core.replication.effects import (
     AdvanceStart,
     Append,
-    Ask,
     BeginUnclean,
     FollowerEffect,
     Quarantine,
     Restart,
-    Say,
+    SendDurable,
+    SendPosition,
     SwitchLane,
     Truncate,
     Wait,
@@ -54,7 +54,7 @@ def test_it_asks_from_its_end_and_says_what_is_durable() -> None:
     one.lost()
     log.append([(4, 9)])
 
-    assert one.begin() == [Ask(Position(EPOCH, 4, 4, 3, 0))]
+    assert one.begin() == [SendPosition(Position(EPOCH, 4, 4, 3, 0))]
     assert one.begin() == [], "one question at a time"
 
 
@@ -63,14 +63,14 @@ def test_r1_an_emptied_log_names_the_epoch_of_the_last_record_it_dropped() -> No
     log.advance_start(2)
     one.lost()
 
-    assert one.begin() == [Ask(Position(EPOCH, 2, 3, 2, 0))]
+    assert one.begin() == [SendPosition(Position(EPOCH, 2, 3, 2, 0))]
 
 
 def test_r1_a_log_that_began_empty_names_no_epoch() -> None:
     one, _ = follower(start=2)
     one.lost()
 
-    assert one.begin() == [Ask(Position(EPOCH, 2, None, 2, 2))]
+    assert one.begin() == [SendPosition(Position(EPOCH, 2, None, 2, 2))]
 
 
 def test_data_is_appended_then_it_asks_again_and_sees_what_is_committed() -> None:
@@ -79,7 +79,7 @@ def test_data_is_appended_then_it_asks_again_and_sees_what_is_committed() -> Non
     assert one.received(batches(2, high_watermark=3)) == [Append(b"data", ())]
     assert one.high_watermark == 0
     log.append([(5, 1), (5, 2)])
-    assert one.appended() == [Ask(Position(EPOCH, 4, 5, 2, 0))]
+    assert one.appended() == [SendPosition(Position(EPOCH, 4, 5, 2, 0))]
     assert one.high_watermark == 3
 
 
@@ -119,7 +119,7 @@ def test_it_truncates_and_asks_again_only_when_that_is_durable() -> None:
     assert one.received(Diverged(EPOCH, 3, 1, unclean=False)) == [Truncate(1)]
     assert one.waited() == []
     log.truncate(1)
-    assert one.truncated() == [Ask(Position(EPOCH, 1, 3, 1, 0))]
+    assert one.truncated() == [SendPosition(Position(EPOCH, 1, 3, 1, 0))]
 
 
 def test_once_its_log_fits_nothing_makes_it_truncate_in_this_epoch() -> None:
@@ -136,7 +136,7 @@ def test_it_starts_over_where_the_leader_says() -> None:
 
     assert one.received(StartOver(EPOCH, 30, unclean=False)) == [Restart(30)]
     log.restart_at(30)
-    assert one.restarted() == [Ask(Position(EPOCH, 30, None, 30, 30))]
+    assert one.restarted() == [SendPosition(Position(EPOCH, 30, None, 30, 30))]
     assert one.high_watermark == 30
 
 
@@ -164,7 +164,7 @@ def test_what_becomes_durable_is_said_once_and_only_when_the_log_fits() -> None:
     log.all_durable()
 
     assert one.flushed() == []
-    assert one.received(LeaderOffsets(EPOCH, 0, 0)) == [Say(Durable(EPOCH, 2, 0))]
+    assert one.received(LeaderOffsets(EPOCH, 0, 0)) == [SendDurable(Durable(EPOCH, 2, 0))]
     assert one.flushed() == []
     one.lost()
     log.append([(4, 2)])
@@ -177,9 +177,9 @@ def test_a_page_cache_stream_counts_what_is_written() -> None:
     one.lost()
     log.append([(4, 1)])
 
-    assert one.begin() == [Ask(Position(EPOCH, 2, 4, 2, 0, fsync=False))]
+    assert one.begin() == [SendPosition(Position(EPOCH, 2, 4, 2, 0, fsync=False))]
     one.received(LeaderOffsets(EPOCH, 0, 0))
-    assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))]
+    assert one.configured(True) == [SendDurable(Durable(EPOCH, 1, 0))]
     assert one.configured(True) == []
 
 
@@ -188,10 +188,10 @@ def test_r16_all_that_it_says_names_its_assignment() -> None:
     log.append([(4, 1)])
     one = FollowerPartition(2, 1, EPOCH, log, fsync=True, high_watermark=0, assignment=41)
 
-    assert one.begin() == [Ask(Position(EPOCH, 1, 4, 0, 0, 41))]
+    assert one.begin() == [SendPosition(Position(EPOCH, 1, 4, 0, 0, 41))]
     one.received(LeaderOffsets(EPOCH, 0, 0))
     log.all_durable()
-    assert one.flushed() == [Say(Durable(EPOCH, 1, 0, 41))]
+    assert one.flushed() == [SendDurable(Durable(EPOCH, 1, 0, 41))]
 
 
 def test_r17_it_says_of_which_kind_its_durability_is() -> None:
@@ -199,8 +199,8 @@ def test_r17_it_says_of_which_kind_its_durability_is() -> None:
     one.received(LeaderOffsets(EPOCH, 0, 0))
     log.append([(4, 1)])
 
-    assert one.configured(False) == [Say(Durable(EPOCH, 2, 0, fsync=False))]
-    assert one.configured(True) == [Say(Durable(EPOCH, 1, 0))], "as much as is flushed"
+    assert one.configured(False) == [SendDurable(Durable(EPOCH, 2, 0, fsync=False))]
+    assert one.configured(True) == [SendDurable(Durable(EPOCH, 1, 0))], "as much as is flushed"
 
 
 def test_the_leaders_start_is_saved_before_it_is_acknowledged() -> None:
@@ -209,7 +209,7 @@ def test_the_leaders_start_is_saved_before_it_is_acknowledged() -> None:
     assert one.received(LeaderOffsets(EPOCH, 2, 1)) == [AdvanceStart(1)]
     assert one.received(LeaderOffsets(EPOCH, 3, 2)) == [], "one after the other"
     log.advance_start(1)
-    assert one.start_saved() == [Say(Durable(EPOCH, 3, 1)), AdvanceStart(2)]
+    assert one.start_saved() == [SendDurable(Durable(EPOCH, 3, 1)), AdvanceStart(2)]
 
 
 def test_a_start_above_what_is_committed_here_waits_for_that() -> None:
@@ -220,7 +220,7 @@ def test_a_start_above_what_is_committed_here_waits_for_that() -> None:
     effects = one.appended()
 
     # The position speaks of the start as it is; behind the move it would take it back.
-    assert [type(one) for one in effects] == [Ask, AdvanceStart]
+    assert [type(one) for one in effects] == [SendPosition, AdvanceStart]
     assert effects[1] == AdvanceStart(2)
 
 
@@ -258,7 +258,7 @@ def test_a_refusal_says_how_to_go_on() -> None:
 def test_after_waiting_it_asks_again_unless_the_connection_is_gone() -> None:
     one, _ = follower(4)
     one.received(Refused(Refusal.NOT_LEADER, 5))
-    assert one.waited() == [Ask(Position(EPOCH, 1, 4, 1, 0))]
+    assert one.waited() == [SendPosition(Position(EPOCH, 1, 4, 1, 0))]
 
     one.lost()
     assert one.waited() == []
@@ -269,7 +269,7 @@ def test_what_the_disk_does_not_take_is_asked_for_again_later() -> None:
     one.received(batches(1))
 
     assert one.not_appended() == [Wait(1000)]
-    assert one.waited() == [Ask(Position(EPOCH, 1, 4, 1, 0))]
+    assert one.waited() == [SendPosition(Position(EPOCH, 1, 4, 1, 0))]
 
 
 def test_a_log_that_knows_a_later_leader_is_not_shown_to_an_earlier_one() -> None:
@@ -286,8 +286,10 @@ def test_an_append_that_ends_after_the_connection_asks_on_the_next_one() -> None
     assert one.begin() == []
     log.append([(5, 1)])
 
-    assert one.appended() == [Ask(Position(EPOCH, 2, 5, 1, 0))]
+    assert one.appended() == [SendPosition(Position(EPOCH, 2, 5, 1, 0))]
 
 
 def test_it_says_what_it_is() -> None:
-    assert repr(follower(4)[0]) == "<FollowerPartition broker=2 of 1 epoch=5 leo=1 hw=0 unfit asking>"
+    assert (
+        repr(follower(4)[0]) == "<FollowerPartition broker=2 of 1 epoch=5 leo=1 hw=0 not matching fetching>"
+    )

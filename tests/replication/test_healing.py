@@ -1,4 +1,4 @@
-"""2c: who gives batches for another replica's damaged range, and who is asked."""
+"""2c: who may_send_range batches for another replica's damaged range, and who is asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from replication.whole_logs import WholeLog
 from tidelog_broker.core.replication.following import FollowerPartition
-from tidelog_broker.core.replication.healing import gives, who_has_it
+from tidelog_broker.core.replication.healing import brokers_with_range, may_send_range
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.membership import Placement, ReplicaBroker
 from tidelog_broker.core.replication.messages import LeaderOffsets, Position, RangeWanted
@@ -39,21 +39,21 @@ def follower() -> FollowerPartition:
 
 def test_a_follower_asks_its_leader_once_its_log_fits() -> None:
     one = follower()
-    assert who_has_it(one) == []
+    assert brokers_with_range(one) == []
 
     one.received(LeaderOffsets(EPOCH, 10, 0))
 
-    assert who_has_it(one) == [1]
+    assert brokers_with_range(one) == [1]
 
 
 def test_a_leader_asks_the_members_of_the_isr_whose_logs_fit() -> None:
     one = leader()
-    assert who_has_it(one) == []
+    assert brokers_with_range(one) == []
 
     for broker in (2, 3):
         one.position(broker, b"run %d" % broker, Position(EPOCH, 10, 4, 10, 0), 1010)
 
-    assert who_has_it(one) == [2]
+    assert brokers_with_range(one) == [2]
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_a_leader_asks_the_members_of_the_isr_whose_logs_fit() -> None:
     ],
 )
 def test_a_question_of_another_epoch_or_of_what_is_not_there_gets_nothing(wanted: RangeWanted) -> None:
-    assert not gives(leader(), wanted)
+    assert not may_send_range(leader(), wanted)
 
 
 def test_only_who_is_sure_of_its_log_gives() -> None:
     wanted, one = RangeWanted(EPOCH, 2, 5), follower()
-    assert gives(leader(), wanted)
-    assert not gives(None, wanted)
-    assert not gives(one, wanted)
+    assert may_send_range(leader(), wanted)
+    assert not may_send_range(None, wanted)
+    assert not may_send_range(one, wanted)
 
     one.received(LeaderOffsets(EPOCH, 10, 0))
 
-    assert gives(one, wanted)
+    assert may_send_range(one, wanted)

@@ -670,7 +670,7 @@ def test_r16_what_is_known_of_an_earlier_assignment_is_dropped_with_the_image_of
     effects = given_again(stage, THIRD, 41)
 
     assert proposed(effects) == [], "an empty replica would join"
-    assert (stage.leader.followers[THIRD].fit, durable_of(stage)[THIRD]) == (False, 0)
+    assert (stage.leader.followers[THIRD].matching, durable_of(stage)[THIRD]) == (False, 0)
 
 
 def test_r16_words_of_another_assignment_are_refused_and_do_not_count() -> None:
@@ -714,7 +714,7 @@ def test_an_emptied_log_of_before_an_unclean_election_does_not_move_the_start() 
     )
     leader = LeaderPartition(1, 9, log, fsync=True, high_watermark=600, placement=placement, now_ms=1000)
     leader.begin(1000)
-    leader.high_watermark = 600
+    leader.state.high_watermark = 600
 
     for known, answer in ((3, Diverged(9, 3, 300, unclean=True)), (None, StartOver(9, 0, unclean=True))):
         effects = leader.position(2, b"run 2", Position(9, 500, known, 500, 500), 1001)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from replication.cluster import Violation, run
-from tidelog_broker.core.replication import following, leadership, membership
+from tidelog_broker.core.replication import commits, following, isr_changes, membership
 from tidelog_broker.core.replication.effects import Answer, FollowerEffect, LeaderEffect, Restart, Truncate
 from tidelog_broker.core.replication.following import FollowerPartition
+from tidelog_broker.core.replication.leader_state import LeaderState
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import (
     Diverged,
@@ -32,7 +33,7 @@ def acknowledged_before_the_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def committed_with_too_small_an_isr(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LeaderPartition, "_isr_size", lambda self: 99)
+    patch.setattr(LeaderState, "isr_size", property(lambda self: 99))
 
 
 def pending_removal_counted(patch: pytest.MonkeyPatch) -> None:
@@ -46,14 +47,16 @@ def pending_join_not_waited_for(patch: pytest.MonkeyPatch) -> None:
 def joined_before_the_epoch_start(patch: pytest.MonkeyPatch) -> None:
     real = membership.may_join
     patch.setattr(
-        leadership, "may_join", lambda progress, broker, hw, epoch, log: real(progress, broker, hw, 0, log)
+        isr_changes, "may_join", lambda follower, broker, hw, epoch, log: real(follower, broker, hw, 0, log)
     )
 
 
 def joined_below_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     real = membership.may_join
     patch.setattr(
-        leadership, "may_join", lambda progress, broker, hw, epoch, log: real(progress, broker, 0, epoch, log)
+        isr_changes,
+        "may_join",
+        lambda follower, broker, hw, epoch, log: real(follower, broker, 0, epoch, log),
     )
 
 
@@ -66,7 +69,7 @@ def stale_incarnation_counted(patch: pytest.MonkeyPatch) -> None:
         return real(self, broker, self.followers[broker].incarnation or b"", said, now_ms)
 
     patch.setattr(LeaderPartition, "durable", durable)
-    patch.setattr(LeaderPartition, "_known", lambda self, broker, incarnation: True)
+    patch.setattr(LeaderState, "is_current", lambda self, broker, incarnation: True)
 
 
 def unfit_position_counted(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,7 @@ def unfit_position_counted(patch: pytest.MonkeyPatch) -> None:
         effects = real(self, broker, incarnation, said, now_ms)
         if any(isinstance(one, Answer) and isinstance(one.message, Diverged) for one in effects):
             follower = self.followers[broker]
-            follower.fit, follower.durable = True, said.durable_offset
+            follower.matching, follower.durable = True, said.durable_offset
             effects += self.tick(now_ms)
         return effects
 
@@ -90,7 +93,7 @@ def truncation_not_fenced(patch: pytest.MonkeyPatch) -> None:
 
     def received(self: FollowerPartition, message: FromLeader) -> list[FollowerEffect]:
         if isinstance(message, Diverged | StartOver):
-            self.fit = False
+            self.matching = False
             message = message._replace(leader_epoch=self.leader_epoch)
         return real(self, message)
 
@@ -101,21 +104,23 @@ def a_log_that_fits_cut_again(patch: pytest.MonkeyPatch) -> None:
     real = FollowerPartition._cut
 
     def cut(self: FollowerPartition, message: Diverged | StartOver) -> list[FollowerEffect]:
-        self.fit = False
+        self.matching = False
         return real(self, message)
 
     patch.setattr(FollowerPartition, "_cut", cut)
 
 
 def truncated_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    def way_back(answer: Diverged | StartOver, log: Any, high_watermark: int) -> Truncate | Restart | None:
+    def resolve_divergence(
+        answer: Diverged | StartOver, log: Any, high_watermark: int
+    ) -> Truncate | Restart | None:
         if isinstance(answer, StartOver):
             return Restart(answer.start_offset)
         if high_watermark >= log.end_offset:
             return None
         return Truncate(high_watermark) if high_watermark > log.start_offset else Restart(high_watermark)
 
-    patch.setattr(following, "way_back", way_back)
+    patch.setattr(following, "resolve_divergence", resolve_divergence)
 
 
 def proposal_given_up_after_a_while(patch: pytest.MonkeyPatch) -> None:
@@ -129,13 +134,13 @@ def proposal_given_up_after_a_while(patch: pytest.MonkeyPatch) -> None:
 
 
 def hold_never_released(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leadership, "held", lambda progress, now_ms, times: progress.held_since is not None)
-    patch.setattr(membership, "held", lambda progress, now_ms, times: progress.held_since is not None)
+    patch.setattr(commits, "held", lambda follower, now_ms, times: follower.held_since is not None)
+    patch.setattr(membership, "held", lambda follower, now_ms, times: follower.held_since is not None)
 
 
 def readers_see_what_the_leader_committed(patch: pytest.MonkeyPatch) -> None:
     def commit(self: FollowerPartition) -> None:
-        self.high_watermark = max(self.high_watermark, self._heard)
+        self.high_watermark = max(self.high_watermark, self._leader_high_watermark)
 
     patch.setattr(FollowerPartition, "_commit", commit)
 

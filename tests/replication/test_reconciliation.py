@@ -10,7 +10,7 @@ from replication.whole_logs import Record, WholeLog, parting
 from tidelog_broker.core.replication.effects import Quarantine, Restart, Truncate
 from tidelog_broker.core.replication.log_view import epoch_before_start, last_epoch
 from tidelog_broker.core.replication.messages import Diverged, StartOver
-from tidelog_broker.core.replication.reconciliation import Fits, compare, way_back
+from tidelog_broker.core.replication.reconciliation import Matches, compare, resolve_divergence
 
 REPLICAS = 4
 
@@ -27,10 +27,10 @@ def reconcile(follower: WholeLog, leader: WholeLog, high_watermark: int) -> int:
     """Asks and cuts until the logs agree; how many questions that took."""
     for questions in range(1, 100):
         answer = compare(follower.end_offset, last_epoch(follower), leader, 99)
-        if isinstance(answer, Fits):
+        if isinstance(answer, Matches):
             return questions
         before = follower.end_offset
-        match way_back(answer, follower, high_watermark):
+        match resolve_divergence(answer, follower, high_watermark):
             case Truncate(offset):
                 follower.truncate(offset)
             case Restart(offset, epoch_before):
@@ -146,7 +146,7 @@ def test_an_epoch_that_the_leader_lacks_is_cut_where_the_one_before_it_ends_ther
 
     assert answer == Diverged(4, epoch=2, end_offset=4, unclean=False)
     assert isinstance(answer, Diverged)
-    assert way_back(answer, follower, 2) == Truncate(2)
+    assert resolve_divergence(answer, follower, 2) == Truncate(2)
 
 
 def test_a_follower_whose_epoch_goes_on_longer_is_cut_where_it_ends_at_the_leader() -> None:
@@ -154,15 +154,15 @@ def test_a_follower_whose_epoch_goes_on_longer_is_cut_where_it_ends_at_the_leade
 
     assert answer == Diverged(2, epoch=1, end_offset=2, unclean=False)
     assert isinstance(answer, Diverged)
-    assert way_back(answer, log_of(1, 1, 1, 1), 0) == Truncate(2)
+    assert resolve_divergence(answer, log_of(1, 1, 1, 1), 0) == Truncate(2)
 
 
 def test_below_the_leaders_start_a_follower_begins_there_with_an_empty_log() -> None:
     leader = log_of(3, 3, start=50)
 
     assert compare(20, 1, leader, 3) == StartOver(3, 50, unclean=False)
-    assert way_back(StartOver(3, 50, unclean=False), log_of(*[1] * 20), 20) == Restart(50)
-    assert compare(50, None, leader, 3) == Fits()
+    assert resolve_divergence(StartOver(3, 50, unclean=False), log_of(*[1] * 20), 20) == Restart(50)
+    assert compare(50, None, leader, 3) == Matches()
 
 
 def test_an_epoch_older_than_the_leaders_history_is_not_compared_but_dropped() -> None:
@@ -173,12 +173,12 @@ def test_an_epoch_older_than_the_leaders_history_is_not_compared_but_dropped() -
 def test_a_cut_below_the_high_watermark_is_refused_unless_an_epoch_began_uncleanly() -> None:
     follower = log_of(1, 1, 1, 1)
 
-    found = way_back(Diverged(2, 1, 2, unclean=False), follower, 3)
+    found = resolve_divergence(Diverged(2, 1, 2, unclean=False), follower, 3)
     assert isinstance(found, Quarantine)
     assert "offset 2" in found.reason
-    assert way_back(Diverged(2, 1, 2, unclean=True), follower, 3) == Truncate(2)
-    assert isinstance(way_back(StartOver(2, 0, unclean=False), follower, 3), Quarantine)
-    assert way_back(StartOver(2, 0, unclean=True), follower, 3) == Restart(0)
+    assert resolve_divergence(Diverged(2, 1, 2, unclean=True), follower, 3) == Truncate(2)
+    assert isinstance(resolve_divergence(StartOver(2, 0, unclean=False), follower, 3), Quarantine)
+    assert resolve_divergence(StartOver(2, 0, unclean=True), follower, 3) == Restart(0)
 
 
 def test_only_an_unclean_epoch_behind_the_common_one_counts() -> None:
@@ -211,7 +211,7 @@ def test_an_unclean_leader_that_ends_below_a_followers_start_is_followed_from_it
 def test_a_log_that_knows_of_no_record_fits_only_where_the_leaders_log_begins() -> None:
     leader = log_of(1, 1, 2, start=5)
 
-    fits = [compare(at, None, leader, 2) == Fits() for at in (4, 5, 6, 8, 9)]
+    fits = [compare(at, None, leader, 2) == Matches() for at in (4, 5, 6, 8, 9)]
 
     assert fits == [False, True, False, False, False]
 
@@ -224,7 +224,7 @@ def test_a_log_that_knows_of_no_record_starts_over_below_its_high_watermark_too(
 
     assert answer == StartOver(2, 5, unclean=False)
     assert isinstance(answer, StartOver)
-    assert way_back(answer, follower, 8) == Restart(5), "it loses nothing"
+    assert resolve_divergence(answer, follower, 8) == Restart(5), "it loses nothing"
 
 
 def test_an_emptied_log_is_compared_by_the_last_record_that_it_dropped() -> None:
@@ -240,7 +240,7 @@ def test_an_emptied_log_is_compared_by_the_last_record_that_it_dropped() -> None
 
     assert answer == Diverged(9, 3, 300, unclean=True)
     assert isinstance(answer, Diverged)
-    assert way_back(answer, follower, 500) == Restart(300, epoch_before=3)
+    assert resolve_divergence(answer, follower, 500) == Restart(300, epoch_before=3)
     assert reconcile(follower, leader, 500) == 2
     assert follower.start_offset == 300, "what was deleted before the election may be deleted here, too"
 
@@ -250,10 +250,10 @@ def test_logs_that_retention_emptied_alike_fit_without_starting_over() -> None:
     for log in (leader, follower):
         log.append([(3, 1), (3, 2), (4, 3)])
         log.advance_start(3)
-    assert compare(follower.end_offset, last_epoch(follower), leader, 4) == Fits()
+    assert compare(follower.end_offset, last_epoch(follower), leader, 4) == Matches()
 
     leader.append([(6, 4)])
-    assert compare(follower.end_offset, last_epoch(follower), leader, 6) == Fits()
+    assert compare(follower.end_offset, last_epoch(follower), leader, 6) == Matches()
 
 
 def test_who_starts_over_keeps_what_the_leader_says_of_the_record_below() -> None:
@@ -268,8 +268,8 @@ def test_who_starts_over_keeps_what_the_leader_says_of_the_record_below() -> Non
     # Another leader, whose log begins earlier, finds that it fits.
     other = WholeLog()
     other.append([(3, 1), (4, 2), (4, 3), (5, 4)])
-    assert compare(3, last_epoch(follower), other, 6) == Fits()
+    assert compare(3, last_epoch(follower), other, 6) == Matches()
 
 
 def test_an_answer_that_cuts_nothing_is_no_answer_to_this_log() -> None:
-    assert way_back(Diverged(5, 1, 9, unclean=False), log_of(1, 1), 0) is None
+    assert resolve_divergence(Diverged(5, 1, 9, unclean=False), log_of(1, 1), 0) is None

@@ -10,7 +10,7 @@ from tidelog_broker.core.replication.effects import Quarantine, Restart, Truncat
 from tidelog_broker.core.replication.log_view import last_epoch
 from tidelog_broker.core.replication.messages import Diverged, StartOver
 from tidelog_broker.core.replication.positions import check_position
-from tidelog_broker.core.replication.reconciliation import compare, way_back
+from tidelog_broker.core.replication.reconciliation import compare, resolve_divergence
 from tidelog_broker.core.replication.unclean_epochs import epoch_to_mark
 
 
@@ -69,7 +69,7 @@ def test_a_follower_may_cut_what_the_unclean_leader_lacked_whoever_tells_it() ->
     answer = compare(follower.end_offset, last_epoch(follower), leader, 6)
 
     assert isinstance(answer, Diverged)
-    assert way_back(answer, follower, high_watermark=3) == Truncate(2)
+    assert resolve_divergence(answer, follower, high_watermark=3) == Truncate(2)
 
 
 def test_an_emptied_leader_does_not_end_epochs_that_others_hold_records_of() -> None:
@@ -79,7 +79,7 @@ def test_an_emptied_leader_does_not_end_epochs_that_others_hold_records_of() -> 
         for _ in range(2):
             answer = compare(follower.end_offset, last_epoch(follower), leader, 6)
             assert isinstance(answer, StartOver)
-            assert way_back(answer, follower, high_watermark=5) == Restart(5)
+            assert resolve_divergence(answer, follower, high_watermark=5) == Restart(5)
             # The same when the epoch has records.
             leader.append([(6, 1), (6, 2)])
 
@@ -91,7 +91,7 @@ def test_an_emptied_leader_says_of_which_epoch_on_records_may_be_lost() -> None:
     answer = compare(follower.end_offset, last_epoch(follower), leader, 6)
 
     assert isinstance(answer, StartOver)
-    assert way_back(answer, follower, high_watermark=5) == Restart(2)
+    assert resolve_divergence(answer, follower, high_watermark=5) == Restart(2)
 
 
 @pytest.mark.parametrize("appended", [0, 3])
@@ -104,7 +104,7 @@ def test_a_clean_epoch_is_no_reason_to_cut_what_was_committed_since_the_unclean_
         answer = compare(follower.end_offset, last_epoch(follower), leader, 8)
 
         assert isinstance(answer, StartOver)
-        assert isinstance(way_back(answer, follower, follower.end_offset), Quarantine)
+        assert isinstance(resolve_divergence(answer, follower, follower.end_offset), Quarantine)
 
 
 def test_the_mark_of_an_emptied_leader_goes_on_to_those_who_follow_it_from_there() -> None:

@@ -62,9 +62,9 @@ def perform_for_leader(replica: R, effect: do.LeaderEffect) -> None:
 def perform_for_follower(replica: R, role: FollowerPartition, effect: do.FollowerEffect) -> None:
     host = replica.host
     match effect:
-        case do.Ask(position):
+        case do.SendPosition(position):
             host.say(replica, role.leader, position)
-        case do.Say(durable):
+        case do.SendDurable(durable):
             host.say(replica, role.leader, durable)
         case do.Append():
             _append(replica, role, effect)

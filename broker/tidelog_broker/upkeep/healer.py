@@ -20,7 +20,7 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog_broker.core.replication.following import FollowerPartition
-from tidelog_broker.core.replication.healing import RANGE_BYTES_MAX, gives, who_has_it
+from tidelog_broker.core.replication.healing import RANGE_BYTES_MAX, brokers_with_range, may_send_range
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.core.replication.messages import RangeHeld, RangeWanted
 from tidelog_broker.errors import StorageFailure
@@ -159,7 +159,7 @@ class Healer:
         role = partition.replica.role
         if role is None or now < self._not_before.get(key, 0.0) or self._may_hand_over(key, role, now):
             return
-        brokers = who_has_it(role)
+        brokers = brokers_with_range(role)
         # What retention has passed goes with its file.
         damage = next((one for one in partition.log.damaged if one.end > partition.log.start_offset), None)
         if not brokers or damage is None:
@@ -206,7 +206,7 @@ class Healer:
 
     def _answer(self, replica: Replica, broker: int, wanted: RangeWanted) -> None:
         nothing = RangeHeld(wanted.leader_epoch, wanted.start, b"")
-        if not gives(replica.role, wanted) or self._answers >= ANSWERS_MAX:
+        if not may_send_range(replica.role, wanted) or self._answers >= ANSWERS_MAX:
             self._send(replica, broker, nothing)
             return
         self._answers += 1
@@ -220,7 +220,7 @@ class Healer:
             if error is not None:
                 log.warning("a range cannot be given", partition=repr(replica), error=str(error))
             chunk = None if done.cancelled() or error is not None else done.result()
-            if chunk is None or not gives(replica.role, wanted):
+            if chunk is None or not may_send_range(replica.role, wanted):
                 self._send(replica, broker, nothing)
             else:
                 self._send(replica, broker, nothing._replace(data=b"".join(chunk.parts)))

@@ -1,8 +1,8 @@
 """R3: appends that wait for the high watermark, in the order in which they were written.
 
-Pure: whoever appends gives a word to know the append by and gets it back, once: when it
+Pure: the caller adds an append as a value and gets the value back once: when the append
 is committed, when its deadline passes, or when the leadership ends. The last two are
-indefinite: the records are in the log and may be committed yet.
+indefinite errors: the records are in the log and may still be committed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class _Waiting(NamedTuple, Generic[T]):
 
 
 class CommitQueue(Generic[T]):
-    """Answers come in order: a repeat of a batch that is long committed waits for what came before it."""
+    """Appends that wait, answered in order: a repeat of a committed batch waits for the appends before it."""
 
     __slots__ = ("_earliest", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting[T]] = deque()
         self._earliest = NEVER
-        """No deadline is before this."""
+        """The earliest deadline, or an earlier time."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -39,19 +39,19 @@ class CommitQueue(Generic[T]):
         return f"<CommitQueue waiting={len(self._waiting)} first end={first}>"
 
     def add(self, end: int, append: T, deadline: float = NEVER) -> None:
-        """`end`: committed once the high watermark is there; `deadline` is on the clock given to `expire`."""
+        """`end`: committed once the high watermark reaches it; `deadline` is on the clock of `expire`."""
         self._waiting.append(_Waiting(end, deadline, append))
         self._earliest = min(self._earliest, deadline)
 
     def advance(self, high_watermark: int) -> list[T]:
-        """Those that are committed."""
+        """Removes and returns the appends that are committed."""
         waiting, done = self._waiting, []
         while waiting and waiting[0].end <= high_watermark:
             done.append(waiting.popleft().append)
         return done
 
     def expire(self, now: float) -> list[T]:
-        """Those whose deadline has passed."""
+        """Removes and returns the appends whose deadline has passed."""
         if now < self._earliest:
             return []
         late = [entry.append for entry in self._waiting if entry.deadline <= now]
@@ -60,7 +60,7 @@ class CommitQueue(Generic[T]):
         return late
 
     def give_up(self) -> list[T]:
-        """All of them: nobody commits them here any more."""
+        """Removes and returns all appends: this broker does not commit them any more."""
         given_up = [entry.append for entry in self._waiting]
         self._waiting.clear()
         self._earliest = NEVER

@@ -1,4 +1,7 @@
-"""What a leader or a follower of a partition wants done. The performer does it in the order given."""
+"""The effects of a leader or a follower of a partition. `replication.effects` performs them in this order.
+
+Both unions are closed: the performer ends with `assert_never`.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ from tidelog_broker.core.replication.messages import (
 
 
 class Member(NamedTuple):
-    """A broker, and which run of it is meant (R4)."""
+    """A proposed member of the ISR."""
 
     broker: int
     incarnation: bytes
+    """The run of the broker that the proposal is for (R4)."""
     assignment: int = 0
-    """Of the replica that is meant (R16)."""
+    """The assignment of the replica that the proposal is for (R16)."""
 
 
-# --- a leader's
+# --- of a leader
 
 
 class Answer(NamedTuple):
@@ -35,43 +39,43 @@ class Answer(NamedTuple):
 
 
 class SendBatches(NamedTuple):
-    """Read some of the log, at least one batch, and send what `LeaderPartition.batches` makes of it."""
+    """Read a part of the log, at least one batch, and send the message of `LeaderPartition.batches`."""
 
     broker: int
     offset: int
     end: int
-    """Nothing at or above it."""
+    """Send no record at or above it."""
 
 
 class Propose(NamedTuple):
-    """Ask the controller for another ISR. What it answers decides nothing; the image does."""
+    """Ask the controller for another ISR. Its answer decides nothing; the image does."""
 
     isr: tuple[Member, ...]
     leader_epoch: int
     partition_epoch: int
-    """The one that was seen; the controller refuses every other (compare and set)."""
+    """The epoch that the leader saw; the controller refuses any other (compare and set)."""
 
 
 class Committed(NamedTuple):
-    """Everything below is committed: answer who waits, wake readers."""
+    """Everything below is committed: answer waiting appends, wake readers."""
 
     high_watermark: int
 
 
 class FlushHistory(NamedTuple):
-    """Make the entry of this leader epoch durable now; nothing is sent or counted before (R5)."""
+    """Make the history entry of this leader epoch durable now; nothing is sent or counted before (R5)."""
 
 
-# --- a follower's
+# --- of a follower
 
 
-class Ask(NamedTuple):
-    """Send this to the leader, and hand in what it answers."""
+class SendPosition(NamedTuple):
+    """Send this to the leader; its answer comes in through `received`."""
 
     position: Position
 
 
-class Say(NamedTuple):
+class SendDurable(NamedTuple):
     """Send this to the leader; it is not answered."""
 
     durable: Durable
@@ -88,11 +92,11 @@ class Append(NamedTuple):
 
     data: bytes | memoryview
     unclean: tuple[EpochMark, ...]
-    """Epochs that are to be marked unclean where they begin."""
+    """Epochs that must be marked unclean where they begin."""
 
 
 class Truncate(NamedTuple):
-    """Cut the log back, durably; then call `truncated`."""
+    """Truncate the log, durably; then call `truncated`."""
 
     offset: int
 
@@ -102,11 +106,11 @@ class Restart(NamedTuple):
 
     offset: int
     epoch_before: int | None = None
-    """Of the last record below, for the history of the empty log (R1); None: not known."""
+    """The epoch of the last record below, for the history of the empty log (R1); None: not known."""
 
 
 class Quarantine(NamedTuple):
-    """The log contradicts its leader's: set it aside; nothing more comes (R1)."""
+    """The log contradicts its leader's: set it aside. The role returns no more effects (R1)."""
 
     reason: str
 
@@ -118,10 +122,10 @@ class Wait(NamedTuple):
 
 
 class SwitchLane(NamedTuple):
-    """Ask on the other connection to this leader from now on: call `lost`, then `begin` there."""
+    """Fetch over the other connection to this leader from now on: call `lost`, then `begin` there."""
 
 
-# --- of both
+# --- of either
 
 
 class AdvanceStart(NamedTuple):
@@ -135,5 +139,14 @@ class AdvanceStart(NamedTuple):
 
 LeaderEffect: TypeAlias = Answer | SendBatches | Propose | Committed | FlushHistory | AdvanceStart
 FollowerEffect: TypeAlias = (
-    Ask | Say | BeginUnclean | Append | Truncate | Restart | Quarantine | Wait | SwitchLane | AdvanceStart
+    SendPosition
+    | SendDurable
+    | BeginUnclean
+    | Append
+    | Truncate
+    | Restart
+    | Quarantine
+    | Wait
+    | SwitchLane
+    | AdvanceStart
 )

@@ -1,21 +1,23 @@
-"""A partition on a broker that follows, for one leader epoch: it asks, appends, truncates, acknowledges.
+"""A partition on a broker that follows, in one leader epoch: it fetches, appends, truncates, acknowledges.
 
-One question is outstanding at a time, and one operation on the log; an answer to no
-question is passed over. Once its log fits the leader's, a follower never cuts it back in
-that epoch, whatever arrives: a leader only appends. `leading` is the other end,
-`reconciliation` decides what to cut. There is no clock here: `Wait` asks for one.
+One position is outstanding at a time, and one operation on the log; an answer without an outstanding
+position is ignored. Once its log matches the leader's, a follower never truncates it in
+that epoch, whatever arrives: a leader only appends. `leading` is the other end;
+`reconciliation` decides what to truncate. There is no clock here: `Wait` asks for one.
 """
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tidelog_broker.core.replication.effects import (
     AdvanceStart,
     Append,
-    Ask,
     BeginUnclean,
     FollowerEffect,
     Quarantine,
-    Say,
+    SendDurable,
+    SendPosition,
     SwitchLane,
     Wait,
 )
@@ -31,30 +33,30 @@ from tidelog_broker.core.replication.messages import (
     Refused,
     StartOver,
 )
-from tidelog_broker.core.replication.reconciliation import way_back
+from tidelog_broker.core.replication.reconciliation import resolve_divergence
 from tidelog_broker.core.replication.times import RETRY_FAILED_MS, RETRY_MS
 
 
 class FollowerPartition:
-    """See the module."""
+    """A follower's role."""
 
     __slots__ = (
-        "_advancing",
-        "_asking",
         "_connected",
-        "_heard",
-        "_heard_start",
-        "_said",
-        "_start",
+        "_durable_start",
+        "_fetching",
+        "_leader_high_watermark",
+        "_leader_start",
+        "_moving_start",
+        "_reported",
         "_writing",
         "assignment",
         "broker_id",
-        "fit",
         "fsync",
         "high_watermark",
         "leader",
         "leader_epoch",
         "log",
+        "matching",
         "quarantined",
     )
 
@@ -69,7 +71,7 @@ class FollowerPartition:
         high_watermark: int,
         assignment: int = 0,
     ) -> None:
-        """`log`'s start offset is durable."""
+        """The start offset of `log` is durable."""
         self.broker_id = broker_id
         self.leader = leader
         self.leader_epoch = leader_epoch
@@ -77,129 +79,135 @@ class FollowerPartition:
         self.assignment = assignment
         """Of this replica, as its folder says (R16)."""
         self.fsync = fsync
-        """Durable means on disk; else written (`page-cache`)."""
+        """Durable means on disk; otherwise it means written (`page-cache`)."""
         self.high_watermark = max(min(high_watermark, log.end_offset), log.start_offset)
-        """Everything below is committed; never above the end of this log."""
-        self.fit = False
-        """The leader said, in this epoch, that the log fits its own."""
+        """Everything below is committed. Never above the end of this log."""
+        self.matching = False
+        """The leader said, in this epoch, that this log matches its own."""
         self.quarantined = False
-        """Nothing is asked or done any more."""
-        self._heard = 0
+        """The role has ended: it fetches nothing and returns no effects."""
+        self._leader_high_watermark = 0
         """The leader's high watermark."""
-        self._heard_start = 0
+        self._leader_start = 0
         """The leader's log start offset."""
         self._connected = False
-        self._asking = False
-        """A question is outstanding."""
+        self._fetching = False
+        """A position is outstanding."""
         self._writing = False
-        """An append, truncation or restart is."""
-        self._said = 0
-        """The durable end that the leader knows of."""
-        self._start = log.start_offset
+        """An append, truncation or restart is outstanding."""
+        self._reported = 0
+        """The durable end that the leader knows."""
+        self._durable_start = log.start_offset
         """LSO, as it is on disk."""
-        self._advancing = False
+        self._moving_start = False
+        """An `AdvanceStart` is outstanding."""
 
     def __repr__(self) -> str:
-        doing = "asking" if self._asking else "writing" if self._writing else "idle"
+        doing = "fetching" if self._fetching else "writing" if self._writing else "idle"
+        matching = "matching" if self.matching else "not matching"
         return (
             f"<FollowerPartition broker={self.broker_id} of {self.leader} epoch={self.leader_epoch} "
-            f"leo={self.log.end_offset} hw={self.high_watermark} {'fit' if self.fit else 'unfit'} {doing}>"
+            f"leo={self.log.end_offset} hw={self.high_watermark} {matching} {doing}>"
         )
 
     @property
     def _durable(self) -> int:
-        """What counts."""
+        """The end offset that counts: on disk, or, of a `page-cache` stream, written."""
         return self.log.durable_offset if self.fsync else self.log.end_offset
 
     @property
     def caught_up(self) -> bool:
-        """It has everything that its leader knows to be committed, as far as it has heard."""
-        return self.fit and self._durable >= self._heard
+        """It has everything up to the last high watermark that the leader sent."""
+        return self.matching and self._durable >= self._leader_high_watermark
 
     # --- the connection
 
     def begin(self) -> list[FollowerEffect]:
-        """There is a connection to the leader. Asks."""
+        """There is a connection to the leader: fetching begins."""
         self._connected = True
-        return self._ask()
+        return self._fetch()
 
     def lost(self) -> None:
-        """There is none any more; what was asked is not answered."""
-        self._connected = self._asking = False
+        """The connection is lost: the outstanding position will not be answered."""
+        self._connected = self._fetching = False
 
     def waited(self) -> list[FollowerEffect]:
         """The time of a `Wait` is over."""
-        return self._ask()
+        return self._fetch()
 
-    def _ask(self) -> list[FollowerEffect]:
-        if not self._connected or self._asking or self._writing or self.quarantined:
+    def _fetch(self) -> list[FollowerEffect]:
+        if not self._connected or self._fetching or self._writing or self.quarantined:
             return []
         if (self.log.epochs.latest or 0) > self.leader_epoch:
-            # The log knows a later leader than the image that began this: a newer image is on its way.
+            # The log has a later epoch than the image that began this role: a newer image is on its way.
             return []
-        self._asking = True
-        self._said = self._durable
+        self._fetching = True
+        self._reported = self._durable
         return [
-            Ask(
+            SendPosition(
                 Position(
                     self.leader_epoch,
                     self.log.end_offset,
                     last_epoch(self.log),
-                    self._said,
-                    self._start,
+                    self._reported,
+                    self._durable_start,
                     self.assignment,
                     self.fsync,
                 )
             )
         ]
 
-    # --- what the leader says
+    # --- messages from the leader
 
     def received(self, message: FromLeader) -> list[FollowerEffect]:
-        """Anything that came over the connection."""
+        """A message arrived over the connection."""
         if self.quarantined:
             return []
         if isinstance(message, Refused):
             return self._refused(message)
         if message.leader_epoch != self.leader_epoch:
-            return []  # R2: of an earlier leader, or for another state of this replica.
+            return []  # R2: from an earlier leader, or for an earlier role of this replica.
         match message:
             case Batches():
                 return self._batches(message)
             case LeaderOffsets():
-                return self._progress(message)
+                return self._offsets(message)
             case Diverged() | StartOver():
                 return self._cut(message)
+            case _:
+                assert_never(message)
 
     def _refused(self, message: Refused) -> list[FollowerEffect]:
-        if not self._asking:
+        if not self._fetching:
             return []
-        self._asking = False
+        self._fetching = False
         match message.refusal:
             case Refusal.FENCED_LEADER_EPOCH:
-                return []  # The next image brings another leader, and another one of these.
+                return []  # The next image names another leader, and another role begins.
             case Refusal.OTHER_LANE:
                 return [SwitchLane()]
             case Refusal.DAMAGED:
                 return [Wait(RETRY_FAILED_MS)]
             case Refusal.UNKNOWN_LEADER_EPOCH | Refusal.UNKNOWN_INCARNATION | Refusal.NOT_LEADER:
                 return [Wait(RETRY_MS)]
+            case _:
+                assert_never(message.refusal)
 
     def _batches(self, message: Batches) -> list[FollowerEffect]:
-        if not self._asking or message.offset != self.log.end_offset:
+        if not self._fetching or message.offset != self.log.end_offset:
             return []
-        self._asking = False
+        self._fetching = False
         self._writing = True
-        self.fit = True
-        self._heard = max(self._heard, message.high_watermark)
-        self._heard_start = max(self._heard_start, message.start_offset)
-        # All of them: a later epoch of this history gives way to those of the batches.
+        self.matching = True
+        self._leader_high_watermark = max(self._leader_high_watermark, message.high_watermark)
+        self._leader_start = max(self._leader_start, message.start_offset)
+        # All batches are taken: their epochs replace a later epoch in this log's history.
         return [Append(message.data, message.unclean)]
 
-    def _progress(self, message: LeaderOffsets) -> list[FollowerEffect]:
-        self.fit = True
-        self._heard = max(self._heard, message.high_watermark)
-        self._heard_start = max(self._heard_start, message.start_offset)
+    def _offsets(self, message: LeaderOffsets) -> list[FollowerEffect]:
+        self.matching = True
+        self._leader_high_watermark = max(self._leader_high_watermark, message.high_watermark)
+        self._leader_start = max(self._leader_start, message.start_offset)
         self._commit()
         known = self.log.epochs.latest or 0
         begun: list[FollowerEffect] = [
@@ -207,43 +215,45 @@ class FollowerPartition:
             for epoch, start in message.unclean
             if epoch > known and start == self.log.end_offset and not self._writing
         ]
-        return [*begun, *self._say(), *self._move_start()]
+        return [*begun, *self._report(), *self._move_start()]
 
     def _move_start(self) -> list[FollowerEffect]:
-        """R11: the leader's log start offset, as far as this log is committed."""
-        wanted = min(self._heard_start, self.high_watermark)
-        if wanted <= self.log.start_offset or self._advancing:
+        """R11: follows the leader's log start offset, at most up to the high watermark."""
+        wanted = min(self._leader_start, self.high_watermark)
+        if wanted <= self.log.start_offset or self._moving_start:
             return []
-        self._advancing = True
+        self._moving_start = True
         return [AdvanceStart(wanted)]
 
     def _cut(self, message: Diverged | StartOver) -> list[FollowerEffect]:
-        if not self._asking:
+        if not self._fetching:
             return []
-        if self.fit and not (isinstance(message, StartOver) and message.start_offset >= self.log.end_offset):
-            # Retention may pass a log that fits; nothing else cuts it.
+        if self.matching and not (
+            isinstance(message, StartOver) and message.start_offset >= self.log.end_offset
+        ):
+            # Retention on the leader may pass a log that matches; nothing else truncates it.
             return []
-        what = way_back(message, self.log, self.high_watermark)
+        what = resolve_divergence(message, self.log, self.high_watermark)
         if what is None:
             return []
-        self._asking = False
+        self._fetching = False
         if isinstance(what, Quarantine):
             self.quarantined = True
         else:
             self._writing = True
         return [what]
 
-    # --- what became of it
+    # --- outcomes of effects
 
     def appended(self) -> list[FollowerEffect]:
         """The batches of an `Append` are in the log."""
         self._writing = False
         self._commit()
-        # What is said first knows nothing of the new start: said behind it, it would take it back.
-        return [*self._ask(), *self._move_start()]
+        # The position comes first: it names the old start; after the new start it would take that back.
+        return [*self._fetch(), *self._move_start()]
 
     def not_appended(self) -> list[FollowerEffect]:
-        """The batches of an `Append` were not taken, by the disk or by the checks of the log."""
+        """The disk, or the checks of the log, refused the batches of an `Append`."""
         self._writing = False
         return [Wait(RETRY_FAILED_MS)]
 
@@ -251,39 +261,43 @@ class FollowerPartition:
         """A `Truncate` is done, durably."""
         self._writing = False
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        return self._ask()
+        return self._fetch()
 
     def restarted(self) -> list[FollowerEffect]:
         """A `Restart` is done, durably."""
         self._writing = False
-        self.high_watermark = self._start = self.log.start_offset
-        return self._ask()
+        self.high_watermark = self._durable_start = self.log.start_offset
+        return self._fetch()
 
     def flushed(self) -> list[FollowerEffect]:
         """More of the log is durable."""
-        return self._say()
+        return self._report()
 
     def start_saved(self) -> list[FollowerEffect]:
         """An `AdvanceStart` is done, durably."""
-        self._advancing = False
-        self._start = self.log.start_offset
-        self._said = -1  # The leader waits to hear of it (R11).
-        return [*self._say(), *self._move_start()]
+        self._moving_start = False
+        self._durable_start = self.log.start_offset
+        self._reported = -1  # The leader waits for this report (R11).
+        return [*self._report(), *self._move_start()]
 
     def configured(self, fsync: bool) -> list[FollowerEffect]:
-        """The stream's durability is another one: what is durable means something else."""
+        """The stream's durability changed, and so does what counts as durable."""
         if fsync == self.fsync:
             return []
         self.fsync = fsync
-        self._said = -1
-        return self._say()
+        self._reported = -1
+        return self._report()
 
-    def _say(self) -> list[FollowerEffect]:
-        """Tells the leader of what is durable, if it does not know. It counts once the log fits (R3)."""
-        if not self.fit or not self._connected or self._durable == self._said:
+    def _report(self) -> list[FollowerEffect]:
+        """Reports the durable end if the leader does not know it. It counts once the log matches (R3)."""
+        if not self.matching or not self._connected or self._durable == self._reported:
             return []
-        self._said = self._durable
-        return [Say(Durable(self.leader_epoch, self._said, self._start, self.assignment, self.fsync))]
+        self._reported = self._durable
+        return [
+            SendDurable(
+                Durable(self.leader_epoch, self._reported, self._durable_start, self.assignment, self.fsync)
+            )
+        ]
 
     def _commit(self) -> None:
-        self.high_watermark = max(self.high_watermark, min(self._heard, self.log.end_offset))
+        self.high_watermark = max(self.high_watermark, min(self._leader_high_watermark, self.log.end_offset))

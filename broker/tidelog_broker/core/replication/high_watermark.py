@@ -1,8 +1,8 @@
 """R3: everything below the high watermark is committed.
 
-It is the smallest durable log end offset over the leader and the *maximal* ISR: the
+The high watermark is the smallest durable log end offset over the leader and the *maximal* ISR: the
 committed ISR united with members that are about to join, because either set may decide
-the next election. It stands still while the committed ISR is below the effective minimum,
+the next election. It does not move while the committed ISR is below the effective minimum,
 and it never goes back.
 """
 
@@ -22,10 +22,10 @@ def high_watermark(
     """The high watermark after `current`.
 
     `leader_durable` is the leader's own durable log end offset (of a `page-cache` stream:
-    what is written), `maximal_isr_durable` those of the other members of the maximal ISR,
-    as acknowledged on the leader's epoch; a member that has not acknowledged on it yet
-    counts with 0. `committed_isr_size` counts the leader; a pending expansion does not
-    count, a pending removal counts as gone. `min_insync_effective` is min(configured,
+    what is written), `maximal_isr_durable` are those of the other members of the maximal ISR,
+    as acknowledged in the leader's epoch; a member that has not acknowledged in it yet
+    counts as 0. `committed_isr_size` includes the leader; a pending expansion does not
+    count, and a pending removal counts as removed. `min_insync_effective` is min(configured,
     replication factor).
     """
     if committed_isr_size < min_insync_effective:

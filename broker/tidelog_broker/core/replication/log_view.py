@@ -1,4 +1,4 @@
-"""What the rules see of a partition's log.
+"""The part of a partition's log that the rules read.
 
 `storage.log.partition_log.PartitionLog` implements it, and so do the logs of tests.
 """
@@ -18,13 +18,13 @@ class History(Protocol):
 
     @property
     def latest(self) -> int | None:
-        """The newest epoch, None: there is none."""
+        """The newest epoch; None: the history is empty."""
         ...
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
         """The largest known epoch ≤ `epoch` and its end offset; None: no such epoch.
 
-        One without records at the beginning of the history does not count.
+        An epoch without records at the beginning of the history does not count.
         """
         ...
 
@@ -34,6 +34,8 @@ class History(Protocol):
 
 
 class LogView(Protocol):
+    """Offsets and history of a log."""
+
     @property
     def start_offset(self) -> int:
         """LSO."""
@@ -46,29 +48,30 @@ class LogView(Protocol):
 
     @property
     def durable_offset(self) -> int:
-        """Everything below is on disk, with the history that it belongs to."""
+        """Everything below is on disk, with its part of the history."""
         ...
 
     @property
     def durable_epoch(self) -> int | None:
-        """The newest epoch whose entry in the history is on disk; None: there is none."""
+        """The newest epoch whose history entry is on disk; None: no entry is on disk."""
         ...
 
     @property
     def epochs(self) -> History: ...
 
     def bytes_from(self, offset: int) -> int:
-        """About how many bytes lie from `offset` to the end; rather too many than too few."""
+        """An estimate of the bytes from `offset` to the end; too many rather than too few."""
         ...
 
 
 def last_epoch(log: LogView) -> int | None:
-    """Of the log's last record, also if retention dropped it; None: nothing is known of the record that was
-    last, or there was none (a new log, or one that was started over without a word of it).
+    """The epoch of the log's last record, also if retention deleted it.
+
+    None: it is not known (the log was started over without it), or the log never had a record.
     """
     return log.epochs.epoch_at(log.end_offset - 1)
 
 
 def epoch_before_start(log: LogView) -> int | None:
-    """Of the last record below the log start offset; None: nothing is known of it, or there was none."""
+    """The epoch of the last record below the log start offset; None: not known, or no such record."""
     return log.epochs.epoch_at(log.start_offset - 1)

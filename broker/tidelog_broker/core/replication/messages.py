@@ -1,8 +1,8 @@
-"""What a follower and its leader say to each other about one partition. No bytes here: `peers` has the wire.
+"""The messages between a follower and its leader about one partition. `replication.wire` has their encoding.
 
-All of it names the leader epoch (R2). The incarnations of the two brokers belong to the
-connection; whoever receives hands the other's in with the message. A connection delivers
-in order and at most once; what an earlier connection still had on its way is not delivered.
+Every message names the leader epoch (R2). The incarnations of the two brokers belong to the
+connection; the receiver passes the sender's incarnation to the role with the message. A connection delivers
+in order and at most once; messages that an earlier connection still had on their way are not delivered.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ class Refusal(StrEnum):
     """Why a leader does not answer a position."""
 
     FENCED_LEADER_EPOCH = "fenced leader epoch"
-    """The follower is behind: it waits for its image."""
+    """The follower's image is older than the leader's: the follower waits for a newer one."""
     UNKNOWN_LEADER_EPOCH = "unknown leader epoch"
-    """The leader is behind: the follower tries again."""
+    """The leader's image is older: the follower tries again."""
     UNKNOWN_INCARNATION = "unknown incarnation"
     """The leader's image has another run of the follower's broker, no such replica, or another assignment
-    of it; one of the two is behind: the follower tries again, if it is the newer one."""
+    of the replica. One of the two images is older; the follower tries again if its own is the newer one."""
     NOT_LEADER = "not leader"
     """The broker does not lead the partition, as far as it knows."""
     OTHER_LANE = "other lane"
-    """The follower is to ask on the broker's other connection: it is too far behind for this one, or no
-    longer."""
+    """The follower must fetch over the broker's other connection: it is too far behind for this one, or has
+    caught up."""
     DAMAGED = "damaged"
-    """The leader cannot read what is asked for."""
+    """The leader cannot read the requested records."""
 
 
 class Position(NamedTuple):
-    """Follower: where my log ends. The question of R1, and an acknowledgement."""
+    """From a follower: where its log ends. A fetch (R1), and an acknowledgement."""
 
     leader_epoch: int
     end_offset: int
     last_epoch: int | None
-    """Of the last record; None: the log holds none."""
+    """The epoch of the last record; None: the log holds no record."""
     durable_offset: int
-    """What counts: on disk, of a `page-cache` stream written."""
+    """The end offset that counts: on disk, or, of a `page-cache` stream, written."""
     start_offset: int
     """LSO, as it is on disk (R11)."""
     assignment: int = 0
-    """Of this replica: what is said of another one says nothing of it (R16)."""
+    """Of this replica; a report about another assignment does not count for it (R16)."""
     fsync: bool = True
-    """`durable_offset` is on disk; else it is only written (R17). Earlier versions do not say."""
+    """`durable_offset` is on disk; otherwise it is only written (R17). Earlier versions do not send it."""
 
 
 class Durable(NamedTuple):
-    """Follower: more is durable than my last position said, or another log start offset is."""
+    """From a follower: its durable end or its log start offset has changed since its last position."""
 
     leader_epoch: int
     durable_offset: int
@@ -63,60 +63,62 @@ class Durable(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Leader: what follows your position, as it lies in my file."""
+    """From the leader: the batches that follow the follower's position, as they are in the leader's file."""
 
     leader_epoch: int
     high_watermark: int
     start_offset: int
     offset: int
-    """Where the data begins: the end of the log that asked."""
+    """Where the data begins: the end of the follower's log."""
     data: bytes | memoryview
     unclean: tuple[EpochMark, ...] = ()
-    """Unclean epochs of my history that begin in or right behind the data; nearly always none (R5)."""
+    """Unclean epochs of the leader's history that begin in or right after the data; rarely any (R5)."""
 
 
 class LeaderOffsets(NamedTuple):
-    """Leader: your log fits mine; this is how far all of us are. Answers no position: that one is kept."""
+    """From the leader: the follower's log matches, and these are the offsets. The position stays parked."""
 
     leader_epoch: int
     high_watermark: int
     start_offset: int
     unclean: tuple[EpochMark, ...] = ()
-    """Unclean epochs of my history that begin where your log ends (R5)."""
+    """Unclean epochs of the leader's history that begin where the follower's log ends (R5)."""
 
 
 class Diverged(NamedTuple):
-    """Leader: your log is not a part of mine (R1)."""
+    """From the leader: the follower's log is not a part of the leader's (R1)."""
 
     leader_epoch: int
     epoch: int
-    """The largest epoch of my history that is not above your last one."""
+    """The largest epoch of the leader's history that is not above the follower's last epoch."""
     end_offset: int
-    """Where it ends in my log."""
+    """Where that epoch ends in the leader's log."""
     unclean: bool
-    """An epoch after it is marked unclean: what was committed may be gone."""
+    """A later epoch is marked unclean: committed records may be lost."""
 
 
 class StartOver(NamedTuple):
-    """Leader: nothing of your log goes on in mine; begin with an empty one."""
+    """From the leader: the follower's log has no continuation in the leader's; begin with an empty log."""
 
     leader_epoch: int
     start_offset: int
-    """Where to begin: my LSO."""
+    """Where to begin: the leader's LSO."""
     unclean: bool
-    """An epoch of my history is marked unclean."""
+    """An epoch of the leader's history is marked unclean."""
     epoch_before: int | None = None
-    """Of the last record below my LSO, the newest that I dropped; None: I do not know."""
+    """The epoch of the last record below the LSO, the newest deleted one; None: not known."""
 
 
 class Refused(NamedTuple):
+    """From the leader, or from a broker that does not lead: the position is not answered."""
+
     refusal: Refusal
     leader_epoch: int
-    """The refuser's."""
+    """The epoch that the sender of the refusal knows."""
 
 
 class RangeWanted(NamedTuple):
-    """Either end: these offsets are damaged in my log; give me the batches of yours (2c)."""
+    """From either end: these offsets are damaged in the sender's log; send the batches of this range (2c)."""
 
     leader_epoch: int
     start: int
@@ -126,13 +128,13 @@ class RangeWanted(NamedTuple):
 
 
 class RangeHeld(NamedTuple):
-    """Either end: batches for a `RangeWanted`, perhaps only the first of them."""
+    """From either end: batches for a `RangeWanted`, perhaps only the first of them."""
 
     leader_epoch: int
     start: int
-    """That of the question."""
+    """As in the `RangeWanted`."""
     data: bytes | memoryview
-    """Empty: I have them not, or not now."""
+    """Empty: the sender does not have the batches, or cannot send them now."""
 
 
 FromFollower: TypeAlias = Position | Durable

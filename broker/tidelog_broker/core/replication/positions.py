@@ -1,8 +1,8 @@
-"""R13: does a reader's position fit the log's history?
+"""R13: whether a reader's position agrees with the log's history.
 
 A position is an offset and the epoch of the last record read. If a leader was replaced
-while it held records that the new one lacks, a reader of the old one stands where the
-new log has other records, or none: it must be told, not fed from there.
+while it held records that the new leader lacks, a reader of the old leader has a position at which the
+new log has other records, or no records: it must get an error, not the records from there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_position(
             )
         return
     if end_of_epoch is None:
-        # Older than the history: retention forgot the epoch, so only its end is known.
+        # The epoch is older than the history: retention dropped its entry, so only its end is known.
         limit = log_end_offset if first is None else first[1]
         if offset > limit:
             raise _truncated(offset, epoch, limit, None)

@@ -1,9 +1,9 @@
-"""R4: changes of the ISR that were proposed, and of which nobody knows yet whether they happened.
+"""R4: proposed changes of the ISR that are undecided: the leader does not know whether they happened.
 
-A proposal may take effect long after it was sent; neither a timeout nor a refusal decides
-anything: what is refused as stale may be the second copy of a proposal, and the first one
-what made it stale. It is decided by a newer partition epoch in the image: from then on the
-controller refuses all that named the old one.
+A proposal may take effect long after it was sent. Neither a timeout nor a refusal decides
+it: the refused proposal may be a second copy, stale because the first copy took effect. A newer
+partition epoch in the image decides it: from then on the controller refuses all proposals that name the
+old epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Proposal(NamedTuple):
 
 
 class Proposals:
-    """Those of one leader epoch. The same one, sent again, is one."""
+    """The undecided proposals of one leader epoch. The same proposal, sent again, counts once."""
 
     __slots__ = ("_undecided",)
 
@@ -35,24 +35,24 @@ class Proposals:
 
     @property
     def joining(self) -> tuple[int, ...]:
-        """Brokers that may be in the ISR by now."""
+        """Brokers that may be in the ISR already."""
         if not self._undecided:
             return ()
         return tuple(dict.fromkeys(broker for one in self._undecided for broker in one.joining))
 
     @property
     def leaving(self) -> tuple[int, ...]:
-        """Members that may have been removed by now."""
+        """Members that may be removed already."""
         if not self._undecided:
             return ()
         return tuple(dict.fromkeys(broker for one in self._undecided for broker in one.leaving))
 
     def sent(self, partition_epoch: int, isr: Sequence[int], proposed: Sequence[int]) -> None:
-        """Takes note of a proposal in place of `isr`."""
+        """Records a proposal to replace `isr`."""
         joining = tuple(broker for broker in proposed if broker not in isr)
         leaving = tuple(broker for broker in isr if broker not in proposed)
         self._undecided[_Proposal(partition_epoch, joining, leaving)] = None
 
     def image_at(self, partition_epoch: int) -> None:
-        """The image has this partition epoch: what named an older one is decided."""
+        """The image has this partition epoch: proposals that name an older epoch are decided."""
         self._undecided = {one: None for one in self._undecided if one.partition_epoch >= partition_epoch}

@@ -6,24 +6,26 @@ from typing import NamedTuple
 
 
 class ReplicationTimes(NamedTuple):
+    """The times and bounds that a leader applies."""
+
     replica_lag_max_ms: int = 10_000
-    """A member that was not caught up for so long leaves the ISR (R4)."""
+    """A member that has not been caught up for this time leaves the ISR (R4)."""
     peer_silence_max_ms: int = 500
-    """… and one whose connection is lost for so long."""
+    """A member whose connection is lost for this time leaves the ISR (R4)."""
     expand_gap_max_bytes: int = 4 << 20
-    """A follower that is at most so far behind is waited for (R4)."""
+    """The high watermark waits for a follower that is at most this far behind (R4) …"""
     expand_hold_max_ms: int = 50
-    """… for so long,"""
+    """… for at most this time,"""
     expand_pause_ms: int = 1_000
-    """and then not again for so long."""
+    """and not again before this time has passed."""
     proposal_repeat_ms: int = 500
-    """A proposal that the image does not decide is followed by another one."""
+    """If the image does not decide a proposal within this time, the leader proposes again."""
 
 
 DEFAULT_TIMES = ReplicationTimes()
 
 RETRY_MS = 50
-"""A follower that was refused because somebody is behind asks again after this."""
+"""A follower that was refused because its image or the leader's is old fetches again after this time."""
 
 RETRY_FAILED_MS = 1_000
-"""… because the leader cannot read, or its own disk did not take what came."""
+"""A follower fetches again after this time when the leader could not read, or its own write failed."""
