@@ -14,15 +14,15 @@ from typing import Any
 import structlog
 import typer
 
-from tidelog_operator.definitions import NotApplied, applied
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.handlers import NotWatched, watch
 from tidelog_operator.http import CannotListen, HttpDoor, parse_address
-from tidelog_operator.kube import Kube
-from tidelog_operator.leading import Leading
-from tidelog_operator.loop import Loop
-from tidelog_operator.metrics import Metrics
-from tidelog_operator.reports import Reports
+from tidelog_operator.kubernetes.api import Kube
+from tidelog_operator.kubernetes.definitions import NotApplied, applied
+from tidelog_operator.kubernetes.handlers import NotWatched, watch
+from tidelog_operator.kubernetes.leader_election import Leading
+from tidelog_operator.reconcile_loop import Loop
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.metrics import Metrics
+from tidelog_operator.reporting.reports import Reports
 
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 

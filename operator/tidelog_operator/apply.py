@@ -16,12 +16,12 @@ import structlog
 import tidelog
 from tidelog.errors import InvalidRequest, StreamNotFound, TidelogError, VersionConflict
 from tidelog_operator import actions as do
-from tidelog_operator.events import attempt
-from tidelog_operator.kube import KUBE_FAILURES, Kube, Outdated, reason_of
+from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube, Outdated, reason_of
+from tidelog_operator.kubernetes.objects import Objects, key_of
 from tidelog_operator.model import STREAM, ClusterObject, Manifest, ObjectKey, StreamClaim, StreamObject
-from tidelog_operator.objects import Objects, key_of
 from tidelog_operator.plan.streams import Decision
-from tidelog_operator.reports import Reports
+from tidelog_operator.reporting.events import attempt
+from tidelog_operator.reporting.reports import Reports
 from tidelog_operator.resources.comparing import difference
 from tidelog_operator.resources.counts import counts_manager, counts_map
 from tidelog_operator.resources.naming import Said, said_of

@@ -23,21 +23,21 @@ from tidelog_operator.actions import (
 )
 from tidelog_operator.apply import Applying
 from tidelog_operator.brokers import Brokers
-from tidelog_operator.cluster_status import cluster_status, unreadable_status
-from tidelog_operator.conditions import Status
-from tidelog_operator.kube import Kube
+from tidelog_operator.kubernetes.api import Kube
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, Told
-from tidelog_operator.objects import Objects
 from tidelog_operator.plan.balancing import plan_leaders
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
 from tidelog_operator.plan.owned import Owned
 from tidelog_operator.plan.streams import Decision, let_free, let_go, plan_retained, plan_streams
 from tidelog_operator.plan.volumes import TIME
-from tidelog_operator.reports import Reports
+from tidelog_operator.reporting.cluster_status import cluster_status, unreadable_status
+from tidelog_operator.reporting.conditions import Status
+from tidelog_operator.reporting.reports import Reports
+from tidelog_operator.reporting.status_writer import StatusWriter
+from tidelog_operator.reporting.stream_status import stream_status
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
-from tidelog_operator.status_writer import StatusWriter
-from tidelog_operator.stream_status import stream_status
 
 log = structlog.get_logger(__name__)
 

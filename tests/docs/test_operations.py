@@ -8,8 +8,8 @@ from pathlib import Path
 from prometheus_client import generate_latest
 
 from tidelog_broker.metrics import Metrics
-from tidelog_operator.metrics import Metrics as OperatorMetrics
-from tidelog_operator.objects import Objects
+from tidelog_operator.kubernetes.objects import Objects
+from tidelog_operator.reporting.metrics import Metrics as OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = (ROOT / "broker/tidelog_broker/hosting/samples.py").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tidelog_operator.events import STUCK
 from tidelog_operator.plan.streams import Reason
+from tidelog_operator.reporting.events import STUCK
 
 ROOT = Path(__file__).parents[2]
 OPERATOR = ROOT / "operator" / "tidelog_operator"

@@ -10,9 +10,9 @@ import pytest
 from support.kube.imagined import NOW, Kubernetes
 from support.kube.situations import CLUSTER, NAMESPACE, Brokers
 from tidelog_broker import __main__ as command
-from tidelog_operator.cluster_status import ABSENT_SHOWN_MAX, cluster_status
+from tidelog_operator.kubernetes.objects import WAITS_CHARS_MAX, Objects
 from tidelog_operator.model import BrokerPod, ObjectKey
-from tidelog_operator.objects import WAITS_CHARS_MAX, Objects
+from tidelog_operator.reporting.cluster_status import ABSENT_SHOWN_MAX, cluster_status
 from tidelog_operator.resources.naming import EXIT_DAMAGED
 
 NO_ROOM = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."

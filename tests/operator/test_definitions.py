@@ -17,7 +17,7 @@ from support.kube import chart
 from support.kube.control_plane import CRDS, ControlPlane
 from support.waiting import wait_until
 from tidelog_operator.__main__ import app
-from tidelog_operator.definitions import REVISION, NotApplied, applied, read
+from tidelog_operator.kubernetes.definitions import REVISION, NotApplied, applied, read
 
 pytestmark = pytest.mark.slow
 

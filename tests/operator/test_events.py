@@ -16,11 +16,11 @@ from support.kube.situations import NAMESPACE, stream_object
 from support.waiting import until
 from tidelog.model import PartitionVersion, StreamSettings
 from tidelog_operator import actions as do
-from tidelog_operator import event_writer
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.events import FIELDS, Event, event_of, events_of_status, failure_of
-from tidelog_operator.kube import Outdated
+from tidelog_operator.kubernetes.api import Outdated
 from tidelog_operator.model import STREAM, ObjectKey, StreamClaim
+from tidelog_operator.reporting import event_writer
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.events import FIELDS, Event, event_of, events_of_status, failure_of
 from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
 
 KEY = ObjectKey(NAMESPACE, "orders")

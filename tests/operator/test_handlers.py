@@ -8,8 +8,8 @@ import kopf
 import pytest
 from kopf._cogs.structs.references import Insights
 
-from tidelog_operator import handlers
-from tidelog_operator.handlers import NotWatched, _check
+from tidelog_operator.kubernetes import handlers
+from tidelog_operator.kubernetes.handlers import NotWatched, _check
 
 WANTED = [("tidelog.io", "v1alpha1", "streams"), ("", "v1", "pods")]
 

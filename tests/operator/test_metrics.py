@@ -11,8 +11,8 @@ import pytest
 
 from support.kube.situations import NAMESPACE
 from tidelog_operator.http import CannotListen, HttpDoor, parse_address
-from tidelog_operator.metrics import Metrics, request_kind
 from tidelog_operator.model import ObjectKey
+from tidelog_operator.reporting.metrics import Metrics, request_kind
 
 
 @pytest.mark.parametrize(

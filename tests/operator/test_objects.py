@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, cluster_manifest
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import DeletionPolicy, ObjectKey
-from tidelog_operator.objects import Objects
 
 KEY = ObjectKey(NAMESPACE, "orders")
 

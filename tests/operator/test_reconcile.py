@@ -13,13 +13,13 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from support.kube.situations import CLUSTER, NAMESPACE, STREAM_DEFAULTS, Brokers, cluster_manifest, stream
 from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.kube import Listed
-from tidelog_operator.metrics import Metrics
+from tidelog_operator.kubernetes.api import Listed
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import ObjectKey
-from tidelog_operator.objects import Objects
 from tidelog_operator.reconcile import ALONE_SECONDS, LEADERS_SECONDS, Reconciler
-from tidelog_operator.reports import Reports
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.metrics import Metrics
+from tidelog_operator.reporting.reports import Reports
 
 KEY = ObjectKey(NAMESPACE, CLUSTER)
 

@@ -8,9 +8,9 @@ from structlog.testing import capture_logs
 
 from support.kube.situations import stream_object
 from tidelog_operator import actions as do
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.metrics import Metrics
-from tidelog_operator.reports import FAILURES_KNOWN_MAX, LOGGED_EVERY_SECONDS, Reports
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.metrics import Metrics
+from tidelog_operator.reporting.reports import FAILURES_KNOWN_MAX, LOGGED_EVERY_SECONDS, Reports
 
 ORDERS = stream_object()
 CHANGE = do.ElectPreferred(("orders",))

@@ -10,10 +10,10 @@ from kubernetes.aio.client.exceptions import ApiException
 from structlog.testing import capture_logs
 
 from support.kube.situations import stream_object
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.metrics import Metrics
-from tidelog_operator.reports import Reports
-from tidelog_operator.status_writer import StatusWriter
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.metrics import Metrics
+from tidelog_operator.reporting.reports import Reports
+from tidelog_operator.reporting.status_writer import StatusWriter
 
 ONE = stream_object("orders")
 READY: dict[str, Any] = {"phase": "Ready", "conditions": []}

@@ -26,7 +26,7 @@ import trustme
 
 from support.waiting import wait_until
 from tidelog.cli.local.processes import free_ports
-from tidelog_operator.kube import KINDS
+from tidelog_operator.kubernetes.api import KINDS
 from tidelog_operator.model import ObjectKey
 
 CRDS = Path(__file__).parents[3] / "crds"

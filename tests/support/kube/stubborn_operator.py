@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from tidelog_operator.__main__ import main
-from tidelog_operator.leading import Leading
+from tidelog_operator.kubernetes.leader_election import Leading
 
 
 def always_lead() -> None:

@@ -14,9 +14,9 @@ import kopf
 import structlog
 from kopf._cogs.structs.references import Insights
 
-from tidelog_operator.kube import KUBE_FAILURES, Kube
+from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import GROUP, VERSION, Manifest
-from tidelog_operator.objects import Objects
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)

@@ -12,11 +12,11 @@ from typing import Final
 
 import structlog
 
-from tidelog_operator.kube import Kube
+from tidelog_operator.kubernetes.api import Kube
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import ObjectKey
-from tidelog_operator.objects import Objects
 from tidelog_operator.reconcile import Reconciler
-from tidelog_operator.reports import Reports
+from tidelog_operator.reporting.reports import Reports
 
 log = structlog.get_logger(__name__)
 

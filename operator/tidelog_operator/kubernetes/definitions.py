@@ -16,7 +16,7 @@ import structlog
 import yaml
 from kubernetes.aio.config import ConfigException
 
-from tidelog_operator.kube import KUBE_FAILURES, Kube, reason_of
+from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube, reason_of
 from tidelog_operator.model import Manifest
 
 KIND: Final = "CustomResourceDefinition"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidelog.model import ClusterDescription, id_text
-from tidelog_operator.conditions import Status, condition, kept, timed
 from tidelog_operator.model import BrokerPod, ClusterObject, Manifest, UnreadableCluster
 from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision
 from tidelog_operator.plan.owned import Owned
+from tidelog_operator.reporting.conditions import Status, condition, kept, timed
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 BROKERS_SHOWN_MAX: Final = 100

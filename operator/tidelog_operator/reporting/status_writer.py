@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from tidelog_operator.conditions import Status
-from tidelog_operator.kube import KUBE_FAILURES, Kube, reason_of
+from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube, reason_of
 from tidelog_operator.model import Manifest, Told
-from tidelog_operator.reports import Reports
+from tidelog_operator.reporting.conditions import Status
+from tidelog_operator.reporting.reports import Reports
 
 AT_ONCE_MAX: Final = 16
 """Statuses that are written at the same time."""

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import CLUSTER, STREAM, ObjectKey
-from tidelog_operator.objects import Objects
 
 PASS_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 """Seconds: from a look at brokers that changed nothing to one that waits for requests to time out."""

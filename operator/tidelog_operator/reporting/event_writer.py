@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from tidelog_operator.events import Event
-from tidelog_operator.kube import EVENT, KINDS, KUBE_FAILURES, Outdated
+from tidelog_operator.kubernetes.api import EVENT, KINDS, KUBE_FAILURES, Outdated
 from tidelog_operator.model import GROUP, VERSION, Manifest, ObjectKey, Told
+from tidelog_operator.reporting.events import Event
 
 log = structlog.get_logger(__name__)
 

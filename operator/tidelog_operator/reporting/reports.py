@@ -13,10 +13,10 @@ from typing import Final
 import structlog
 
 from tidelog_operator.actions import ClusterAction, StreamAction
-from tidelog_operator.event_writer import EventWriter
-from tidelog_operator.events import attempt, event_of, events_of_status, failure_of
-from tidelog_operator.metrics import Metrics
 from tidelog_operator.model import Manifest, ObjectKey, Told
+from tidelog_operator.reporting.event_writer import EventWriter
+from tidelog_operator.reporting.events import attempt, event_of, events_of_status, failure_of
+from tidelog_operator.reporting.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 

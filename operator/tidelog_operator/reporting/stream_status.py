@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.model import PartitionDescription, StreamDescription, id_text
-from tidelog_operator.conditions import Status, condition, kept, timed
 from tidelog_operator.model import Manifest, StreamObject
 from tidelog_operator.plan.streams import Finding
+from tidelog_operator.reporting.conditions import Status, condition, kept, timed
 
 PARTITIONS_SHOWN_MAX: Final = 200
 NAMED_MAX: Final = 5

@@ -17,7 +17,13 @@ import structlog
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 
-from tidelog_operator.kube import HTTP_CONFLICT, HTTP_NOT_FOUND, KUBE_FAILURES, REQUEST_SECONDS_MAX, Kube
+from tidelog_operator.kubernetes.api import (
+    HTTP_CONFLICT,
+    HTTP_NOT_FOUND,
+    KUBE_FAILURES,
+    REQUEST_SECONDS_MAX,
+    Kube,
+)
 
 log = structlog.get_logger(__name__)
 
