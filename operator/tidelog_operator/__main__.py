@@ -14,12 +14,12 @@ from typing import Any
 import structlog
 import typer
 
-from tidelog_operator.http import CannotListen, HttpDoor, parse_address
+from tidelog_operator.http import HttpServer, ListenError, parse_address
 from tidelog_operator.kubernetes.api import Kube
-from tidelog_operator.kubernetes.definitions import NotApplied, applied
-from tidelog_operator.kubernetes.handlers import NotWatched, watch
-from tidelog_operator.kubernetes.leader_election import Leading
-from tidelog_operator.reconcile_loop import Loop
+from tidelog_operator.kubernetes.definitions import ApplyError, applied
+from tidelog_operator.kubernetes.handlers import WatchLost, watch
+from tidelog_operator.kubernetes.leader_election import LeaderElection
+from tidelog_operator.reconcile_loop import ReconcileLoop
 from tidelog_operator.reporting.event_writer import EventWriter
 from tidelog_operator.reporting.metrics import Metrics
 from tidelog_operator.reporting.reports import Reports
@@ -88,10 +88,10 @@ def run(
     try:
         listen = parse_address(metrics) if metrics else None
         asyncio.run(_run(kubeconfig, namespace or [], where, lease_name, identity, listen))
-    except CannotListen as error:
+    except ListenError as error:
         raise typer.BadParameter(str(error), param_hint="--metrics") from error
     except ExceptionGroup as errors:
-        not_watched = errors.subgroup(NotWatched)
+        not_watched = errors.subgroup(WatchLost)
         if not_watched is None:
             raise
         structlog.get_logger(__name__).error("the operator ends", reason=str(not_watched.exceptions[0]))
@@ -107,7 +107,7 @@ def apply_definitions(folder: Path = FOLDER, kubeconfig: str = KUBECONFIG) -> No
     try:
         for name in asyncio.run(applied(folder, kubeconfig)):
             typer.echo(f"{name} is as {folder} says")
-    except NotApplied as error:
+    except ApplyError as error:
         typer.echo(f"tidelog-operator: {error}", err=True)
         raise typer.Exit(1) from error
 
@@ -134,7 +134,7 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as held:
         events = EventWriter(kube, identity)
-        leading: Leading | None = None
+        leading: LeaderElection | None = None
 
         def leads() -> bool:
             return leading is not None and leading.leads
@@ -144,11 +144,11 @@ async def _run(
                 return "the API server has not answered yet"
             return "" if ready.is_set() else "watching has not begun"
 
-        reconciling = await held.enter_async_context(Loop(kube, leads, Reports(events, metrics)))
-        leading = Leading(kube, lease_namespace, lease_name, identity, reconciling.begin)
-        metrics.shows(reconciling.objects, leads, lambda: events.dropped)
+        reconciling = await held.enter_async_context(ReconcileLoop(kube, leads, Reports(events, metrics)))
+        leading = LeaderElection(kube, lease_namespace, lease_name, identity, reconciling.begin)
+        metrics.observe(reconciling.objects, leads, lambda: events.dropped)
         if listen is not None:
-            await held.enter_async_context(HttpDoor(*listen, metrics.registry, why_not_ready))
+            await held.enter_async_context(HttpServer(*listen, metrics.registry, why_not_ready))
         watching = watch(
             reconciling.objects, kube, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
         )

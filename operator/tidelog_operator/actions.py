@@ -119,7 +119,7 @@ class SetBrokerCount:
 
     expected: int
     count: int
-    emptying: tuple[int, ...]
+    draining: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

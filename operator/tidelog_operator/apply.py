@@ -24,7 +24,7 @@ from tidelog_operator.reporting.events import attempt
 from tidelog_operator.reporting.reports import Reports
 from tidelog_operator.resources.comparing import difference
 from tidelog_operator.resources.counts import counts_manager, counts_map
-from tidelog_operator.resources.naming import Said, said_of
+from tidelog_operator.resources.naming import ManifestId, manifest_id
 
 log = structlog.get_logger(__name__)
 
@@ -35,11 +35,11 @@ SENTENCE_CHARACTERS_MAX: Final = 1000
 """Of what the API server says against something."""
 
 
-class NotOurs(Exception):
+class NotOwned(Exception):
     """Somebody else's object has the name of one that is to be made."""
 
 
-class Applying:
+class Applier:
     """One pass."""
 
     def __init__(
@@ -61,15 +61,15 @@ class Applying:
         """What went wrong, by Stream."""
         self.cluster_error = ""
         """What went wrong with the Cluster; empty: nothing."""
-        self.cluster_error_apart = ""
+        self.independent_error = ""
         """The first that went wrong of what holds nothing else up."""
         self.done = 0
         """Actions that changed something."""
-        self.changed_on_the_way: dict[Said, str] = {}
+        self.mutated: dict[ManifestId, str] = {}
         """What came out of the API server other than it was applied, and where it differs."""
         self.outdated = False
         """Something was not as it is known here."""
-        self.overtaken: dict[tuple[str, ObjectKey], str] = {}
+        self.conflicts: dict[tuple[str, ObjectKey], str] = {}
         """By kind and Cluster or Stream: that somebody was faster, as the brokers say it."""
         self.did: list[do.StreamAction | do.ClusterAction] = []
 
@@ -77,18 +77,18 @@ class Applying:
         self,
         one: ClusterObject | None,
         actions: Sequence[do.ClusterAction],
-        apart: Sequence[do.ClusterAction] = (),
+        independent: Sequence[do.ClusterAction] = (),
     ) -> None:
         """`one`: as it is now, if it is there. `apart`: after the others, whether those succeed or not, and
         each of them whatever becomes of the one before."""
         for action in actions:
-            failed = await self._tried(action, one)
+            failed = await self._attempt(action, one)
             if failed is not None:
                 self.cluster_error = failed
                 break
-        for action in apart:
-            failed = await self._tried(action, one)
-            self.cluster_error_apart = self.cluster_error_apart or failed or ""
+        for action in independent:
+            failed = await self._attempt(action, one)
+            self.independent_error = self.independent_error or failed or ""
 
     async def decisions(self, decisions: Sequence[Decision]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -99,35 +99,35 @@ class Applying:
     async def retained(self, one: ClusterObject | None, actions: Sequence[do.RetainStream]) -> None:
         """When everything else is done: nobody waits for it, and what fails is left to the next pass."""
         for action in actions:
-            if await self._tried(action, one):
+            if await self._attempt(action, one):
                 return
 
     async def _decision(self, decision: Decision) -> None:
         async with self._free:
             for action in decision.actions:
-                failed = await self._tried(action, decision.object)
+                failed = await self._attempt(action, decision.object)
                 if failed is not None:
                     if failed:
                         self.errors[decision.object.key] = failed
                     return
 
-    async def _tried(
+    async def _attempt(
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> str | None:
         """None: it is done; else why not. Empty: what it rests on is over, and its change is on its way."""
         if not self._leads():
             return ""
         try:
-            changed = await self._do(action, one)
+            changed = await self._execute(action, one)
         except Outdated:
             self.outdated = True
             return ""
         except VersionConflict as error:
             log.info("what it rests on is over; it is planned again", what=attempt(action), error=str(error))
             if one is not None:
-                self.overtaken[one.kind, one.key] = f"could not {attempt(action)}: {error}"
+                self.conflicts[one.kind, one.key] = f"could not {attempt(action)}: {error}"
             return ""
-        except NotOurs as error:
+        except NotOwned as error:
             why = str(error)
         except TidelogError as error:
             why = str(error)
@@ -143,7 +143,7 @@ class Applying:
         self._reports.failed(one, action, why)
         return why
 
-    async def _do(
+    async def _execute(
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> bool:
         """Whether that changed anything, as far as it is told."""
@@ -158,7 +158,7 @@ class Applying:
                 await self._brokers.create_stream(name, settings=settings, owner=owner, replicas=replicas)
             case do.AlterStream(_, name, stream_id, version, settings, owner, new_replicas, former):
                 if former is not None:
-                    await self._check_dead(former)
+                    await self._check_deleted(former)
                 await self._brokers.alter_stream(
                     name,
                     settings=settings,
@@ -168,7 +168,7 @@ class Applying:
                     stream_id=stream_id,
                 )
             case do.RetainStream(claim, name, stream_id, version, owner):
-                await self._check_dead(claim)
+                await self._check_deleted(claim)
                 await self._brokers.alter_stream(
                     name, owner=owner, expected_version=version, stream_id=stream_id
                 )
@@ -194,15 +194,15 @@ class Applying:
             case do.Throttle(speed):
                 await self._brokers.throttle(speed)
             case do.CreateObject(manifest):
-                await self._check_ours(manifest)
+                await self._check_owned(manifest)
                 self._objects.owned(await self._kube.create(manifest), gone=False)
             case do.ApplyObject(manifest, version):
-                await self._check_ours(manifest)
+                await self._check_owned(manifest)
                 found = await self._kube.apply(manifest, version)
                 self._objects.owned(found, gone=False)
                 where = difference(found, manifest)
                 if where is not None:
-                    self.changed_on_the_way[said_of(manifest)] = where
+                    self.mutated[manifest_id(manifest)] = where
                     log.warning(
                         "something changes what is applied on its way into the API server; it is left so",
                         kind=manifest["kind"],
@@ -231,7 +231,7 @@ class Applying:
             return False
         return True
 
-    async def _check_ours(self, manifest: Manifest) -> None:
+    async def _check_owned(self, manifest: Manifest) -> None:
         """What is not known here may be there all the same, and somebody else's. Raises `NotOurs`."""
         kind, key = manifest["kind"], key_of(manifest)
         if self._objects.is_owned(manifest):
@@ -246,15 +246,15 @@ class Applying:
             if not lost:
                 # It has only just been made.
                 raise Outdated(str(key))
-            raise NotOurs(
+            raise NotOwned(
                 f"the {kind} {key.name!r} lost labels by which it is found; give it back {', '.join(lost)}"
             )
-        raise NotOurs(
+        raise NotOwned(
             f"there is a {kind} {key.name!r} that is not this Cluster's: it would be overwritten. Delete it, "
             "or give the Cluster another name"
         )
 
-    async def _check_dead(self, claim: StreamClaim) -> None:
+    async def _check_deleted(self, claim: StreamClaim) -> None:
         """Raises `Outdated` if the object is there.
 
         Who claims a stream has seen the object. So one whose claim the brokers have told of, and which the

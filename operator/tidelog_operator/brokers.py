@@ -12,7 +12,7 @@ from typing import Final
 import tidelog
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import ClusterDescription, StreamDescription
-from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.placement import BrokersView
 from tidelog_operator.sizes import Sizes
 
 PORT: Final = 9210

@@ -20,7 +20,7 @@ CONNECTIONS_WAITING_MAX: Final = 64
 IDLE_SECONDS_MAX: Final = 10.0
 
 
-class CannotListen(Exception):
+class ListenError(Exception):
     """There, and why."""
 
 
@@ -29,13 +29,13 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host:
-        raise CannotListen(f"{text!r} is no address; write host:port, for example 127.0.0.1:9215")
+        raise ListenError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9215")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise CannotListen(f"{text!r}: {port!r} is no port; it is a number up to 65535")
+        raise ListenError(f"{text!r}: {port!r} is no port; it is a number up to 65535")
     return host, int(port)
 
 
-class HttpDoor:
+class HttpServer:
     """See the module; an async context manager."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, why_not: Callable[[], str]) -> None:
@@ -53,7 +53,7 @@ class HttpDoor:
         )
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS_MAX)
 
-    async def __aenter__(self) -> HttpDoor:
+    async def __aenter__(self) -> HttpServer:
         """Raises `CannotListen`."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, backlog=CONNECTIONS_WAITING_MAX)
@@ -62,7 +62,7 @@ class HttpDoor:
         except OSError as error:
             await self._runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise CannotListen(
+            raise ListenError(
                 f"cannot listen on {self._host}:{self._port}: {reason}; name another address, or none"
             ) from error
         host, port, *_ = self._runner.addresses[0]

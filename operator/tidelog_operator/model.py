@@ -156,7 +156,7 @@ class UnreadableCluster:
     why: str
 
 
-Told: TypeAlias = StreamObject | ClusterObject | UnreadableCluster
+CustomResource: TypeAlias = StreamObject | ClusterObject | UnreadableCluster
 """What has a status."""
 
 
@@ -172,7 +172,7 @@ class BrokerPod:
     node: str
     ready: bool
     deleting: bool
-    waits: str = ""
+    waiting_reason: str = ""
     """Why it does not run, as Kubernetes says it. Empty: it runs, or is about to."""
     damaged: bool = False
     """Its broker does not start, because nothing on its volume may be believed any more."""

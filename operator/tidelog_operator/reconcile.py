@@ -21,30 +21,42 @@ from tidelog_operator.actions import (
     StreamAction,
     Throttle,
 )
-from tidelog_operator.apply import Applying
+from tidelog_operator.apply import Applier
 from tidelog_operator.brokers import Brokers
 from tidelog_operator.kubernetes.api import Kube
 from tidelog_operator.kubernetes.objects import Objects
-from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, ObjectKey, Told
+from tidelog_operator.model import CLUSTER, STREAM, ClusterObject, CustomResource, ObjectKey
 from tidelog_operator.plan.balancing import plan_leaders
-from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.plan.streams import Decision, let_free, let_go, plan_retained, plan_streams
+from tidelog_operator.plan.placement import BrokersView
+from tidelog_operator.plan.streams import (
+    Decision,
+    plan_retained,
+    plan_streams,
+    plan_without_brokers,
+    plan_without_cluster,
+)
 from tidelog_operator.plan.volumes import TIME
 from tidelog_operator.reporting.cluster_status import cluster_status, unreadable_status
 from tidelog_operator.reporting.conditions import Status
 from tidelog_operator.reporting.reports import Reports
 from tidelog_operator.reporting.status_writer import StatusWriter
 from tidelog_operator.reporting.stream_status import stream_status
-from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL, Said, said_of
+from tidelog_operator.resources.naming import (
+    CLUSTER_LABEL,
+    MANAGED_BY,
+    MANAGED_LABEL,
+    ManifestId,
+    manifest_id,
+)
 
 log = structlog.get_logger(__name__)
 
-LEADERS_SECONDS: Final = 10.0
+ELECTION_DELAY_SECONDS: Final = 10.0
 """A broker that came back gets its leaderships after so long: it may be one that comes and goes."""
 
-RELUCTANT_SECONDS: Final = 600.0
+ELECTION_RETRY_SECONDS: Final = 600.0
 """A preferred leader that did not take its leaderships, because it had rather not, is asked again."""
 
 LIST_SECONDS: Final = 300.0
@@ -62,11 +74,11 @@ LISTED: Final = (
 )
 """Kinds, and the label of those that concern the operator."""
 
-ALONE_SECONDS: Final = 10.0
+NO_CONTROLLER_SECONDS: Final = 10.0
 """Brokers that have had no controller for so long are no witnesses: what they say is of before. An election
 takes a second or two."""
 
-ALONE: Final = (
+NO_CONTROLLER: Final = (
     "most of the brokers that vote ({voters}) are away, so those that answer have no controller and may not "
     "know what is so: leaders do not change, and copies neither are given up nor come back"
 )
@@ -74,7 +86,7 @@ ALONE: Final = (
 ZONES_SECONDS_MAX: Final = 30.0
 """How long copies are not placed because the zones of brokers have not come yet."""
 
-OVERTAKEN_MAX: Final = 5
+CONFLICTS_MAX: Final = 5
 """Passes in a row; then it is told."""
 
 PASSES_MAX: Final = 5
@@ -98,19 +110,19 @@ class Reconciler:
         self._listed_at = -LIST_SECONDS
         """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
         by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
-        self._telling = StatusWriter(kube, reports, leads)
-        self._changed_on_the_way: dict[Said, str] = {}
+        self._status_writer = StatusWriter(kube, reports, leads)
+        self._mutated: dict[ManifestId, str] = {}
         """What the API server keeps other than it was applied, and where it differs."""
-        self._calm: tuple[int, int] | None = None
+        self._idle_at: tuple[int, int] | None = None
         """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
         self._leaders_since: float | None = None
         """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
-        self._alone_since: float | None = None
+        self._no_controller_since: float | None = None
         """Since when the brokers that answer have no controller; event loop's clock."""
         self._elected: tuple[ClusterAction, ...] = ()
         """What was done last, and when; whoever had rather not lead is not asked all the time."""
         self._elected_at = 0.0
-        self._overtaken: Counter[tuple[str, ObjectKey]] = Counter()
+        self._conflicts: Counter[tuple[str, ObjectKey]] = Counter()
         """Passes in a row in which somebody was faster, by Cluster or Stream."""
         self._began = self._loop.time()
 
@@ -120,9 +132,9 @@ class Reconciler:
     def forget(self) -> None:
         """Another operator may have led meanwhile: nothing is as it was left."""
         self._listed_at = -LIST_SECONDS
-        self._telling.forget()
-        self._calm, self._changed_on_the_way = None, {}
-        self._elected, self._overtaken = (), Counter()
+        self._status_writer.forget()
+        self._idle_at, self._mutated = None, {}
+        self._elected, self._conflicts = (), Counter()
 
     async def once(self) -> None:
         """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
@@ -131,33 +143,33 @@ class Reconciler:
         for _ in range(PASSES_MAX):
             view, unreachable = await self._look()
             state = (self._objects.version, self._brokers.version)
-            if view is not None and state == self._calm:
+            if view is not None and state == self._idle_at:
                 return
-            planned = view if self._knows_zones() else None
+            planned = view if self._has_zones() else None
             decision, decisions = self._plan_cluster(planned), self._plan(planned)
             retained = self._plan_retained(planned, decisions)
-            client = await self._client() if _is_vouched_for(view) else None
-            applying = Applying(self._objects, self._kube, client, self._reports, self._leads)
+            client = await self._client() if _has_controller(view) else None
+            applier = Applier(self._objects, self._kube, client, self._reports, self._leads)
             cluster = self._objects.clusters.get(self.key)
-            await applying.cluster(cluster, decision.actions, decision.apart)
-            await applying.decisions(decisions)
-            await applying.retained(cluster, retained)
-            self._changed_on_the_way |= applying.changed_on_the_way
-            self._remember_elected(applying.did)
-            if applying.outdated:
+            await applier.cluster(cluster, decision.actions, decision.independent)
+            await applier.decisions(decisions)
+            await applier.retained(cluster, retained)
+            self._mutated |= applier.mutated
+            self._remember_elected(applier.did)
+            if applier.outdated:
                 await self._list()
-            if not applying.done:
+            if not applier.done:
                 break
             self._brokers.changed()
-        self._tell_overtaken(applying)
-        told = await self._telling.tell([
-            *self._cluster_status(*self._believed(view, unreachable), decision, applying),
-            *self._stream_statuses(*self._believed(view, unreachable), decisions, applying.errors),
+        self._report_conflicts(applier)
+        told = await self._status_writer.tell([
+            *self._cluster_status(*self._reportable(view, unreachable), decision, applier),
+            *self._stream_statuses(*self._reportable(view, unreachable), decisions, applier.errors),
         ])  # fmt: skip
-        alone = self._alone_since is not None
-        waits = decision.lost or self._leaders_since is not None or alone or planned is not view
-        acts = decision.actions or decision.apart or retained or any(one.actions for one in decisions)
-        self._calm = state if told and not waits and not acts else None
+        alone = self._no_controller_since is not None
+        waiting_reason = decision.lost or self._leaders_since is not None or alone or planned is not view
+        acts = decision.actions or decision.independent or retained or any(one.actions for one in decisions)
+        self._idle_at = state if told and not waiting_reason and not acts else None
 
     async def _list(self) -> None:
         """Raises `KUBE_FAILURES`; then nothing is done."""
@@ -202,19 +214,19 @@ class Reconciler:
 
     def _owned(self) -> Owned:
         objects = self._objects
-        said = [said_of(one) for one in objects.owned_by(self.key).values()]
+        said = [manifest_id(one) for one in objects.owned_by(self.key).values()]
         return Owned(
             objects.owned_by(self.key),
             objects.claims_of(self.key),
             objects.pods_of(self.key),
-            {one: self._changed_on_the_way[one] for one in said if one in self._changed_on_the_way},
+            {one: self._mutated[one] for one in said if one in self._mutated},
             objects.lowest_count_of(self.key),
         )
 
-    def _knows_zones(self) -> bool:
+    def _has_zones(self) -> bool:
         """Copies that are placed before that may all lie in one."""
         late = self._loop.time() - self._began > ZONES_SECONDS_MAX
-        return late or self._objects.knows_zones_of(self.key)
+        return late or self._objects.has_zones_of(self.key)
 
     async def _client(self) -> Any:
         return await self._brokers.client(self._ips())
@@ -234,16 +246,16 @@ class Reconciler:
 
     def _leaders(self, view: BrokersView | None) -> tuple[ClusterAction, ...]:
         """Leaders go back to the brokers that are preferred when those have been there for a while."""
-        found = plan_leaders(view) if view is not None and _is_vouched_for(view) else ()
+        found = plan_leaders(view) if view is not None and _has_controller(view) else ()
         if not found:
             self._leaders_since, self._elected = None, ()
             return ()
         now = self._loop.time()
         if self._leaders_since is None:
             self._leaders_since = now
-        if now - self._leaders_since < LEADERS_SECONDS:
+        if now - self._leaders_since < ELECTION_DELAY_SECONDS:
             return ()
-        if found == self._elected and now - self._elected_at < RELUCTANT_SECONDS:
+        if found == self._elected and now - self._elected_at < ELECTION_RETRY_SECONDS:
             return ()
         return found
 
@@ -252,67 +264,72 @@ class Reconciler:
         if elected:
             self._elected, self._elected_at = elected, self._loop.time()
 
-    def _tell_overtaken(self, applying: Applying) -> None:
+    def _report_conflicts(self, applier: Applier) -> None:
         """Who is overtaken looks again and says nothing; for so long that is no chance any more."""
-        self._overtaken = Counter({one: self._overtaken[one] + 1 for one in applying.overtaken})
-        for one, why in applying.overtaken.items():
+        self._conflicts = Counter({one: self._conflicts[one] + 1 for one in applier.conflicts})
+        for one, why in applier.conflicts.items():
             kind, key = one
-            if self._overtaken[one] <= OVERTAKEN_MAX:
+            if self._conflicts[one] <= CONFLICTS_MAX:
                 continue
             if kind == CLUSTER:
-                applying.cluster_error = applying.cluster_error or why
+                applier.cluster_error = applier.cluster_error or why
             else:
-                applying.errors.setdefault(key, why)
+                applier.errors.setdefault(key, why)
 
     def _plan(self, view: BrokersView | None) -> Sequence[Decision]:
         streams = self._objects.streams_of(self.key.namespace)
-        if view is not None and _is_vouched_for(view):
+        if view is not None and _has_controller(view):
             return plan_streams(streams, self.key.name, view)
         if self.key not in self._objects.clusters and self.key not in self._objects.unreadable_clusters:
-            return let_go(streams, self.key.name)
-        return let_free(streams, self.key.name)
+            return plan_without_cluster(streams, self.key.name)
+        return plan_without_brokers(streams, self.key.name)
 
     def _plan_retained(
         self, view: BrokersView | None, decisions: Sequence[Decision]
     ) -> Sequence[RetainStream]:
-        if view is None or not _is_vouched_for(view):
+        if view is None or not _has_controller(view):
             return ()
         streams = self._objects.streams_of(self.key.namespace)
         return plan_retained(streams, self.key.namespace, view, decisions)
 
     # --- telling objects of themselves
 
-    def _believed(self, view: BrokersView | None, unreachable: str) -> tuple[BrokersView | None, str]:
+    def _reportable(self, view: BrokersView | None, unreachable: str) -> tuple[BrokersView | None, str]:
         """What objects are told of: not what brokers say that have had no controller for long."""
-        if _is_vouched_for(view):
-            self._alone_since = None
+        if _has_controller(view):
+            self._no_controller_since = None
         elif view is not None:
             now = self._loop.time()
-            if self._alone_since is None:
-                self._alone_since = now
-            if now - self._alone_since >= ALONE_SECONDS:
+            if self._no_controller_since is None:
+                self._no_controller_since = now
+            if now - self._no_controller_since >= NO_CONTROLLER_SECONDS:
                 voters = ", ".join(map(str, view.cluster.voters))
-                return None, ALONE.format(voters=voters)
+                return None, NO_CONTROLLER.format(voters=voters)
         return view, unreachable
 
     def _cluster_status(
-        self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, applying: Applying
-    ) -> list[tuple[Told, Status]]:
+        self, view: BrokersView | None, unreachable: str, decision: ClusterDecision, applier: Applier
+    ) -> list[tuple[CustomResource, Status]]:
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
             unreadable = self._objects.unreadable_clusters.get(self.key)
             if unreadable is None:
                 return []
-            return [(unreadable, unreadable_status(unreadable, self._telling.known_to(unreadable), _now()))]
+            return [
+                (
+                    unreadable,
+                    unreadable_status(unreadable, self._status_writer.current_status(unreadable), _now()),
+                )
+            ]
         status = cluster_status(
             cluster,
-            self._telling.known_to(cluster),
+            self._status_writer.current_status(cluster),
             self._owned(),
             self._objects.pods_of(self.key),
             view,
             decision,
-            error=applying.cluster_error,
-            error_apart=applying.cluster_error_apart,
+            error=applier.cluster_error,
+            independent_error=applier.independent_error,
             unreachable=unreachable,
             now=_now(),
         )
@@ -324,7 +341,7 @@ class Reconciler:
         unreachable: str,
         decisions: Sequence[Decision],
         errors: Mapping[ObjectKey, str],
-    ) -> Iterator[tuple[Told, Status]]:
+    ) -> Iterator[tuple[CustomResource, Status]]:
         now = _now()
         findings = {one.object.key: one.finding for one in decisions}
         for one in self._objects.streams_of(self.key.namespace):
@@ -335,7 +352,7 @@ class Reconciler:
                 existing = None
             status = stream_status(
                 one,
-                self._telling.known_to(one),
+                self._status_writer.current_status(one),
                 existing,
                 finding=findings.get(one.key),
                 error=errors.get(one.key, ""),
@@ -345,7 +362,7 @@ class Reconciler:
             yield one, status
 
 
-def _is_vouched_for(view: BrokersView | None) -> bool:
+def _has_controller(view: BrokersView | None) -> bool:
     """Who answered is in touch with the controller. What others say may be old: told, and not acted upon."""
     return view is not None and view.cluster.controller is not None
 

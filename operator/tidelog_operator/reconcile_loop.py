@@ -30,24 +30,24 @@ RETRY_SECONDS_MAX: Final = 30.0
 DOUBLINGS_MAX: Final = 4
 
 
-class Loop:
+class ReconcileLoop:
     """See the module. Of one event loop; an async context manager that ends its tasks."""
 
     def __init__(self, kube: Kube, leads: Callable[[], bool], reports: Reports) -> None:
         """`leads`: only then is anything looked at or written."""
-        self.objects = Objects(self.wake)
+        self.objects = Objects(self.requeue)
         self._kube = kube
         self._leads = leads
         self._reports = reports
         self._tasks: dict[ObjectKey, asyncio.Task[None]] = {}
-        self._awake: dict[ObjectKey, asyncio.Event] = {}
+        self._requeued: dict[ObjectKey, asyncio.Event] = {}
         self._term = 0
         """How often it has begun to lead."""
 
     def __repr__(self) -> str:
         return f"<Loop clusters={len(self._tasks)}>"
 
-    async def __aenter__(self) -> Loop:
+    async def __aenter__(self) -> ReconcileLoop:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -55,39 +55,39 @@ class Loop:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def wake(self, cluster: ObjectKey) -> None:
+    def requeue(self, cluster: ObjectKey) -> None:
         """It has something new to look at."""
         if cluster not in self._tasks:
-            self._awake[cluster] = asyncio.Event()
+            self._requeued[cluster] = asyncio.Event()
             self._tasks[cluster] = asyncio.create_task(self._run(cluster), name=f"cluster {cluster}")
-        self._awake[cluster].set()
+        self._requeued[cluster].set()
 
     def begin(self) -> None:
         """This operator leads from now on."""
         self._term += 1
-        for awake in self._awake.values():
-            awake.set()
+        for requeued in self._requeued.values():
+            requeued.set()
 
     async def _run(self, cluster: ObjectKey) -> None:
         reconciler = Reconciler(cluster, self.objects, self._kube, self._reports, self._leads)
-        awake, failures, term = self._awake[cluster], 0, self._term
+        requeued, failures, term = self._requeued[cluster], 0, self._term
         try:
-            while self._concerns(cluster):
+            while self._is_needed(cluster):
                 pause = min(RETRY_SECONDS_MAX, PERIOD_SECONDS * 2 ** min(failures, DOUBLINGS_MAX))
                 try:
                     async with asyncio.timeout(pause):
-                        await awake.wait()
+                        await requeued.wait()
                     await asyncio.sleep(GATHER_SECONDS)
                 except TimeoutError:
                     pass
-                awake.clear()
+                requeued.clear()
                 if not self._leads():
                     continue
                 if term != self._term:
                     term = self._term
                     reconciler.forget()
                 try:
-                    with self._reports.a_pass(cluster):
+                    with self._reports.reconciliation(cluster):
                         await reconciler.once()
                     failures = 0
                 except Exception:
@@ -96,11 +96,11 @@ class Loop:
         finally:
             # Who wakes it from here on wakes another task.
             if self._tasks.get(cluster) is asyncio.current_task():
-                del self._tasks[cluster], self._awake[cluster]
+                del self._tasks[cluster], self._requeued[cluster]
                 self._reports.gone(cluster)
             await reconciler.close()
 
-    def _concerns(self, cluster: ObjectKey) -> bool:
+    def _is_needed(self, cluster: ObjectKey) -> bool:
         """It is there, or some Stream names it; else there is nothing to do until it is woken again."""
         objects = self.objects
         if cluster in objects.clusters or cluster in objects.unreadable_clusters:

@@ -15,7 +15,7 @@ import tidelog
 from tidelog.cluster_admin import UNREACHABLE
 from tidelog.errors import TidelogError
 from tidelog.model import ReplicaDescription
-from tidelog_operator.plan.brokers import PartitionName
+from tidelog_operator.plan.placement import PartitionName
 
 log = structlog.get_logger(__name__)
 

@@ -27,7 +27,7 @@ def metrics_of_a_broker() -> set[str]:
 
 def metrics_of_the_operator() -> set[str]:
     metrics = OperatorMetrics()
-    metrics.shows(Objects(lambda cluster: None), lambda: True, lambda: 0)
+    metrics.observe(Objects(lambda cluster: None), lambda: True, lambda: 0)
     return set(re.findall(r"^# TYPE (\w+) ", generate_latest(metrics.registry).decode(), re.MULTILINE))
 
 

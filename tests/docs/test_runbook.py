@@ -104,15 +104,15 @@ def section(begin: str, end: str) -> str:
 @pytest.mark.parametrize(
     ("module", "more", "begin", "end"),
     [
-        ("cluster_status.py", set(), "\n## Clusters: Ready\n", "\n## Streams\n"),
-        ("stream_status.py", set(Reason), "\n## Streams\n", "\n## Phases\n"),
+        ("reporting/cluster_status.py", set(), "\n## Clusters: Ready\n", "\n## Streams\n"),
+        ("reporting/stream_status.py", set(Reason), "\n## Streams\n", "\n## Phases\n"),
     ],
 )
 def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
     module: str, more: set[str], begin: str, end: str
 ) -> None:
     said = sources()
-    known = reasons_of_conditions(said[module]) | reasons_of_conditions(said["conditions.py"]) | more
+    known = reasons_of_conditions(said[module]) | reasons_of_conditions(said["reporting/conditions.py"]) | more
 
     assert len(known) > 7
     assert known - entries(section(begin, end)) == set()
@@ -121,7 +121,7 @@ def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
 def test_no_other_module_says_conditions() -> None:
     found = {name for name, text in sources().items() if any(calls(text, "condition"))}
 
-    assert found == {"cluster_status.py", "stream_status.py", "conditions.py"}
+    assert found == {"reporting/cluster_status.py", "reporting/stream_status.py", "reporting/conditions.py"}
 
 
 def test_every_reason_of_an_event_has_an_entry() -> None:

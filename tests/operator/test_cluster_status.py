@@ -36,10 +36,11 @@ def ready(kube: Kubernetes, brokers: Brokers | None, unreachable: str = "") -> t
     return found["status"], found["reason"], found["message"]
 
 
-def lacking(kube: Kubernetes, *numbers: int, waits: str = "") -> None:
+def lacking(kube: Kubernetes, *numbers: int, waiting_reason: str = "") -> None:
     """These pods are not ready."""
     kube.pods_there = [
-        replace(pod, ready=False, waits=waits) if pod.broker_id in numbers else pod for pod in kube.pods_there
+        replace(pod, ready=False, waiting_reason=waiting_reason) if pod.broker_id in numbers else pod
+        for pod in kube.pods_there
     ]
 
 
@@ -60,7 +61,7 @@ def test_a_pod_that_is_about_to_run_is_counted_and_not_named() -> None:
 
 def test_a_pod_that_waits_is_named_with_the_reason() -> None:
     kube, brokers = whole()
-    lacking(kube, 1, waits=f"Unschedulable: {NO_ROOM}")
+    lacking(kube, 1, waiting_reason=f"Unschedulable: {NO_ROOM}")
 
     assert ready(kube, brokers) == (
         "False", "BrokersMissing", f"2 of 3 brokers are ready; main-1 waits (Unschedulable: {NO_ROOM})",
@@ -70,7 +71,7 @@ def test_a_pod_that_waits_is_named_with_the_reason() -> None:
 def test_a_rollout_that_hangs_says_at_which_pod() -> None:
     kube, brokers = whole()
     rolls(kube)
-    lacking(kube, 2, waits="ImagePullBackOff")
+    lacking(kube, 2, waiting_reason="ImagePullBackOff")
 
     assert ready(kube, brokers) == (
         "False", "Rolling",
@@ -88,7 +89,7 @@ def test_a_pod_that_nobody_may_make_is_missed() -> None:
 
 def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
     kube, _ = whole()
-    lacking(kube, 0, 1, 2, waits="Unschedulable")
+    lacking(kube, 0, 1, 2, waiting_reason="Unschedulable")
 
     said = ready(kube, None, unreachable="no pod of a broker has an address yet")
 
@@ -101,7 +102,7 @@ def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
 
 def test_of_many_pods_the_first_are_named() -> None:
     kube, brokers = whole(brokers=9)
-    lacking(kube, *range(2, 9), waits="Unschedulable")
+    lacking(kube, *range(2, 9), waiting_reason="Unschedulable")
 
     message = ready(kube, brokers)[2]
 
@@ -156,8 +157,10 @@ def waiting(**state: str) -> dict[str, Any]:
         (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITS_CHARS_MAX - 4)}…"),
     ],
 )
-def test_why_a_pod_waits_is_in_its_conditions_or_its_container(status: dict[str, Any], waits: str) -> None:
-    assert pod(**status).waits == waits
+def test_why_a_pod_waits_is_in_its_conditions_or_its_container(
+    status: dict[str, Any], waiting_reason: str
+) -> None:
+    assert pod(**status).waiting_reason == waiting_reason
 
 
 def ended(

@@ -124,7 +124,7 @@ def applied(operator: OperatorProcess) -> int:
     )
 
 
-def until_calm(operator: OperatorProcess, name: str) -> None:
+def until_idle(operator: OperatorProcess, name: str) -> None:
     """It did what it had to, and has found nothing to do since."""
 
     def looks() -> float:
@@ -136,7 +136,7 @@ def until_calm(operator: OperatorProcess, name: str) -> None:
     done, before = applied(operator), looks()
     wait_until(lambda: looks() >= before + 2, "it has looked twice")
     if applied(operator) != done:
-        until_calm(operator, name)
+        until_idle(operator, name)
 
 
 def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
@@ -145,7 +145,7 @@ def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
     names = {f"{listener}-{number}" for listener in ("outside", "cloud") for number in range(3)}
     plane.apply(cluster("open", listeners=[NODES, CLOUD]))
     wait_until(lambda: services(plane, "open").keys() == names, "every broker has its services")
-    until_calm(operator, "open")
+    until_idle(operator, "open")
     made = services(plane, "open")
     assert node_ports(plane, "open", "outside") == [30000, 30001, 30002]
     assert made["cloud-1"]["spec"]["healthCheckNodePort"]
@@ -158,7 +158,7 @@ def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
         "--patch", json.dumps(status),
     )  # fmt: skip
     plane.kubectl("annotate", "service", "open-cloud-1", "somebody=else")
-    until_calm(operator, "open")
+    until_idle(operator, "open")
     assert applied(operator) == done
 
     # Ports go from one listener to another, which is the way to give them another type.
@@ -190,7 +190,7 @@ def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
     assert after["cloud-2"]["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
 
     # None any more.
-    until_calm(operator, "open")
+    until_idle(operator, "open")
     plane.apply(cluster("open"))
     wait_until(lambda: services(plane, "open") == {}, "all are gone")
     assert "Service open-brokers" in made_for(plane, "open")

@@ -17,7 +17,7 @@ from support.kube import chart
 from support.kube.control_plane import CRDS, ControlPlane
 from support.waiting import wait_until
 from tidelog_operator.__main__ import app
-from tidelog_operator.kubernetes.definitions import REVISION, NotApplied, applied, read
+from tidelog_operator.kubernetes.definitions import REVISION, ApplyError, applied, read
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def account(plane: ControlPlane, programs: Path) -> Path:
 async def _made(account: Path) -> bool:
     try:
         return await applied(CRDS, str(account)) == NAMES
-    except NotApplied as error:
+    except ApplyError as error:
         if "forbidden" not in str(error):
             raise
         return False
@@ -119,7 +119,7 @@ async def test_the_account_may_apply_these_and_no_others(
     other = json.loads(json.dumps(definition("stream")).replace("stream", "tape").replace("Stream", "Tape"))
     (tmp_path / "other.yaml").write_text(json.dumps(other))
 
-    with pytest.raises(NotApplied, match=r"^tapes\.tidelog\.io is not applied: .*forbidden"):
+    with pytest.raises(ApplyError, match=r"^tapes\.tidelog\.io is not applied: .*forbidden"):
         await applied(tmp_path, str(account))
 
     for words in (
@@ -137,7 +137,7 @@ async def test_what_the_api_server_refuses_is_told_in_its_words(plane: ControlPl
     wrong["spec"]["names"]["plural"] = "tapes"
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
 
-    with pytest.raises(NotApplied, match=r"^streams\.tidelog\.io is not applied: .*field is immutable"):
+    with pytest.raises(ApplyError, match=r"^streams\.tidelog\.io is not applied: .*field is immutable"):
         await applied(tmp_path, str(plane.kubeconfig))
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_holds_something_else_is_refused(
     for name, text in zip(("first", "second"), texts, strict=False):
         (tmp_path / f"{name}.yaml").write_text(text)
 
-    with pytest.raises(NotApplied) as refused:
+    with pytest.raises(ApplyError) as refused:
         read(tmp_path)
 
     assert sentence in str(refused.value)

@@ -21,7 +21,7 @@ from tidelog_operator.model import STREAM, ObjectKey, StreamClaim
 from tidelog_operator.reporting import event_writer
 from tidelog_operator.reporting.event_writer import EventWriter
 from tidelog_operator.reporting.events import FIELDS, Event, event_of, events_of_status, failure_of
-from tidelog_operator.resources.stateful_set import EMPTYING_ANNOTATION
+from tidelog_operator.resources.stateful_set import DRAINING_ANNOTATION
 
 KEY = ObjectKey(NAMESPACE, "orders")
 MOVE = do.MovePartition("orders", 0, (1, 2), PartitionVersion(bytes(16), 4))
@@ -33,7 +33,7 @@ def manifest(kind: str, spec: Any = None, **annotations: str) -> dict[str, Any]:
 
 
 PODS = manifest("StatefulSet", {"replicas": 3})
-LEAVING = manifest("StatefulSet", {"replicas": 3}, **{EMPTYING_ANNOTATION: "1,2"})
+LEAVING = manifest("StatefulSet", {"replicas": 3}, **{DRAINING_ANNOTATION: "1,2"})
 
 SAID = [
     (

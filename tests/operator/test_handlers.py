@@ -9,7 +9,7 @@ import pytest
 from kopf._cogs.structs.references import Insights
 
 from tidelog_operator.kubernetes import handlers
-from tidelog_operator.kubernetes.handlers import NotWatched, _check
+from tidelog_operator.kubernetes.handlers import WatchLost, _check
 
 WANTED = [("tidelog.io", "v1alpha1", "streams"), ("", "v1", "pods")]
 
@@ -26,7 +26,7 @@ async def test_who_watches_too_little_ends_and_was_never_ready() -> None:
     ready = asyncio.Event()
 
     with pytest.raises(
-        NotWatched, match=r"nobody watches streams\.tidelog\.io; the operator has to begin again"
+        WatchLost, match=r"nobody watches streams\.tidelog\.io; the operator has to begin again"
     ):
         await _check(looked(WANTED[1]), WANTED, ready)
 
@@ -50,7 +50,7 @@ async def test_what_goes_for_a_moment_is_waited_for_and_what_stays_away_is_not(
     assert not checking.done()
 
     insights.watched_resources.discard(stream)
-    with pytest.raises(NotWatched):
+    with pytest.raises(WatchLost):
         await checking
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.kube.situations import NAMESPACE
-from tidelog_operator.http import CannotListen, HttpDoor, parse_address
+from tidelog_operator.http import HttpServer, ListenError, parse_address
 from tidelog_operator.model import ObjectKey
 from tidelog_operator.reporting.metrics import Metrics, request_kind
 
@@ -70,7 +70,7 @@ def test_passes_are_counted_by_cluster_until_it_is_gone() -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_with_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(CannotListen, match=sentence):
+    with pytest.raises(ListenError, match=sentence):
         parse_address(text)
 
 
@@ -92,6 +92,6 @@ def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -
 
 async def test_an_address_that_is_taken_is_refused_with_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        door: Any = HttpDoor("127.0.0.1", taken.getsockname()[1], Metrics().registry, lambda: "")
-        with pytest.raises(CannotListen, match="Address already in use; name another address, or none"):
+        door: Any = HttpServer("127.0.0.1", taken.getsockname()[1], Metrics().registry, lambda: "")
+        with pytest.raises(ListenError, match="Address already in use; name another address, or none"):
             await door.__aenter__()

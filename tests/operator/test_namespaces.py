@@ -84,11 +84,11 @@ def test_a_namespace_is_gone_with_its_streams_though_the_operator_went_before(
     held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})
     plane.kubectl("patch", "stream", "held", "--namespace=leaving", "--type=merge", "--patch", held)
 
-    def waits() -> bool:
+    def waiting_reason() -> bool:
         return FINALIZER in plane.object("Stream", "held", "leaving")["metadata"].get("finalizers", ())
 
-    assert waits()
+    assert waiting_reason()
     with OperatorProcess(tmp_path, plane.kubeconfig):
-        wait_until(lambda: not waits(), "it waits for nobody")
+        wait_until(lambda: not waiting_reason(), "it waits for nobody")
 
     plane.kubectl("delete", "namespace", "leaving", "--timeout=60s")

@@ -334,8 +334,8 @@ def test_a_claim_whose_volume_is_lost_says_so_and_its_broker_waits(plane: Contro
     nodes.lose_volume("data-main-2")
 
     wait_until(lambda: found(plane, claim)["status"]["phase"] == "Lost", "the claim is lost")
-    waits = {"reason": "CreateContainerError", "message": "the claim data-main-2 is Lost, not Bound"}
-    wait_until(lambda: container(plane, "main-2")["state"] == {"waiting": waits}, "its broker waits")
+    waiting_reason = {"reason": "CreateContainerError", "message": "the claim data-main-2 is Lost, not Bound"}
+    wait_until(lambda: container(plane, "main-2")["state"] == {"waiting": waiting_reason}, "its broker waits")
     deleted = pods(plane)["main-2"]["metadata"]["uid"]
     plane.kubectl("delete", "pvc", "data-main-2", "--wait=false")
     # Here the next pod is there within milliseconds, and kubectl may wait for that one's end.

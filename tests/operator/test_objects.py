@@ -120,10 +120,10 @@ def test_zones_are_known_when_the_nodes_of_all_pods_came_and_stay_so_when_one_go
     known, key = objects(), ObjectKey(NAMESPACE, CLUSTER)
     known.pod(labelled("Pod", "main-0"), gone=False)
     node = {"metadata": {"name": "node-1", "labels": {"zone": "a"}}}
-    before = known.knows_zones_of(key)
+    before = known.has_zones_of(key)
 
     known.node(node, gone=False)
     known.node(node, gone=True)
 
-    assert (before, known.knows_zones_of(key)) == (False, True)
+    assert (before, known.has_zones_of(key)) == (False, True)
     assert known.zones_of(key, "zone") == {0: "a"}

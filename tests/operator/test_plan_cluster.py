@@ -16,8 +16,8 @@ from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, stream
 from tidelog.model import PartitionStanding, StreamDescription
 from tidelog_operator import actions as do
 from tidelog_operator.model import Claim, ObjectKey
-from tidelog_operator.plan.brokers import BrokersView
-from tidelog_operator.resources.naming import said_of
+from tidelog_operator.plan.placement import BrokersView
+from tidelog_operator.resources.naming import manifest_id
 from tidelog_operator.resources.stateful_set import Pods, stateful_set
 
 MARKER = ("ConfigMap", f"{CLUSTER}-formation")
@@ -156,7 +156,7 @@ def test_what_something_changes_on_its_way_in_is_not_applied_for_ever_and_holds_
     (again,) = kube.plan(brokers.view()).actions
     assert isinstance(again, do.ApplyObject)
 
-    kube.meddled = {said_of(again.manifest): "spec.template.spec.containers[0].image"}
+    kube.mutated = {manifest_id(again.manifest): "spec.template.spec.containers[0].image"}
     kube.manifest["spec"]["brokers"] = 5
 
     assert kinds(kube.plan(brokers.view())) == ["SetLowestCount", "StatefulSet"]

@@ -180,7 +180,7 @@ def test_they_are_the_last_thing_that_is_done_and_need_nobodys_answer() -> None:
 
     decision = kube.plan(None)
 
-    assert [type(one) for one in decision.apart] == [do.ApplyObject] * 3
+    assert [type(one) for one in decision.independent] == [do.ApplyObject] * 3
     last = decision.actions[-1]
     assert isinstance(last, do.ApplyObject)
     assert last.manifest["kind"] == "StatefulSet"
@@ -230,7 +230,7 @@ def test_those_of_a_listener_that_was_taken_away_go_and_nobody_elses() -> None:
     beside("of-another-controller", ownerReferences=[{**owner, "controller": False}])
     change(kube, CLOUD)
 
-    assert [one for one in kube.plan(None).apart if isinstance(one, do.DeleteObject)] == [
+    assert [one for one in kube.plan(None).independent if isinstance(one, do.DeleteObject)] == [
         do.DeleteObject("Service", ObjectKey("shop", name), services(kube)[name]["metadata"]["uid"])
         for name in sorted(names("outside"))
     ]
@@ -311,16 +311,16 @@ def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> No
 def test_what_is_on_its_way_out_is_neither_deleted_again_nor_changed() -> None:
     kube, brokers = settled(CLOUD)
     change(kube)
-    for action in kube.plan(brokers.view()).apart:
+    for action in kube.plan(brokers.view()).independent:
         kube.do(action)
 
-    gone = kube.plan(brokers.view()).apart
+    gone = kube.plan(brokers.view()).independent
     change(kube, {**CLOUD, "sourceRanges": []})
-    back = kube.plan(brokers.view()).apart
+    back = kube.plan(brokers.view()).independent
 
     assert (gone, back) == ((), ())
     kube.lose_balancers()
-    assert len(kube.plan(brokers.view()).apart) == 3
+    assert len(kube.plan(brokers.view()).independent) == 3
 
 
 def test_a_listener_of_a_type_that_is_not_known_makes_the_cluster_unreadable() -> None:

@@ -36,13 +36,13 @@ class Cluster:
             case do.UnregisterBroker(broker):
                 assert broker not in self.voters
                 self.brokers.do(action)
-            case do.SetBrokerCount(expected, count, emptying):
+            case do.SetBrokerCount(expected, count, draining):
                 assert expected == self.pods.count
                 if count < expected:
                     assert count not in self.brokers.states, "its broker is there"
                 for new in range(expected, count):
                     self.brokers.states[new] = "active"
-                self.pods = Pods(count, emptying)
+                self.pods = Pods(count, draining)
             case do.Reassign():
                 assert len(action.moves) <= AT_ONCE
                 self.brokers.do(action)

@@ -26,10 +26,10 @@ from tidelog_operator.plan.streams import (
     Decision,
     Finding,
     Reason,
-    let_free,
-    let_go,
     plan_retained,
     plan_streams,
+    plan_without_brokers,
+    plan_without_cluster,
 )
 
 KEY = ObjectKey("shop", "orders")
@@ -391,12 +391,12 @@ def test_what_keeps_an_object_from_being_as_it_is_to_be_does_not_keep_it_from_wa
 ) -> None:
     brokers = Brokers(3, stream(owner=CLAIM))
 
-    waits = decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), brokers)
+    waiting_reason = decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), brokers)
     goes = decided(stream_object(finalized=True, **spec), brokers)
 
-    assert (kinds(waits), kinds(goes)) == ([ADD], [REMOVE])
-    assert waits.finding is not None
-    assert waits.finding == goes.finding
+    assert (kinds(waiting_reason), kinds(goes)) == ([ADD], [REMOVE])
+    assert waiting_reason.finding is not None
+    assert waiting_reason.finding == goes.finding
     assert kinds(decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), Brokers(3))) == []
 
 
@@ -420,7 +420,9 @@ OLDER = [
 ]
 
 
-@pytest.mark.parametrize(("plan", "released"), [(let_go, "abeh"), (let_free, "abh")])
+@pytest.mark.parametrize(
+    ("plan", "released"), [(plan_without_cluster, "abeh"), (plan_without_brokers, "abh")]
+)
 def test_objects_whose_brokers_cannot_be_asked_wait_for_nothing_that_nobody_does(
     plan: Callable[[Sequence[StreamObject], str], list[Decision]], released: str
 ) -> None:

@@ -16,7 +16,7 @@ from tidelog.errors import InvalidRequest, Unavailable, VersionConflict
 from tidelog_operator.kubernetes.api import Listed
 from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import ObjectKey
-from tidelog_operator.reconcile import ALONE_SECONDS, LEADERS_SECONDS, Reconciler
+from tidelog_operator.reconcile import ELECTION_DELAY_SECONDS, NO_CONTROLLER_SECONDS, Reconciler
 from tidelog_operator.reporting.event_writer import EventWriter
 from tidelog_operator.reporting.metrics import Metrics
 from tidelog_operator.reporting.reports import Reports
@@ -306,7 +306,7 @@ async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_elec
 
     await operator.once()
     (believed,) = [one for one in kube.statuses["orders"]["conditions"] if one["type"] == "Ready"]
-    operator._alone_since = asyncio.get_running_loop().time() - ALONE_SECONDS
+    operator._no_controller_since = asyncio.get_running_loop().time() - NO_CONTROLLER_SECONDS
     await operator.once()
 
     assert believed["reason"] != "BrokersUnreachable"
@@ -316,8 +316,8 @@ async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_elec
         assert ready["status"] != "True"
         assert "most of the brokers that vote" in ready["message"]
 
-    assert operator._believed(view, "") == (view, "")
-    assert operator._alone_since is None
+    assert operator._reportable(view, "") == (view, "")
+    assert operator._no_controller_since is None
 
 
 async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
@@ -419,7 +419,7 @@ async def test_leaders_that_were_not_asked_because_something_failed_are_asked_by
 
     operator._brokers.client = client  # type: ignore[method-assign]
     await operator.once()
-    operator._leaders_since = -LEADERS_SECONDS
+    operator._leaders_since = -ELECTION_DELAY_SECONDS
     await operator.once()
     await operator.once()
     await operator.once()

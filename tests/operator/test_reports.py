@@ -26,7 +26,7 @@ class NobodyWrites:
         raise AssertionError
 
 
-class Told:
+class CustomResource:
     """What is logged by one `Reports`, at what time."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Told:
 
 
 def test_a_failure_that_repeats_is_logged_once_a_minute() -> None:
-    told = Told()
+    told = CustomResource()
 
     times = [told.now for _ in range(61) if told.fails("it is full")]
 
@@ -51,7 +51,7 @@ def test_a_failure_that_repeats_is_logged_once_a_minute() -> None:
 
 
 def test_another_reason_is_logged_at_once() -> None:
-    told = Told()
+    told = CustomResource()
     told.fails("it is full")
 
     assert told.fails("it is away") == [
@@ -61,7 +61,7 @@ def test_another_reason_is_logged_at_once() -> None:
 
 
 def test_of_very_many_failures_the_last_are_known() -> None:
-    told = Told()
+    told = CustomResource()
     for number in range(FAILURES_KNOWN_MAX + 1):
         assert told.fails(f"reason {number}", after_seconds=0)
 

@@ -159,12 +159,12 @@ def test_settings_and_copies_follow_the_manifest(
 
     plane.apply(stream("changed", partitions=4, replicationFactor=3, retention={"messages": 100}))
 
-    def is_so() -> bool:
+    def matches() -> bool:
         found = brokers.describe_stream("changed")
         full = all(len(one.isr) == 3 and not one.adding for one in found.partitions)
         return full and len(found.partitions) == 4 and found.config.retention.messages == 100
 
-    wait_until(is_so, "the stream is as it is to be")
+    wait_until(matches, "the stream is as it is to be")
     wait_until(lambda: until_ready(plane, "changed")["replicationFactor"] == 3, "the status says so")
 
 

@@ -48,7 +48,7 @@ def held_by_turns(operators: tuple[StubbornOperator, ...], seed: int) -> Iterato
             for one in operators:
                 one.hold()
                 ends.wait(dice.uniform(*HELD_SECONDS))
-                one.let_go_on()
+                one.resume()
 
     thread = threading.Thread(target=hold, name="holds operators up")
     thread.start()

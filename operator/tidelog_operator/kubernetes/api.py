@@ -111,7 +111,7 @@ class Kube:
         if self._client is not None:
             await self._client.close()
 
-    async def not_served(self) -> Sequence[str]:
+    async def missing_kinds(self) -> Sequence[str]:
         """The kinds of `KINDS` that the API server does not serve, or not yet: just after its start it lists
         few. (What it lists, and what it says of a listed one, come up at different moments.)"""
         listed = await self._request("GET", "/apis")

@@ -32,7 +32,7 @@ ESTABLISHED_CHECK_SECONDS: Final = 0.2
 log = structlog.get_logger(__name__)
 
 
-class NotApplied(Exception):
+class ApplyError(Exception):
     """Why not, and of which definition; those before it are applied. To be run again when that is mended."""
 
 
@@ -44,7 +44,7 @@ async def applied(folder: Path, kubeconfig: str = "") -> Sequence[str]:
             for one in definitions:
                 await _apply(kube, one)
     except ConfigException as error:
-        raise NotApplied(f"cannot log in: {error}; run it in a pod, or give --kubeconfig") from error
+        raise ApplyError(f"cannot log in: {error}; run it in a pod, or give --kubeconfig") from error
     return [one["metadata"]["name"] for one in definitions]
 
 
@@ -52,7 +52,7 @@ def read(folder: Path) -> Sequence[Manifest]:
     """All that the folder's files say, in order of their names. Raises `NotApplied`."""
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise NotApplied(f"{folder} holds no definitions: there are no *.yaml files")
+        raise ApplyError(f"{folder} holds no definitions: there are no *.yaml files")
     return [one for file in files for one in _read_file(file)]
 
 
@@ -60,11 +60,11 @@ def _read_file(file: Path) -> Sequence[Manifest]:
     try:
         found = list(yaml.safe_load_all(file.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise NotApplied(f"{file} cannot be read: {error}") from error
+        raise ApplyError(f"{file} cannot be read: {error}") from error
     for one in found:
         kind = one.get("kind") if isinstance(one, dict) else one
         if kind != KIND:
-            raise NotApplied(f"{file} holds {kind!r}; it is to hold nothing but a {KIND}")
+            raise ApplyError(f"{file} holds {kind!r}; it is to hold nothing but a {KIND}")
     return found
 
 
@@ -79,11 +79,11 @@ async def _apply(kube: Kube, definition: Manifest) -> None:
         there = await kube.apply_definition(definition)
         while not _is_established(there):
             if time.monotonic() > deadline:
-                raise NotApplied(f"{name} is not served after {ESTABLISHED_SECONDS_MAX:g} s: {_why(there)}")
+                raise ApplyError(f"{name} is not served after {ESTABLISHED_SECONDS_MAX:g} s: {_why(there)}")
             await asyncio.sleep(ESTABLISHED_CHECK_SECONDS)
             there = await kube.find_definition(name) or there
     except KUBE_FAILURES as error:
-        raise NotApplied(f"{name} is not applied: {reason_of(error)}") from error
+        raise ApplyError(f"{name} is not applied: {reason_of(error)}") from error
 
 
 def _revision(definition: Manifest) -> int:

@@ -28,7 +28,7 @@ CHECKS_MISSED_MAX: Final = 3
 """Looks in a row that find something missing which was there before."""
 
 
-class NotWatched(Exception):
+class WatchLost(Exception):
     """The API server began to serve something only after kopf had looked, and kopf does not look again."""
 
 
@@ -57,7 +57,7 @@ async def watch(
 
     Raises `NotWatched`.
     """
-    await _until_served(kube)
+    await _wait_until_served(kube)
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -111,12 +111,12 @@ async def watch(
         checking.cancel()
 
 
-async def _until_served(kube: Kube) -> None:
+async def _wait_until_served(kube: Kube) -> None:
     """An API server that has just started, or Tidelog's definitions that are not there, are waited for."""
     said = ""
     for pause in _ForEver():
         try:
-            missing = await kube.not_served()
+            missing = await kube.missing_kinds()
         except KUBE_FAILURES as error:
             why = f"it does not answer: {getattr(error, 'reason', None) or error}"
         else:
@@ -141,7 +141,7 @@ async def _check(insights: Insights, wanted: Collection[tuple[str, str, str]], r
         missing = _missing(insights, wanted)
         looks = looks + 1 if missing else 0
         if looks > CHECKS_MISSED_MAX:
-            raise NotWatched(f"nobody watches {', '.join(missing)}; the operator has to begin again")
+            raise WatchLost(f"nobody watches {', '.join(missing)}; the operator has to begin again")
         if not missing:
             ready.set()
         await asyncio.sleep(CHECK_SECONDS)

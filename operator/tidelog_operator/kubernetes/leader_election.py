@@ -36,7 +36,7 @@ LEADS_SECONDS: Final = 7.0
 RENEW_SECONDS: Final = 2.0
 
 
-class Leading:
+class LeaderElection:
     """See the module."""
 
     def __init__(
@@ -71,23 +71,23 @@ class Leading:
                 began = self._loop.time()
                 try:
                     async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                        await self._take_or_renew(began)
+                        await self._acquire_or_renew(began)
                 except KUBE_FAILURES as error:
                     log.debug("the lease is not known", reason=str(error))
                 await asyncio.sleep(RENEW_SECONDS)
         finally:
             if self.leads:
                 self._until = 0.0
-                await self._give_back()
+                await self._release()
 
-    async def _take_or_renew(self, began: float) -> None:
+    async def _acquire_or_renew(self, began: float) -> None:
         led = self.leads
         try:
             lease = await self._leases.read_namespaced_lease(self._name, self._namespace)
-            if not self._is_ours_to_take(lease):
+            if not self._may_acquire(lease):
                 self._until = 0.0
             else:
-                self._fill(lease)
+                self._claim(lease)
                 await self._leases.replace_namespaced_lease(self._name, self._namespace, lease)
                 self._until = began + LEADS_SECONDS
         except ApiException as error:
@@ -96,7 +96,7 @@ class Leading:
                 return
             if error.status != HTTP_NOT_FOUND:
                 raise
-            await self._make()
+            await self._create()
             self._until = began + LEADS_SECONDS
         if self.leads and not led:
             log.info("this operator leads", lease=f"{self._namespace}/{self._name}")
@@ -104,7 +104,7 @@ class Leading:
         elif led and not self.leads:
             log.warning("another operator leads now")
 
-    def _is_ours_to_take(self, lease: client.V1Lease) -> bool:
+    def _may_acquire(self, lease: client.V1Lease) -> bool:
         assert lease.metadata is not None, "it is there"
         version, now = lease.metadata.resource_version or "", self._loop.time()
         if version != self._seen[0]:
@@ -112,22 +112,22 @@ class Leading:
         holder = _spec_of(lease).holder_identity
         return holder in (None, "", self._identity) or now - self._seen[1] > LEASE_SECONDS
 
-    def _fill(self, lease: client.V1Lease) -> None:
+    def _claim(self, lease: client.V1Lease) -> None:
         now, spec = datetime.now(UTC), _spec_of(lease)
         if spec.holder_identity != self._identity:
             spec.holder_identity, spec.acquire_time = self._identity, now
             spec.lease_transitions = (spec.lease_transitions or 0) + 1
         spec.lease_duration_seconds, spec.renew_time = LEASE_SECONDS, now
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         lease = client.V1Lease(
             metadata=client.V1ObjectMeta(name=self._name, namespace=self._namespace),
             spec=client.V1LeaseSpec(lease_transitions=0),
         )
-        self._fill(lease)
+        self._claim(lease)
         await self._leases.create_namespaced_lease(self._namespace, lease)
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         try:
             async with asyncio.timeout(RENEW_SECONDS):
                 lease = await self._leases.read_namespaced_lease(self._name, self._namespace)

@@ -49,7 +49,7 @@ class _Seen(NamedTuple):
     version: int
     labels: Mapping[str, str]
 
-    def last_words(self, kind: str, key: ObjectKey) -> Manifest:
+    def deleted_manifest(self, kind: str, key: ObjectKey) -> Manifest:
         meta = {
             "namespace": key.namespace,
             "name": key.name,
@@ -116,7 +116,7 @@ class Objects:
             if pod.node
         }
 
-    def knows_zones_of(self, cluster: ObjectKey) -> bool:
+    def has_zones_of(self, cluster: ObjectKey) -> bool:
         """Nodes come by a watch of their own, which may take longer than everything else."""
         return all(pod.node in self._zones for pod in self.pods_of(cluster) if pod.node)
 
@@ -125,7 +125,7 @@ class Objects:
         if self.streams.get(before.key) == before:
             self.streams[before.key] = after
 
-    def _tell(self, cluster: ObjectKey) -> None:
+    def _notify(self, cluster: ObjectKey) -> None:
         self.version += 1
         self._changed(cluster)
 
@@ -137,7 +137,7 @@ class Objects:
         take = self._take(kind)
         for (other, key), known in list(self._seen.items()):
             if (other, key.namespace) == (kind, namespace) and key not in there and known.version <= version:
-                take(known.last_words(kind, key), gone=True)
+                take(known.deleted_manifest(kind, key), gone=True)
         for one in items:
             take(one, gone=False)
 
@@ -145,7 +145,7 @@ class Objects:
         """The API server said so to the operator; a watch says it again, later."""
         known = self._seen.get((kind, key))
         if known is not None and known.uid == uid:
-            self._take(kind)(known.last_words(kind, key), gone=True)
+            self._take(kind)(known.deleted_manifest(kind, key), gone=True)
 
     def _take(self, kind: str) -> Take:
         takes: Mapping[str, Take] = {
@@ -156,7 +156,7 @@ class Objects:
         }
         return takes.get(kind, self.owned)
 
-    def _is_news(self, kind: str, manifest: Manifest, *, gone: bool) -> bool:
+    def _is_newer(self, kind: str, manifest: Manifest, *, gone: bool) -> bool:
         """Lists, watches and answers to writes overtake one another, and a name may be another one's now."""
         meta = manifest["metadata"]
         key = (kind, key_of(manifest))
@@ -173,7 +173,7 @@ class Objects:
         return True
 
     def stream(self, manifest: Manifest, *, gone: bool) -> None:
-        if not self._is_news(STREAM, manifest, gone=gone):
+        if not self._is_newer(STREAM, manifest, gone=gone):
             return
         key = key_of(manifest)
         before = self.streams.pop(key, None)
@@ -183,10 +183,10 @@ class Objects:
                 log.warning("a Stream cannot be read", stream=str(key), reason=found.unreadable)
         for one in (before, self.streams.get(key)):
             if one is not None:
-                self._tell(ObjectKey(key.namespace, one.cluster))
+                self._notify(ObjectKey(key.namespace, one.cluster))
 
     def cluster(self, manifest: Manifest, *, gone: bool) -> None:
-        if not self._is_news(CLUSTER, manifest, gone=gone):
+        if not self._is_newer(CLUSTER, manifest, gone=gone):
             return
         key = key_of(manifest)
         self.clusters.pop(key, None)
@@ -199,10 +199,10 @@ class Objects:
                 self.unreadable_clusters[key] = found
                 if before is None:
                     log.warning("a Cluster cannot be read", cluster=str(key), reason=found.why)
-        self._tell(key)
+        self._notify(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
-        if not self._is_news("Pod", manifest, gone=gone):
+        if not self._is_newer("Pod", manifest, gone=gone):
             return
         name, number = manifest["metadata"]["name"], _broker_of(manifest, "")
         if number is not None:
@@ -210,7 +210,7 @@ class Objects:
             self._keep(self._pods, manifest, name, pod)
 
     def claim(self, manifest: Manifest, *, gone: bool) -> None:
-        if not self._is_news("PersistentVolumeClaim", manifest, gone=gone):
+        if not self._is_newer("PersistentVolumeClaim", manifest, gone=gone):
             return
         name, number = manifest["metadata"]["name"], _broker_of(manifest, f"{VOLUME}-")
         if number is not None:
@@ -219,13 +219,13 @@ class Objects:
 
     def owned(self, manifest: Manifest, *, gone: bool) -> None:
         """What the operator makes: StatefulSets, Services, ConfigMaps, budgets."""
-        if not self._is_news(manifest["kind"], manifest, gone=gone):
+        if not self._is_newer(manifest["kind"], manifest, gone=gone):
             return
         key = key_of(manifest)
         if key.name == COUNTS_NAME:
             self._counts[key.namespace] = {} if gone else dict(manifest.get("data") or {})
             for one in [one for one in self.clusters if one.namespace == key.namespace]:
-                self._tell(one)
+                self._notify(one)
             return
         self._keep(self._owned, manifest, (manifest["kind"], key.name), None if gone else manifest)
 
@@ -241,7 +241,7 @@ class Objects:
         if not kept:
             del where[cluster]
         if value != before:
-            self._tell(cluster)
+            self._notify(cluster)
 
     def node(self, manifest: Manifest, *, gone: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -251,7 +251,7 @@ class Objects:
         self._zones[name] = dict(manifest["metadata"].get("labels") or {})
         if self._zones[name] != before:
             for cluster in self.clusters:
-                self._tell(cluster)
+                self._notify(cluster)
 
 
 def key_of(manifest: Manifest) -> ObjectKey:
@@ -290,12 +290,12 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
         node=manifest.get("spec", {}).get("nodeName", ""),
         ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
         deleting="deletionTimestamp" in meta,
-        waits=_waits(status, conditions),
+        waiting_reason=_waiting_reason(status, conditions),
         damaged=_damaged(status),
     )
 
 
-def _waits(status: Manifest, conditions: Sequence[Manifest]) -> str:
+def _waiting_reason(status: Manifest, conditions: Sequence[Manifest]) -> str:
     for one in conditions:
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return _said(one)

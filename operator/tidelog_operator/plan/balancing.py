@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from tidelog.model import PartitionDescription, StreamDescription
 from tidelog.placement import BrokerLoad, prefer, reassign
 from tidelog_operator.actions import BrokerAction, ElectPreferred, Reassign
-from tidelog_operator.plan.brokers import BrokersView, move
+from tidelog_operator.plan.placement import BrokersView, move
 
 SPREADING: Final = "brokers carry a like number of copies and of bytes"
 LEADING: Final = "brokers lead a like number of partitions"
@@ -33,10 +33,10 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
     """The next copies that move, as many as there is room for beside those that move now; once none does
     and none should, another order of replicas, so that leaders are even."""
     parts = list(_partitions(view))
-    if view.sizes is None or not parts or not _everybody_is_there(view):
+    if view.sizes is None or not parts or not _all_active(view):
         return ()
     room = moves_at_once - sum(_moves(one) for _, one in parts)
-    if room <= 0 or len(view.welcome) < max(len(one.target) for _, one in parts):
+    if room <= 0 or len(view.schedulable) < max(len(one.target) for _, one in parts):
         return ()
     calm = [part for part in parts if not _moves(part[1])]
     moved = reassign(
@@ -68,11 +68,11 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
 
 def plan_leaders(view: BrokersView) -> tuple[BrokerAction, ...]:
     """Streams whose leaders are not the preferred ones, though those could lead."""
-    welcome = set(view.welcome)
+    schedulable = set(view.schedulable)
     names = {
         stream.name: None
         for stream, one in _partitions(view)
-        if one.leader not in (None, one.replicas[0]) and one.replicas[0] in welcome & set(one.isr)
+        if one.leader not in (None, one.replicas[0]) and one.replicas[0] in schedulable & set(one.isr)
     }
     return (ElectPreferred(tuple(names)),) if names else ()
 
@@ -90,12 +90,12 @@ def _loads(view: BrokersView, targets: Sequence[tuple[int, ...]]) -> list[Broker
             leaders=leaders[broker],
             bytes=held[broker],
         )
-        for broker in view.welcome
+        for broker in view.schedulable
     ]
 
 
-def _everybody_is_there(view: BrokersView) -> bool:
-    return len(view.welcome) == len(view.cluster.brokers)
+def _all_active(view: BrokersView) -> bool:
+    return len(view.schedulable) == len(view.cluster.brokers)
 
 
 def _partitions(view: BrokersView) -> Iterator[Part]:

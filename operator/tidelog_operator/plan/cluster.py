@@ -22,9 +22,9 @@ from tidelog_operator.actions import (
 )
 from tidelog_operator.model import Claim, ClusterObject, Manifest, ObjectKey
 from tidelog_operator.plan.balancing import plan_balancing
-from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.listeners import plan_listeners
 from tidelog_operator.plan.owned import Owned
+from tidelog_operator.plan.placement import BrokersView
 from tidelog_operator.plan.scaling import plan_scaling
 from tidelog_operator.plan.volumes import NAMED_MAX, plan_volumes
 from tidelog_operator.resources.formation import (
@@ -43,7 +43,7 @@ from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_se
 class ClusterDecision:
     actions: tuple[ClusterAction, ...] = ()
     """In this order, and none after one that fails."""
-    apart: tuple[ClusterAction, ...] = ()
+    independent: tuple[ClusterAction, ...] = ()
     """After these, and each of them whatever becomes of the others."""
     problem: str = ""
     """Why it cannot be as it is to be."""
@@ -69,11 +69,11 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
     silence = _silence(formation, owned, view)
     volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
     # Last: that one cannot be made, because somebody has its port, leaves nothing else undone.
-    apart = plan_listeners(cluster, owned, pods.count)
+    independent = plan_listeners(cluster, owned, pods.count)
     if there is None or not owned.has(wanted):
         # What follows would rest on a version that is over.
         actions.append(ApplyObject(wanted, _version(there)))
-        return ClusterDecision(tuple(actions), apart, silence, volumes.lost)
+        return ClusterDecision(tuple(actions), independent, silence, volumes.lost)
     assert there is not None
     actions += volumes.actions
     scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
@@ -83,17 +83,17 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
         if not isinstance(action, SetBrokerCount):
             actions.append(action)
         elif not any(one.broker_id < action.count for one in left):
-            actions += _counted(cluster, owned, there, action)
-        elif action.emptying != pods.emptying:
+            actions += _resized(cluster, owned, there, action)
+        elif action.draining != pods.draining:
             # Pods wait for volumes that are in the way; whom to cordon is no question of that.
-            actions += _counted(cluster, owned, there, replace(action, count=pods.count))
+            actions += _resized(cluster, owned, there, replace(action, count=pods.count))
     if view is not None and view.cluster.controller is not None:
         actions += _without(left, cluster, owned)
         if cluster.spec.balance and not scaling.actions and not problem and _is_whole(there, pods):
             actions += plan_balancing(view, cluster.spec.moves_at_once)
         # The last one: if the brokers refuse it, everything else is done.
         actions += _throttle(cluster, view)
-    return ClusterDecision(tuple(actions), apart, problem, volumes.lost)
+    return ClusterDecision(tuple(actions), independent, problem, volumes.lost)
 
 
 def _silence(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
@@ -159,10 +159,10 @@ def _lowest_count(cluster: ClusterObject, owned: Owned, count: int) -> list[Clus
     return [SetLowestCount(cluster.key, count)]
 
 
-def _counted(
+def _resized(
     cluster: ClusterObject, owned: Owned, there: Manifest, action: SetBrokerCount
 ) -> list[ClusterAction]:
-    change = ApplyObject(stateful_set(cluster, Pods(action.count, action.emptying)), _version(there))
+    change = ApplyObject(stateful_set(cluster, Pods(action.count, action.draining)), _version(there))
     if action.count > action.expected:
         return [*_lowest_count(cluster, owned, action.count), change]
     return [change]

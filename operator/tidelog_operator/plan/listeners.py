@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidelog_operator.actions import ApplyObject, ClusterAction, DeleteObject
 from tidelog_operator.model import ClusterObject, Manifest, ObjectKey
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.resources.listeners import is_made_anew, listener_services
+from tidelog_operator.resources.listeners import listener_services, must_recreate
 
 
 def plan_listeners(cluster: ClusterObject, owned: Owned, pods: int) -> tuple[ClusterAction, ...]:
@@ -19,7 +19,7 @@ def plan_listeners(cluster: ClusterObject, owned: Owned, pods: int) -> tuple[Clu
         one["metadata"]["name"]: one for one in listener_services(cluster, max(pods, cluster.spec.brokers))
     }
     there = owned.listener_services(cluster)
-    over = {name for name, one in there.items() if name not in wanted or is_made_anew(one, wanted[name])}
+    over = {name for name, one in there.items() if name not in wanted or must_recreate(one, wanted[name])}
     leaving = {name for name in there if "deletionTimestamp" in there[name]["metadata"]}
     # First what goes: it may have the port of one that comes. What takes its place comes when it is gone.
     return (

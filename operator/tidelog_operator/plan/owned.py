@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, Manifest
-from tidelog_operator.resources.comparing import is_so
+from tidelog_operator.resources.comparing import matches
 from tidelog_operator.resources.formation import Formation, read_formation
-from tidelog_operator.resources.naming import LISTENER_LABEL, Said, formation_name, said_of
+from tidelog_operator.resources.naming import LISTENER_LABEL, ManifestId, formation_name, manifest_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Owned:
     """By kind and name."""
     claims: Sequence[Claim] = ()
     pods: Sequence[BrokerPod] = ()
-    changed_on_the_way: Mapping[Said, str] = field(default_factory=dict)
+    mutated: Mapping[ManifestId, str] = field(default_factory=dict)
     """What the API server keeps other than it was applied, and where it differs."""
     lowest_count: str | None = None
     """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
@@ -27,7 +27,7 @@ class Owned:
     def has(self, wanted: Manifest) -> bool:
         """Or as near to it as the API server will have it: it is not applied again and again."""
         there = self.objects.get((wanted["kind"], wanted["metadata"]["name"]))
-        return is_so(there, wanted) or (there is not None and said_of(wanted) in self.changed_on_the_way)
+        return matches(there, wanted) or (there is not None and manifest_id(wanted) in self.mutated)
 
     def stateful_set(self, cluster: ClusterObject) -> Manifest | None:
         return self.objects.get(("StatefulSet", cluster.key.name))

@@ -23,13 +23,13 @@ from tidelog_operator.actions import (
     UncordonBroker,
     UnregisterBroker,
 )
-from tidelog_operator.plan.brokers import BrokersView, Placing, move
+from tidelog_operator.plan.placement import BrokersView, Placement, move
 from tidelog_operator.resources.stateful_set import Pods
 
 ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
 
 FENCED: Final = "fenced"
-EMPTYING: Final = "brokers are emptied that are to go"
+DRAINING: Final = "brokers are emptied that are to go"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_onc
     """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together.
     `view` None: the brokers do not answer."""
     if view is None or view.cluster.controller is None:
-        more = wanted > pods.count and not pods.emptying
+        more = wanted > pods.count and not pods.draining
         return Scaling((SetBrokerCount(pods.count, wanted, ()),) if more else ())
     found = _steps(wanted, pods, view, moves_at_once)
-    strays = _strays(max(wanted, pods.count), view)
-    empty = tuple(one for one in strays if not one.replicas and one.broker_id not in view.cluster.voters)
+    unexpected = _unexpected(max(wanted, pods.count), view)
+    empty = tuple(one for one in unexpected if not one.replicas and one.broker_id not in view.cluster.voters)
     unregistered = (UnregisterBroker(one.broker_id, one.version) for one in empty)
-    problem = found.problem or _stranded([one.broker_id for one in strays if one not in empty])
+    problem = found.problem or _stranded([one.broker_id for one in unexpected if one not in empty])
     return Scaling((*found.actions, *unregistered), problem)
 
 
@@ -57,33 +57,33 @@ def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Sc
     back: list[ScalingAction] = [
         # Whatever the view says: that makes void what another operator may be about to say of it.
         UncordonBroker(broker, view.version_of(broker))
-        for broker in _registered(pods.emptying, view)
+        for broker in _registered(pods.draining, view)
         if broker < wanted
     ]
-    if _half_gone(pods, view):
-        return Scaling((*back, *_without_last(pods, view)))
+    if _is_half_removed(pods, view):
+        return Scaling((*back, *_remove_last(pods, view)))
     if wanted >= pods.count:
-        if wanted > pods.count or pods.emptying:
+        if wanted > pods.count or pods.draining:
             back.append(SetBrokerCount(pods.count, wanted, ()))
         return Scaling(tuple(back))
     leaving = tuple(range(wanted, pods.count))
     cordoned = {one.broker_id for one in view.cluster.standings if one.cordoned}
     problem = _why_not(wanted, cordoned, view)
     if problem:
-        still = tuple(broker for broker in pods.emptying if broker >= wanted)
-        if still != pods.emptying:
+        still = tuple(broker for broker in pods.draining if broker >= wanted)
+        if still != pods.draining:
             back.append(SetBrokerCount(pods.count, pods.count, still))
         return Scaling(tuple(back), problem)
-    if pods.emptying != leaving:
+    if pods.draining != leaving:
         # Written before anybody is cordoned, so that whoever comes next knows whom to uncordon.
         return Scaling((*back, SetBrokerCount(pods.count, pods.count, leaving)))
     try:
-        emptied = _emptied(leaving, view, moves_at_once)
+        drained = _drain(leaving, view, moves_at_once)
     except InvalidRequest as error:
         return Scaling(tuple(back), f"the brokers that are to go cannot be emptied now: {error}")
-    welcome = [one for one in _registered(leaving, view) if one not in cordoned]
-    actions = [*back, *(CordonBroker(one, view.version_of(one)) for one in welcome)]
-    return Scaling((*actions, *emptied, *_last_one(leaving[-1], pods, view)))
+    schedulable = [one for one in _registered(leaving, view) if one not in cordoned]
+    actions = [*back, *(CordonBroker(one, view.version_of(one)) for one in schedulable)]
+    return Scaling((*actions, *drained, *_remove_if_drained(leaving[-1], pods, view)))
 
 
 def _why_not(wanted: int, cordoned: set[int], view: BrokersView) -> str:
@@ -111,7 +111,7 @@ def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
     return [broker for broker in brokers if broker in known]
 
 
-def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
+def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
     """The next partitions that move away, as many as there is room for beside those that move now. Raises
     `InvalidRequest` if too few brokers may get copies now."""
     parts = [
@@ -126,15 +126,15 @@ def _emptied(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) ->
     begin = [pair for pair in parts if set(pair[1].adding).intersection(leaving)]
     begin += [pair for pair in parts if not _moves(pair[1])][:room]
     sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
-    targets = _away([one.target for _, one in begin], sizes, leaving, view)
+    targets = _drain_targets([one.target for _, one in begin], sizes, leaving, view)
     moves = tuple(move(stream, one, target) for (stream, one), target in zip(begin, targets, strict=True))
-    return [Reassign(moves, EMPTYING)] if moves else []
+    return [Reassign(moves, DRAINING)] if moves else []
 
 
-def _away(
+def _drain_targets(
     targets: list[tuple[int, ...]], sizes: list[int], leaving: Sequence[int], view: BrokersView
 ) -> list[tuple[int, ...]]:
-    staying: list[BrokerLoad] = [one for one in Placing(view).loads if one.broker_id not in leaving]
+    staying: list[BrokerLoad] = [one for one in Placement(view).loads if one.broker_id not in leaving]
     for broker in leaving:
         targets = drain(staying, targets, broker, racks=view.zones, sizes=sizes)
     return targets
@@ -144,31 +144,31 @@ def _moves(one: PartitionDescription) -> bool:
     return bool(one.adding or one.removing)
 
 
-def _last_one(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
+def _remove_if_drained(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
     """The last pod goes when its broker holds nothing and does not vote."""
     standing = next((one for one in view.cluster.standings if one.broker_id == last), None)
     if standing is not None and (standing.replicas or last in view.cluster.voters or not standing.cordoned):
         return []
-    return _without_last(pods, view)
+    return _remove_last(pods, view)
 
 
-def _without_last(pods: Pods, view: BrokersView) -> list[ScalingAction]:
+def _remove_last(pods: Pods, view: BrokersView) -> list[ScalingAction]:
     """Unregistered even if it is not registered, as it seems: one that came a moment ago is seen so."""
     last = pods.count - 1
     return [
         UnregisterBroker(last, view.version_of(last)),
-        SetBrokerCount(pods.count, last, pods.emptying[:-1]),
+        SetBrokerCount(pods.count, last, pods.draining[:-1]),
     ]
 
 
-def _half_gone(pods: Pods, view: BrokersView) -> bool:
+def _is_half_removed(pods: Pods, view: BrokersView) -> bool:
     """Its broker was unregistered and its pod is there: it goes, and comes back with another volume if it
     is to stay after all."""
     last = pods.count - 1
-    return pods.emptying[-1:] == (last,) and not _registered((last,), view)
+    return pods.draining[-1:] == (last,) and not _registered((last,), view)
 
 
-def _strays(count: int, view: BrokersView) -> list[BrokerStanding]:
+def _unexpected(count: int, view: BrokersView) -> list[BrokerStanding]:
     """Brokers that registered once more on their way out, or whose pods somebody took away."""
     return [one for one in view.cluster.standings if one.broker_id >= count and one.state == FENCED]
 

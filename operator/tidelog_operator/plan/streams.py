@@ -27,7 +27,7 @@ from tidelog_operator.actions import (
     StreamAction,
 )
 from tidelog_operator.model import CLAIM_PREFIX, STREAM, StreamClaim, StreamObject, read_claim
-from tidelog_operator.plan.brokers import BrokersView, Placing, move
+from tidelog_operator.plan.placement import BrokersView, Placement, move
 
 RETAINED_PREFIX: Final = "retained:"
 """How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""
@@ -67,7 +67,7 @@ def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersVie
     are alive."""
     alive = {one.uid for one in objects}
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
-    placing, first = Placing(view), _first_of(mine, view)
+    placement, first = Placement(view), _first_of(mine, view)
     decisions = []
     for one in mine:
         existing = view.streams.get(one.stream_name)
@@ -76,9 +76,9 @@ def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersVie
         elif one.unreadable:
             decisions.append(Decision(one, finding=Finding(Reason.INVALID, one.unreadable)))
         elif first[one.stream_name] is not one:
-            decisions.append(_bound(_in_the_way(one, first[one.stream_name]), existing))
+            decisions.append(_with_finalizer(_conflict(one, first[one.stream_name]), existing))
         else:
-            decisions.append(_bound(_wanted(one, existing, alive, view, placing), existing))
+            decisions.append(_with_finalizer(_reconcile(one, existing, alive, view, placement), existing))
     return decisions
 
 
@@ -102,16 +102,16 @@ def plan_retained(
     return tuple(found[:RETAINED_AT_ONCE_MAX])
 
 
-def let_go(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
+def plan_without_cluster(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
     """There is no such Cluster, and no brokers that anybody could tell: its objects go when they like."""
     mine = [one for one in objects if one.cluster == cluster]
-    return [_unbound(one) for one in mine if one.finalized and (one.deleting or one.needs_no_operator)]
+    return [_release(one) for one in mine if one.finalized and (one.deleting or one.needs_no_operator)]
 
 
-def let_free(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
+def plan_without_brokers(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
     """Its brokers cannot be asked: those of its objects go when they like that have nothing to ask them."""
     mine = [one for one in objects if one.cluster == cluster]
-    return [_unbound(one) for one in mine if one.finalized and one.needs_no_operator]
+    return [_release(one) for one in mine if one.finalized and one.needs_no_operator]
 
 
 def _first_of(objects: Sequence[StreamObject], view: BrokersView) -> Mapping[str, StreamObject]:
@@ -135,12 +135,12 @@ def _deleted(one: StreamObject, existing: StreamDescription | None) -> Decision:
     if not one.finalized:
         return Decision(one)
     if one.needs_no_operator or existing is None or existing.owner != one.claim:
-        return _unbound(one)
+        return _release(one)
     delete = DeleteStream(one.key, existing.name, existing.stream_id, existing.version)
     return Decision(one, (delete, RemoveFinalizer(STREAM, one.key)))
 
 
-def _bound(decision: Decision, existing: StreamDescription | None) -> Decision:
+def _with_finalizer(decision: Decision, existing: StreamDescription | None) -> Decision:
     """Before anything else it is seen to that an object waits for the operator when it goes, or does not.
 
     One that has its stream, and is to take it along, waits whatever else keeps it from being as it is to be.
@@ -159,11 +159,11 @@ def _bound(decision: Decision, existing: StreamDescription | None) -> Decision:
     return replace(decision, actions=(action, *decision.actions))
 
 
-def _unbound(one: StreamObject) -> Decision:
+def _release(one: StreamObject) -> Decision:
     return Decision(one, (RemoveFinalizer(STREAM, one.key),))
 
 
-def _in_the_way(one: StreamObject, first: StreamObject) -> Decision:
+def _conflict(one: StreamObject, first: StreamObject) -> Decision:
     return Decision(
         one,
         finding=Finding(
@@ -174,37 +174,37 @@ def _in_the_way(one: StreamObject, first: StreamObject) -> Decision:
     )
 
 
-def _wanted(
+def _reconcile(
     one: StreamObject,
     existing: StreamDescription | None,
     alive: set[str],
     view: BrokersView,
-    placing: Placing,
+    placement: Placement,
 ) -> Decision:
     try:
         one.settings.on(StreamConfig())
         if existing is None:
-            actions: list[StreamAction] = [_create(one, view, placing)]
-        elif _is_taken(existing.owner, one.claim, alive):
-            return Decision(one, finding=_taken(existing))
+            actions: list[StreamAction] = [_create(one, view, placement)]
+        elif _is_owned_by_other(existing.owner, one.claim, alive):
+            return Decision(one, finding=_owned_by_other(existing))
         else:
             _check_adoptable(one, existing)
-            actions = _changes(one, existing, placing)
+            actions = _changes(one, existing, placement)
     except InvalidRequest as error:
         return Decision(one, finding=Finding(Reason.INVALID, str(error)))
-    except _TooFew as error:
+    except _TooFewBrokers as error:
         return Decision(one, finding=Finding(Reason.WAITING, str(error)))
     return Decision(one, tuple(actions))
 
 
-class _TooFew(Exception):
+class _TooFewBrokers(Exception):
     """Brokers."""
 
 
-def _create(one: StreamObject, view: BrokersView, placing: Placing) -> CreateStream:
+def _create(one: StreamObject, view: BrokersView, placement: Placement) -> CreateStream:
     config = one.settings.for_new_stream(len(view.expected))
     factor = config.replication_factor
-    _check_enough(factor, placing)
+    _check_enough(factor, placement)
     # Brokers refuse to be told of a minimum that is more than all copies.
     minimum = min(config.min_insync_replicas, factor)
     return CreateStream(
@@ -212,17 +212,17 @@ def _create(one: StreamObject, view: BrokersView, placing: Placing) -> CreateStr
         one.stream_name,
         replace(one.settings, replication_factor=factor, min_insync_replicas=minimum),
         one.claim,
-        placing.new(config.partitions, factor),
+        placement.new(config.partitions, factor),
     )
 
 
-def _is_taken(owner: str, claim: str, alive: set[str]) -> bool:
+def _is_owned_by_other(owner: str, claim: str, alive: set[str]) -> bool:
     if owner in ("", claim) or owner.startswith(RETAINED_PREFIX):
         return False
     return not owner.startswith(CLAIM_PREFIX) or owner.rpartition("/")[2] in alive
 
 
-def _taken(existing: StreamDescription) -> Finding:
+def _owned_by_other(existing: StreamDescription) -> Finding:
     return Finding(
         Reason.CONFLICT,
         f"the brokers' stream {existing.name!r} belongs to {existing.owner!r}; it is left alone until "
@@ -240,7 +240,7 @@ def _check_adoptable(one: StreamObject, existing: StreamDescription) -> None:
         )
 
 
-def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -> list[StreamAction]:
+def _changes(one: StreamObject, existing: StreamDescription, placement: Placement) -> list[StreamAction]:
     actions: list[StreamAction] = []
     differing = {
         name: asked
@@ -255,7 +255,7 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
         more = max(0, (settings.partitions or 0) - len(existing.partitions))
         factor = existing.config.replication_factor
         if more:
-            _check_enough(factor, placing)
+            _check_enough(factor, placement)
         actions.append(
             AlterStream(
                 one.key,
@@ -264,12 +264,12 @@ def _changes(one: StreamObject, existing: StreamDescription, placing: Placing) -
                 existing.version,
                 settings,
                 owner,
-                placing.new(more, factor) if more else (),
+                placement.new(more, factor) if more else (),
                 _former(one, existing),
             )
         )
     wanted = one.settings.replication_factor
-    moves = [] if wanted is None else _resized(existing, wanted, placing)
+    moves = [] if wanted is None else _resized(existing, wanted, placement)
     if moves:
         actions.append(Reassign(tuple(moves), f"{wanted} copies of each partition of {existing.name}"))
     return actions
@@ -289,21 +289,21 @@ def _has_minimum(settings: StreamSettings, config: StreamConfig) -> bool:
     return asked is not None and min(asked, config.replication_factor) == config.min_insync_effective
 
 
-def _resized(existing: StreamDescription, factor: int, placing: Placing) -> list[MovePartition]:
+def _resized(existing: StreamDescription, factor: int, placement: Placement) -> list[MovePartition]:
     """Every partition that is not on its way to so many copies."""
     other: list[PartitionDescription] = [one for one in existing.partitions if len(one.target) != factor]
     if not other:
         return []
     if any(len(one.target) < factor for one in other):
-        _check_enough(factor, placing)
-    targets = placing.resized(existing.name, other, factor)
+        _check_enough(factor, placement)
+    targets = placement.resized(existing.name, other, factor)
     return [move(existing, one, target) for one, target in zip(other, targets, strict=True)]
 
 
-def _check_enough(factor: int, placing: Placing) -> None:
-    there = len(placing.loads)
+def _check_enough(factor: int, placement: Placement) -> None:
+    there = len(placement.loads)
     if there < factor:
-        raise _TooFew(
+        raise _TooFewBrokers(
             f"{factor} copies of each partition need as many brokers, and {there} can take one now; "
             "it goes on when more are there"
         )

@@ -18,12 +18,12 @@ from typing import Final
 from tidelog.model import PartitionDescription
 from tidelog_operator.actions import ClusterAction, DeleteObject
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey
-from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan.placement import BrokersView
 
 LOST: Final = "Lost"
 TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 NAMED_MAX: Final = 3
-HERE: Final = ("active", "cordoned")
+UP_STATES: Final = ("active", "cordoned")
 """States of a broker that is up, and has what it holds."""
 
 
@@ -87,7 +87,7 @@ def _replaced(cluster: ClusterObject, claim: Claim, pods: Sequence[BrokerPod]) -
 
 def _damaged(pods: Sequence[BrokerPod], view: BrokersView | None) -> set[int]:
     """Whose broker says so, and is not up by what the others know."""
-    up = set() if view is None else {one.broker_id for one in view.cluster.brokers if one.state in HERE}
+    up = set() if view is None else {one.broker_id for one in view.cluster.brokers if one.state in UP_STATES}
     return {pod.broker_id for pod in pods if pod.damaged and not pod.ready} - up
 
 
@@ -96,11 +96,11 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
         return f"{gone}; it is replaced when the other brokers answer"
     if view.cluster.controller is None:
         return f"{gone}; it is replaced when the other brokers have a controller"
-    here = {one.broker_id for one in view.cluster.brokers if one.state in HERE} - set(lost)
+    here = {one.broker_id for one in view.cluster.brokers if one.state in UP_STATES} - set(lost)
     voters = view.cluster.voters
     if 2 * len(here.intersection(voters)) <= len(voters):
         return (
-            f"{gone}, and of the voters {_named(voters)} too few are here without it: bring a volume back, "
+            f"{gone}, and of the voters {_listed(voters)} too few are here without it: bring a volume back, "
             'or see "When most voters are lost" in docs/operations.md'
         )
     away = [
@@ -109,7 +109,7 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
         if one.broker_id not in lost and one.broker_id not in here
     ]
     if away:
-        return f"{gone}; it is replaced when every other broker is here, and {_named(away)} is not"
+        return f"{gone}; it is replaced when every other broker is here, and {_listed(away)} is not"
     only = [
         f"{name}/{one.partition}"
         for name, one in _partitions(view)
@@ -118,7 +118,7 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
     if not only:
         return ""
     return (
-        f"{gone}, and nobody else has all of {_named(only)}: bring the volume back, or give up what it held "
+        f"{gone}, and nobody else has all of {_listed(only)}: bring the volume back, or give up what it held "
         "by deleting the claim and the pod yourself"
     )
 
@@ -133,7 +133,7 @@ def _partitions(view: BrokersView) -> Iterator[tuple[str, PartitionDescription]]
             yield standing.name, standing.partition
 
 
-def _named(some: Sequence[int | str]) -> str:
+def _listed(some: Sequence[int | str]) -> str:
     more = f" and {len(some) - NAMED_MAX} more" if len(some) > NAMED_MAX else ""
     return ", ".join(map(str, some[:NAMED_MAX])) + more
 

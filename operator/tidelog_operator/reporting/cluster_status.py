@@ -8,9 +8,9 @@ from typing import Final
 
 from tidelog.model import ClusterDescription, id_text
 from tidelog_operator.model import BrokerPod, ClusterObject, Manifest, UnreadableCluster
-from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision
 from tidelog_operator.plan.owned import Owned
+from tidelog_operator.plan.placement import BrokersView
 from tidelog_operator.reporting.conditions import Status, condition, kept, timed
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
@@ -40,7 +40,7 @@ def cluster_status(
     decision: ClusterDecision,
     *,
     error: str,
-    error_apart: str = "",
+    independent_error: str = "",
     unreachable: str,
     now: str,
 ) -> Status:
@@ -60,7 +60,7 @@ def cluster_status(
         view,
         decision,
     )
-    ready = _ready(found, error, error_apart, unreachable)
+    ready = _ready(found, error, independent_error, unreachable)
     in_sync = kept(before, "InSync") if view is None else _in_sync(view.cluster)
     conditions = [ready, *([in_sync] if in_sync else []), _scaled(found)]
     status: Status = {
@@ -74,7 +74,7 @@ def cluster_status(
     known = ("clusterId", "controller", "voters", "streams", "underReplicated", "moving", "brokers")
     status |= {name: before[name] for name in known if name in before}
     if decision.lost:
-        status["brokers"] = _lost_too(status.get("brokers", ()), decision.lost)
+        status["brokers"] = _with_lost_volumes(status.get("brokers", ()), decision.lost)
     return status
 
 
@@ -106,18 +106,18 @@ def _facts(found: _Situation, view: BrokersView) -> Status:
         "streams": len(view.streams),
         "underReplicated": cluster.under_replicated_count,
         "moving": cluster.reassigning_count,
-        "brokers": _lost_too(brokers, found.decision.lost),
+        "brokers": _with_lost_volumes(brokers, found.decision.lost),
     }
 
 
-def _lost_too(brokers: Sequence[Manifest], lost: Mapping[int, str]) -> list[Status]:
+def _with_lost_volumes(brokers: Sequence[Manifest], lost: Mapping[int, str]) -> list[Status]:
     told = {one["id"]: {key: one[key] for key in one if key != "volumeLostSince"} for one in brokers}
     for broker, since in lost.items():
         told[broker] = {**told.get(broker, {"id": broker}), "volumeLostSince": since}
     return [told[broker] for broker in sorted(told)]
 
 
-def _ready(found: _Situation, error: str, error_apart: str, unreachable: str) -> Status:
+def _ready(found: _Situation, error: str, independent_error: str, unreachable: str) -> Status:
     wanted = found.cluster.spec.brokers
     if found.cluster.deleting:
         return condition("Ready", False, "Deleting", "the brokers go; their volumes stay")
@@ -140,8 +140,8 @@ def _ready(found: _Situation, error: str, error_apart: str, unreachable: str) ->
     if found.ready < min(wanted, found.pods.count):
         message = f"{found.ready} of {found.pods.count} brokers are ready{found.absent}"
         return condition("Ready", False, "BrokersMissing", message)
-    if error_apart:
-        return condition("Ready", False, "CannotChange", error_apart)
+    if independent_error:
+        return condition("Ready", False, "CannotChange", independent_error)
     return condition("Ready", True, "Serving", f"all {found.ready} brokers are ready")
 
 
@@ -202,8 +202,8 @@ def _absent(cluster: ClusterObject, wanted: Pods, pods: Sequence[BrokerPod]) -> 
         pod = there.get(number)
         if pod is None:
             words.append(f"there is no pod {cluster.key.name}-{number}")
-        elif pod.waits:
-            words.append(f"{pod.name} waits ({pod.waits})")
+        elif pod.waiting_reason:
+            words.append(f"{pod.name} waits ({pod.waiting_reason})")
     if len(words) > ABSENT_SHOWN_MAX:
         words[ABSENT_SHOWN_MAX:] = [f"and {len(words) - ABSENT_SHOWN_MAX} more"]
     return "".join(f"; {one}" for one in words)

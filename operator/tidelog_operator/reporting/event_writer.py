@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from tidelog_operator.kubernetes.api import EVENT, KINDS, KUBE_FAILURES, Outdated
-from tidelog_operator.model import GROUP, VERSION, Manifest, ObjectKey, Told
+from tidelog_operator.model import GROUP, VERSION, CustomResource, Manifest, ObjectKey
 from tidelog_operator.reporting.events import Event
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class EventsApi(Protocol):
 class _Series:
     """An event, and how often it came."""
 
-    one: Told
+    one: CustomResource
     event: Event
     first: datetime
     last: datetime
@@ -66,7 +66,7 @@ class _Series:
     """Of the Event that was written; empty: none was."""
     written: datetime | None = None
     """When it was tried last."""
-    waits: bool = False
+    waiting_reason: bool = False
     """It is in the queue."""
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class EventWriter:
     def __repr__(self) -> str:
         return f"<EventWriter waiting={self._queue.qsize()} dropped={self.dropped}>"
 
-    def put(self, one: Told, event: Event) -> None:
+    def put(self, one: CustomResource, event: Event) -> None:
         """Returns at once."""
         now = self._now()
         self._forget(now)
@@ -111,7 +111,7 @@ class EventWriter:
             self.dropped += 1
             return
         self._known[key] = series
-        if not series.waits and (series.written is None or now - series.written >= WRITTEN_EVERY):
+        if not series.waiting_reason and (series.written is None or now - series.written >= WRITTEN_EVERY):
             self._enqueue(series)
 
     def _enqueue(self, series: _Series) -> None:
@@ -123,7 +123,7 @@ class EventWriter:
                 log.warning("events are dropped: too many wait to be written", limit=QUEUE_MAX)
             self._full = True
             return
-        self._full, series.waits = False, True
+        self._full, series.waiting_reason = False, True
 
     def _forget(self, now: datetime) -> None:
         while self._known:
@@ -139,7 +139,7 @@ class EventWriter:
         """Until it is cancelled; what waits then is lost."""
         while True:
             series = await self._queue.get()
-            series.waits, series.written = False, self._now()
+            series.waiting_reason, series.written = False, self._now()
             try:
                 await self._write(series)
             except KUBE_FAILURES as error:
@@ -153,7 +153,7 @@ class EventWriter:
         if series.name:
             written = ObjectKey(series.one.key.namespace, series.name)
             try:
-                await self._api.patch(EVENT, written, {"series": _counted(series)})
+                await self._api.patch(EVENT, written, {"series": _series_body(series)})
             except Outdated:
                 series.name = ""
             else:
@@ -181,11 +181,11 @@ class EventWriter:
             },
             "reportingController": CONTROLLER,
             "reportingInstance": self._identity[-128:],
-            **({"series": _counted(series)} if series.count > 1 else {}),
+            **({"series": _series_body(series)} if series.count > 1 else {}),
         }
 
 
-def _counted(series: _Series) -> dict[str, Any]:
+def _series_body(series: _Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": _written(series.last)}
 
 

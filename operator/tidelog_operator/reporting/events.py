@@ -158,7 +158,7 @@ def _object(manifest: Manifest) -> str:
     if kind != "StatefulSet":
         return f"the {kind} {name}"
     pods = read_pods(manifest)
-    leaving = f", and {', '.join(map(str, pods.emptying))} to be emptied" if pods.emptying else ""
+    leaving = f", and {', '.join(map(str, pods.draining))} to be emptied" if pods.draining else ""
     return f"the StatefulSet {name} with {_count(pods.count, 'broker')}{leaving}"
 
 

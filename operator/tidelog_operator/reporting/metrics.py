@@ -55,9 +55,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def shows(self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]) -> None:
+    def observe(self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]) -> None:
         """From here on what they say is part of it."""
-        self.registry.register(_Looked(objects, leads, dropped_events))
+        self.registry.register(_StateCollector(objects, leads, dropped_events))
 
     # --- what happened
 
@@ -112,7 +112,7 @@ def request_kind(method: str, path: str) -> tuple[str, str]:
     return VERBS.get(method, method.lower()), resource
 
 
-class _Looked(Collector):
+class _StateCollector(Collector):
     def __init__(
         self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from tidelog_operator.actions import ClusterAction, StreamAction
-from tidelog_operator.model import Manifest, ObjectKey, Told
+from tidelog_operator.model import CustomResource, Manifest, ObjectKey
 from tidelog_operator.reporting.event_writer import EventWriter
 from tidelog_operator.reporting.events import attempt, event_of, events_of_status, failure_of
 from tidelog_operator.reporting.metrics import Metrics
@@ -40,24 +40,24 @@ class Reports:
         self._logged: dict[tuple[str, str, str], float] = {}
         """When, by object, what was tried, and why it failed; the one that came last is the last one."""
 
-    def did(self, one: Told | None, action: StreamAction | ClusterAction) -> None:
+    def did(self, one: CustomResource | None, action: StreamAction | ClusterAction) -> None:
         """For this object; None: it is gone."""
         self._metrics.did(type(action).__name__)
         event = event_of(action)
         if event is not None and one is not None:
             self._events.put(one, event)
 
-    def failed(self, one: Told | None, action: StreamAction | ClusterAction, why: str) -> None:
+    def failed(self, one: CustomResource | None, action: StreamAction | ClusterAction, why: str) -> None:
         self._metrics.failed(type(action).__name__)
         self._log(one, attempt(action), why)
         if one is not None:
             self._events.put(one, failure_of(action, why))
 
-    def not_told(self, one: Told, why: str) -> None:
+    def status_failed(self, one: CustomResource, why: str) -> None:
         """Its status was not written."""
         self._log(one, "write its status", why)
 
-    def _log(self, one: Told | None, what: str, why: str) -> None:
+    def _log(self, one: CustomResource | None, what: str, why: str) -> None:
         where = "" if one is None else f"{one.kind} {one.key}"
         now, failure = self._clock(), (where, what, why)
         last = self._logged.pop(failure, None)
@@ -68,13 +68,13 @@ class Reports:
         if len(self._logged) > FAILURES_KNOWN_MAX:
             del self._logged[next(iter(self._logged))]
 
-    def told(self, one: Told, before: Manifest, status: Manifest) -> None:
+    def told(self, one: CustomResource, before: Manifest, status: Manifest) -> None:
         """Its status, which was `before`, was written."""
         for event in events_of_status(before, status):
             self._events.put(one, event)
 
     @contextmanager
-    def a_pass(self, cluster: ObjectKey) -> Iterator[None]:
+    def reconciliation(self, cluster: ObjectKey) -> Iterator[None]:
         began, failed = self._clock(), True
         try:
             yield

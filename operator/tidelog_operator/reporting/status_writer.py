@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tidelog_operator.kubernetes.api import KUBE_FAILURES, Kube, reason_of
-from tidelog_operator.model import Manifest, Told
+from tidelog_operator.model import CustomResource, Manifest
 from tidelog_operator.reporting.conditions import Status
 from tidelog_operator.reporting.reports import Reports
 
@@ -45,7 +45,7 @@ class StatusWriter:
         """Somebody else may have told them something meanwhile."""
         self._written = {}
 
-    def known_to(self, one: Told) -> Manifest:
+    def current_status(self, one: CustomResource) -> Manifest:
         """Its status, as it is or will be when what was written has come back."""
         written = self._written.get(one.uid)
         if written is None:
@@ -53,14 +53,14 @@ class StatusWriter:
         theirs = int(one.version) > written.version and one.status != written.taken
         return one.status if theirs else written.status
 
-    async def tell(self, statuses: Iterable[tuple[Told, Status]]) -> bool:
+    async def tell(self, statuses: Iterable[tuple[CustomResource, Status]]) -> bool:
         """Whether all of them know. Who is not among them is not remembered."""
         all_of_them = list(statuses)
         free = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def tell(one: Told, status: Status) -> bool:
+        async def tell(one: CustomResource, status: Status) -> bool:
             async with free:
-                return await self._tell(one, status)
+                return await self._notify(one, status)
 
         async with asyncio.TaskGroup() as group:
             told = [group.create_task(tell(*each)) for each in all_of_them]
@@ -68,8 +68,8 @@ class StatusWriter:
         self._written = {uid: self._written[uid] for uid in uids if uid in self._written}
         return all(one.result() for one in told)
 
-    async def _tell(self, one: Told, status: Status) -> bool:
-        before = self.known_to(one)
+    async def _notify(self, one: CustomResource, status: Status) -> bool:
+        before = self.current_status(one)
         if status == before:
             return True
         if not self._leads():
@@ -77,7 +77,7 @@ class StatusWriter:
         try:
             found = await self._kube.write_status(one.kind, one.key, before, status)
         except KUBE_FAILURES as error:
-            self._reports.not_told(one, reason_of(error))
+            self._reports.status_failed(one, reason_of(error))
             return False
         if found is not None:
             version = int(found["metadata"]["resourceVersion"])

@@ -103,11 +103,11 @@ def _readiness(existing: StreamDescription) -> Status:
     leaderless = [one.partition for one in existing.partitions if one.leader is None]
     short = [one.partition for one in existing.partitions if len(one.isr) < needed]
     if leaderless:
-        message = f"{_named(leaderless)} has no leader: it can be neither written nor read now"
+        message = f"{_listed(leaderless)} has no leader: it can be neither written nor read now"
         return condition("Ready", False, "NoLeader", message)
     if short:
         message = (
-            f"{_named(short)} has fewer than {needed} copies in sync (minInsyncReplicas): it can be read, "
+            f"{_listed(short)} has fewer than {needed} copies in sync (minInsyncReplicas): it can be read, "
             "and is not written to until more have caught up"
         )
         return condition("Ready", False, "TooFewInSync", message)
@@ -119,11 +119,11 @@ def _readiness(existing: StreamDescription) -> Status:
 def _sync(existing: StreamDescription) -> Status:
     behind = [one.partition for one in existing.partitions if one.lagging]
     if behind:
-        return condition("InSync", False, "CatchingUp", f"{_named(behind)} has a copy that is behind")
+        return condition("InSync", False, "CatchingUp", f"{_listed(behind)} has a copy that is behind")
     return condition("InSync", True, "InSync", "every copy has everything")
 
 
-def _named(partitions: Sequence[int]) -> str:
+def _listed(partitions: Sequence[int]) -> str:
     shown = ", ".join(map(str, partitions[:NAMED_MAX]))
     more = len(partitions) - NAMED_MAX
     noun = "partition" if len(partitions) == 1 else "each of the partitions"

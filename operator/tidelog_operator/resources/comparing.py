@@ -10,7 +10,7 @@ from kubernetes.utils.quantity import parse_quantity
 from tidelog_operator.model import Manifest
 
 
-def is_so(there: Manifest | None, wanted: Manifest) -> bool:
+def matches(there: Manifest | None, wanted: Manifest) -> bool:
     """None: it is not there. More keys than `wanted` has are not looked at: its hash tells which went."""
     return there is not None and difference(there, wanted) is None
 

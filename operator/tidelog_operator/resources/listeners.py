@@ -31,7 +31,7 @@ def listener_services(cluster: ClusterObject, count: int) -> Sequence[Manifest]:
     ]
 
 
-def is_made_anew(there: Manifest, wanted: Manifest) -> bool:
+def must_recreate(there: Manifest, wanted: Manifest) -> bool:
     """Whether a service is taken away first: one of another type keeps ports that it has no more use for, and
     where ports change hands among brokers, each of them is another one's until that has given it up."""
     return _exposure(there) != _exposure(wanted)

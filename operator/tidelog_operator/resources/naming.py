@@ -40,7 +40,7 @@ MANAGED_BY: Final = "tidelog-operator"
 
 NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
 
-Said: TypeAlias = tuple[str, str, str]
+ManifestId: TypeAlias = tuple[str, str, str]
 """Kind, name and hash."""
 
 VOLUME: Final = "data"
@@ -110,7 +110,7 @@ def manifest(
     return said
 
 
-def said_of(manifest: Manifest) -> Said:
+def manifest_id(manifest: Manifest) -> ManifestId:
     """Which object, and what is said of it: its hash; empty for what has none."""
     meta = manifest["metadata"]
     return (manifest["kind"], meta["name"], (meta.get("annotations") or {}).get(HASH_ANNOTATION, ""))

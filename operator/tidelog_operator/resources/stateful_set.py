@@ -47,7 +47,7 @@ GRACE_SECONDS: Final = STOP_SECONDS + 30
 USER: Final = 65532
 """Of the broker's process; it needs no right of any other."""
 
-EMPTYING_ANNOTATION: Final = "tidelog.io/emptying"
+DRAINING_ANNOTATION: Final = "tidelog.io/emptying"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Pods:
 
     count: int
     """As many as it is to have."""
-    emptying: tuple[int, ...] = ()
+    draining: tuple[int, ...] = ()
     """Brokers that the operator cordoned, so that they can go; kept with the StatefulSet."""
 
 
@@ -79,13 +79,13 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
         },
         "volumeClaimTemplates": [_claim(cluster)],
     }
-    annotations = {EMPTYING_ANNOTATION: ",".join(map(str, pods.emptying))}
+    annotations = {DRAINING_ANNOTATION: ",".join(map(str, pods.draining))}
     return manifest(cluster, "apps/v1", "StatefulSet", name, {"spec": spec}, annotations=annotations)
 
 
 def read_pods(found: Manifest) -> Pods:
     """What is no broker in the annotation is nothing that the operator wrote, and not looked at."""
-    text = (found["metadata"].get("annotations") or {}).get(EMPTYING_ANNOTATION, "")
+    text = (found["metadata"].get("annotations") or {}).get(DRAINING_ANNOTATION, "")
     return Pods(found["spec"]["replicas"], tuple(int(one) for one in text.split(",") if one.isdecimal()))
 
 

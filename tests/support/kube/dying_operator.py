@@ -12,14 +12,14 @@ import sys
 from typing import Any
 
 from tidelog_operator.__main__ import main
-from tidelog_operator.apply import Applying
+from tidelog_operator.apply import Applier
 
 
 def die_after(count: int) -> None:
-    do, done = Applying._do, 0
+    do, done = Applier._execute, 0
     before = os.environ.get("TIDELOG_TESTS_LAST_ACTION", "")
 
-    async def dying(self: Applying, action: Any, one: Any) -> bool:
+    async def dying(self: Applier, action: Any, one: Any) -> bool:
         nonlocal done
         changed = await do(self, action, one)
         # What the one before it had done is done again, because nobody knows that it was; once is enough.
@@ -31,7 +31,7 @@ def die_after(count: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return changed
 
-    Applying._do = dying  # type: ignore[method-assign]
+    Applier._execute = dying  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from typing import Any
 from support.kube.situations import CLUSTER, Brokers, cluster_manifest
 from tidelog_operator import actions as do
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, read_cluster
-from tidelog_operator.plan.brokers import BrokersView
 from tidelog_operator.plan.cluster import ClusterDecision, plan_cluster
 from tidelog_operator.plan.owned import Owned
-from tidelog_operator.resources.naming import Said
+from tidelog_operator.plan.placement import BrokersView
+from tidelog_operator.resources.naming import ManifestId
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 NOW = "2026-01-01T00:10:00Z"
@@ -29,7 +29,7 @@ class Kubernetes:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.claims: list[Claim] = []
         self.pods_there: list[BrokerPod] = []
-        self.meddled: dict[Said, str] = {}
+        self.mutated: dict[ManifestId, str] = {}
         self.lowest: str | None = None
         self.claims_made = 0
         self.made = 0
@@ -50,7 +50,7 @@ class Kubernetes:
 
     @property
     def owned(self) -> Owned:
-        return Owned(self.objects, self.claims, self.pods_there, self.meddled, self.lowest)
+        return Owned(self.objects, self.claims, self.pods_there, self.mutated, self.lowest)
 
     def plan(self, view: BrokersView | None = None, now: str = NOW) -> ClusterDecision:
         return plan_cluster(self.cluster, self.owned, view, now)
@@ -184,7 +184,7 @@ class Kubernetes:
     def view(self, brokers: Brokers) -> BrokersView:
         """Brokers come with their pods, and nobody votes who is cordoned."""
         for number in range(self.pods.count):
-            if number not in brokers.states and number not in self.pods.emptying:
+            if number not in brokers.states and number not in self.pods.draining:
                 uid = next(one.uid for one in self.claims if one.broker_id == number)
                 assert uid not in self.over, "it comes with the volume of the one before it"
                 brokers.states[number] = "active"
@@ -195,7 +195,7 @@ class Kubernetes:
 
 def every(decision: ClusterDecision) -> tuple[do.ClusterAction, ...]:
     """In the order in which they are done."""
-    return (*decision.actions, *decision.apart)
+    return (*decision.actions, *decision.independent)
 
 
 def _node_port(service: Mapping[str, Any]) -> int | None:

@@ -124,6 +124,6 @@ class StubbornOperator(OperatorProcess):
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
-    def let_go_on(self) -> None:
+    def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)

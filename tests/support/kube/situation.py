@@ -76,10 +76,10 @@ class ClusterOnNodes:
     def until_ready(self, brokers: int) -> None:
         """There are so many, all of them ready, nothing moves, and every copy has everything."""
 
-        def is_so() -> bool:
+        def matches() -> bool:
             return self.says_so(brokers) and self.is_settled(brokers)
 
-        wait_until(is_so, f"{brokers} brokers are ready", 110)
+        wait_until(matches, f"{brokers} brokers are ready", 110)
 
     def says_so(self, brokers: int) -> bool:
         found = self._object("clusters", self.name)

@@ -18,8 +18,8 @@ from tidelog.model import (
 )
 from tidelog_operator import actions as do
 from tidelog_operator.model import FINALIZER, ObjectKey, StreamObject, read_stream
-from tidelog_operator.plan import brokers as plan
-from tidelog_operator.plan.brokers import BrokersView
+from tidelog_operator.plan import placement as plan
+from tidelog_operator.plan.placement import BrokersView
 from tidelog_operator.plan.streams import plan_retained, plan_streams
 
 NAMESPACE = "shop"

@@ -9,20 +9,20 @@ import sys
 from typing import Any
 
 from tidelog_operator.__main__ import main
-from tidelog_operator.kubernetes.leader_election import Leading
+from tidelog_operator.kubernetes.leader_election import LeaderElection
 
 
 def always_lead() -> None:
-    run = Leading.run
+    run = LeaderElection.run
 
-    async def running(self: Leading) -> None:
+    async def running(self: LeaderElection) -> None:
         sys.stderr.write("this operator leads, as it believes\n")
         sys.stderr.flush()
         await run(self)
 
     leads: Any = property(lambda _: True)
-    Leading.leads = leads  # type: ignore[method-assign]
-    Leading.run = running  # type: ignore[method-assign]
+    LeaderElection.leads = leads  # type: ignore[method-assign]
+    LeaderElection.run = running  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class BrokersView:
     """The bytes of a copy of each partition, as far as its brokers could be asked; None: nobody was yet."""
 
     @property
-    def welcome(self) -> tuple[int, ...]:
+    def schedulable(self) -> tuple[int, ...]:
         """The brokers that may get new replicas now."""
         return tuple(broker.broker_id for broker in self.cluster.brokers if broker.state == "active")
 
@@ -65,7 +65,7 @@ def move(
     return MovePartition(stream.name, partition.partition, target, version)
 
 
-class Placing:
+class Placement:
     """Where copies go during one plan: what it has placed already counts."""
 
     def __init__(self, view: BrokersView) -> None:
@@ -80,7 +80,7 @@ class Placing:
                 leaders=standings[broker].leaders if broker in standings else 0,
                 bytes=held[broker],
             )
-            for broker in view.welcome
+            for broker in view.schedulable
         }
 
     @property

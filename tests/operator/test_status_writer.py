@@ -41,14 +41,14 @@ class Kube:
         return {"metadata": {"resourceVersion": str(10 * len(self.written))}, "status": taken}
 
 
-def telling(kube: Kube | Refusing, leads: bool = True) -> StatusWriter:
+def writer(kube: Kube | Refusing, leads: bool = True) -> StatusWriter:
     reports = Reports(EventWriter(None, "here"), Metrics())  # type: ignore[arg-type]
     return StatusWriter(kube, reports, lambda: leads)  # type: ignore[arg-type]
 
 
 async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_then() -> None:
     kube = Kube("phase", "conditions")
-    told = telling(kube)
+    told = writer(kube)
 
     for one in (ONE, ONE, replace(ONE, version="10", status=READY)):
         assert await told.tell([(one, READY)])
@@ -58,7 +58,7 @@ async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_th
 
 async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever() -> None:
     kube = Kube("phase")
-    told = telling(kube)
+    told = writer(kube)
     await told.tell([(ONE, READY)])
 
     await told.tell([(replace(ONE, version="10", status={"phase": "Ready"}), READY)])
@@ -70,7 +70,7 @@ async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever
 async def test_what_somebody_else_said_later_is_put_right() -> None:
     """Such as an operator that led before, and was held up."""
     kube = Kube("phase", "conditions")
-    told = telling(kube)
+    told = writer(kube)
     await told.tell([(ONE, READY)])
     theirs = {"phase": "Unreachable", "conditions": []}
 
@@ -84,13 +84,13 @@ async def test_what_somebody_else_said_later_is_put_right() -> None:
 async def test_who_does_not_lead_says_nothing() -> None:
     kube = Kube("phase", "conditions")
 
-    assert not await telling(kube, leads=False).tell([(ONE, READY)])
+    assert not await writer(kube, leads=False).tell([(ONE, READY)])
 
     assert kube.written == []
 
 
 async def test_what_is_refused_is_tried_again_and_logged_once_in_a_sentence() -> None:
-    told = telling(Refusing())
+    told = writer(Refusing())
 
     with capture_logs() as lines:
         assert not await told.tell([(ONE, READY)])
