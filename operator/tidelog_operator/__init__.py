@@ -1,23 +1,25 @@
-"""The operator: has brokers on Kubernetes be what Clusters and Streams say (DESIGN section 12).
+"""The operator: makes the brokers on Kubernetes match the Clusters and Streams (DESIGN section 12).
 
-What belongs here: what objects ask for, what is there, what to do about the difference. What does not:
-how brokers replicate, elect and recover; they do that without Kubernetes, and the operator only tells
-them where copies lie. It never holds state of its own: killed at any point, it looks again and goes on.
+What belongs here: the desired state (what the objects ask for), the observed state (what exists), and the
+actions that remove the difference. What does not belong here: how brokers replicate, elect leaders and
+recover. Brokers do that without Kubernetes; the operator only tells them which brokers hold which replicas.
+The operator keeps no state of its own: after a crash at any point it observes again and continues.
 
-Read, then plan, then write:
+One reconciliation of a Cluster reads, plans, and then writes:
 
-- `model`     manifests as values
-- `observe`   what objects, pods, volumes and brokers are now
-- `plan`      pure: from what is observed to actions
-- `actions`   what can be done, as values
-- `apply`     the only writer
-- `status`    pure: what objects are told of themselves
-- `events`    pure: what people are told of single things that were done
+- `model`, `listeners`, `durations`  manifests as values
+- `brokers`, `sizes`                 the client of a Cluster's brokers, and their last answers
+- `plan/`                            pure: from the observed state to actions
+- `resources/`                       pure: the manifests of the objects that a Cluster needs
+- `actions`                          everything that a plan can ask for, as values
+- `apply`                            executes actions; nothing else changes Kubernetes objects or brokers
+- `reporting/`                       statuses, events, metrics and log lines
 
 Around it:
 
-- `handlers`  which objects are watched; the only file that knows kopf
-- `loop`      whose turn it is, and again when it failed
-- `leading`   one operator at a time
-- `reports`   where what was done is told: events (`event_writer`), metrics; `http` serves them
+- `reconcile`       one reconciliation of one Cluster and its Streams
+- `reconcile_loop`  one task per Cluster: runs reconciliations after changes, periodically, and after failures
+- `kubernetes/`     the API: requests, watches, the cache of watched objects, leader election
+- `http`            serves /metrics, /healthz and /readyz
+- `__main__`        the command `tidelog-operator`, which connects all parts
 """

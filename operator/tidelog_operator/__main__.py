@@ -1,4 +1,4 @@
-"""Watches Clusters and Streams, and has the brokers be what they say."""
+"""Makes the brokers on Kubernetes match the Clusters and Streams."""
 
 from __future__ import annotations
 
@@ -30,32 +30,38 @@ NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 KUBECONFIG: Any = typer.Option(
-    "", envvar="KUBECONFIG", help="How to log in. Without it: as the pod's service account."
+    "",
+    envvar="KUBECONFIG",
+    help="Kubeconfig file for the API server. Default: the service account of the pod.",
 )
 NAMESPACES: Any = typer.Option(
     None,
     "--namespace",
     envvar="TIDELOG_NAMESPACES",
-    help="Watch only this one; repeatable. Without it: all.",
+    help="Watch only this namespace; repeatable. Default: all namespaces.",
 )
 LEASE_NAMESPACE: Any = typer.Option(
-    "", envvar="TIDELOG_LEASE_NAMESPACE", help="Where the Lease is. Without it: the pod's namespace."
+    "", envvar="TIDELOG_LEASE_NAMESPACE", help="Namespace of the Lease. Default: the namespace of the pod."
 )
-LEASE_NAME: Any = typer.Option("tidelog-operator", help="Of operators that share a Lease one works.")
+LEASE_NAME: Any = typer.Option(
+    "tidelog-operator", help="Name of the Lease. Of all operators that use the same Lease, one is active."
+)
 IDENTITY: Any = typer.Option(
     "",
     envvar="TIDELOG_IDENTITY",
-    help="Of this operator, in the Lease; in a pod its name: who comes back has it at once. "
-    "Without it: of this process.",
+    help="Identity of this operator in the Lease. In a pod, use the pod's name: after a restart of the "
+    "container the operator is active at once. Default: host name and process id.",
 )
 METRICS: Any = typer.Option(
     "127.0.0.1:9215",
     metavar="HOST:PORT",
     envvar="TIDELOG_METRICS",
-    help="Where /metrics, /healthz and /readyz are served; empty: nowhere.",
+    help="Address of /metrics, /healthz and /readyz. Empty: do not serve them.",
 )
 LOG_JSON: Any = typer.Option(False, help="Write log lines as JSON.")
-FOLDER: Any = typer.Argument(metavar="FOLDER", help="Of the files: the project's crds/.", show_default=False)
+FOLDER: Any = typer.Argument(
+    metavar="FOLDER", help="Folder with the definitions: the project's crds/.", show_default=False
+)
 
 
 @app.command()
@@ -79,11 +85,13 @@ def run(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if kubeconfig:
-        # kopf reads this file, and knows no other way to be told of it.
+        # kopf reads this file, and has no parameter for its path.
         os.environ["KUBECONFIG"] = kubeconfig
     where = lease_namespace or _own_namespace()
     if not where:
-        raise typer.BadParameter("not in a pod: say where the Lease is, with --lease-namespace")
+        raise typer.BadParameter(
+            "The namespace of the Lease is unknown outside of a pod. Set --lease-namespace."
+        )
     identity = identity or f"{socket.gethostname()}_{os.getpid()}"
     try:
         listen = parse_address(metrics) if metrics else None
@@ -91,22 +99,22 @@ def run(
     except ListenError as error:
         raise typer.BadParameter(str(error), param_hint="--metrics") from error
     except ExceptionGroup as errors:
-        not_watched = errors.subgroup(WatchLost)
-        if not_watched is None:
+        watch_lost = errors.subgroup(WatchLost)
+        if watch_lost is None:
             raise
-        structlog.get_logger(__name__).error("the operator ends", reason=str(not_watched.exceptions[0]))
+        structlog.get_logger(__name__).error("operator stopped", reason=str(watch_lost.exceptions[0]))
         raise typer.Exit(1) from errors
 
 
 @app.command()
 def apply_definitions(folder: Path = FOLDER, kubeconfig: str = KUBECONFIG) -> None:
-    """Make Kubernetes' definitions of Clusters and Streams, or change them to what the files say.
+    """Create or update the CustomResourceDefinitions of Clusters and Streams from files.
 
-    Ends when the API server serves them.
+    Returns when the API server serves them.
     """
     try:
         for name in asyncio.run(applied(folder, kubeconfig)):
-            typer.echo(f"{name} is as {folder} says")
+            typer.echo(f"{name} is up to date with {folder}")
     except ApplyError as error:
         typer.echo(f"tidelog-operator: {error}", err=True)
         raise typer.Exit(1) from error
@@ -132,31 +140,31 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as held:
+    async with Kube(kubeconfig, metrics.requests()) as kube, AsyncExitStack() as stack:
         events = EventWriter(kube, identity)
-        leading: LeaderElection | None = None
+        election = LeaderElection(kube, lease_namespace, lease_name, identity)
 
         def leads() -> bool:
-            return leading is not None and leading.leads
+            return election.leads
 
         def why_not_ready() -> str:
-            if leading is None or not leading.knows:
-                return "the API server has not answered yet"
-            return "" if ready.is_set() else "watching has not begun"
+            if not election.has_observed_lease:
+                return "The API server has not answered yet."
+            return "" if ready.is_set() else "The watches have not started yet."
 
-        reconciling = await held.enter_async_context(ReconcileLoop(kube, leads, Reports(events, metrics)))
-        leading = LeaderElection(kube, lease_namespace, lease_name, identity, reconciling.begin)
+        reconciling = await stack.enter_async_context(ReconcileLoop(kube, leads, Reports(events, metrics)))
         metrics.observe(reconciling.objects, leads, lambda: events.dropped)
         if listen is not None:
-            await held.enter_async_context(HttpServer(*listen, metrics.registry, why_not_ready))
+            await stack.enter_async_context(HttpServer(*listen, metrics.registry, why_not_ready))
         watching = watch(
             reconciling.objects, kube, kubeconfig=kubeconfig, namespaces=namespaces, ready=ready, stop=stop
         )
-        await _until_first(watching, leading.run(), events.run(), stop.wait())
+        election_run = election.run(reconciling.started_leading)
+        await _until_first(watching, election_run, events.run(), stop.wait())
 
 
 async def _until_first(*work: Any) -> None:
-    """Ends all when one has ended; raises what it raised."""
+    """Ends all tasks when the first one ends, and raises its exception."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

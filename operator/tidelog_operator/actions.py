@@ -1,9 +1,9 @@
-"""What can be done, as values: `plan` says it, `apply` does it.
+"""Everything that the operator can do, as values: `plan` returns them and `apply` executes them.
 
-What changes a stream, its replicas, a broker, or the number of pods names what it rests on (a version, an
-id), so that it does nothing when that is not so any more, whoever changed it: another operator, too. The
-others may be done twice, or late: leadership goes only where it would go anyway, and what is applied whole
-is compared with its manifest by every pass.
+An action that changes a stream, its replicas, a broker, or the number of pods names the version or the id
+that it depends on. It changes nothing if another client, for example another operator, has changed the object
+since then. The other actions may be executed twice or late: an election moves leadership only to preferred
+leaders, and every reconciliation compares an object with its whole manifest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidelog_operator.model import Manifest, ObjectKey, StreamClaim
 NOTHING: Final = StreamSettings()
 
 Replicas: TypeAlias = tuple[tuple[int, ...], ...]
-"""Of each partition, the preferred leader first."""
+"""The replicas of each partition, the preferred leader first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CreateStream:
 
 @dataclass(frozen=True, slots=True)
 class AlterStream:
-    """Settings, owner, or both; what is None stays."""
+    """Changes the settings, the owner, or both; a value of None stays as it is."""
 
     object: ObjectKey
     name: str
@@ -41,19 +41,20 @@ class AlterStream:
     owner: str | None = None
     new_replicas: Replicas = ()
     former: StreamClaim | None = None
-    """Whose stream it was: it is taken over if that object is no more. None: nobody's that is to be found."""
+    """The claim of the previous owner. The stream is taken over only if that object no longer exists. None:
+    the stream has no previous owner that must be looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetainStream:
-    """It stays among the brokers, owned by nobody, if the object that claimed it is no more."""
+    """Keeps the stream on the brokers without an owner, if the object that claimed it no longer exists."""
 
     claim: StreamClaim
     name: str
     stream_id: bytes
     expected_version: int
     owner: str
-    """It says whose it was."""
+    """The new owner text; it names the object that was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class DeleteStream:
 
 @dataclass(frozen=True, slots=True)
 class MovePartition:
-    """One partition gets other replicas."""
+    """Changes the replicas of one partition."""
 
     name: str
     partition: int
@@ -76,7 +77,7 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class Reassign:
-    """Together, or none of them."""
+    """Changes the replicas of several partitions: all of them or none."""
 
     moves: tuple[MovePartition, ...]
     why: str
@@ -110,12 +111,13 @@ class UncordonBroker:
 class UnregisterBroker:
     broker: int
     expected_version: int
-    """0: there seems to be none."""
+    """0: the broker seems not to be registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetBrokerCount:
-    """The StatefulSet has `count` pods, if it had `expected`, and the brokers `emptying` are to go."""
+    """Sets the StatefulSet to `count` pods if it has `expected`, and records that the brokers `draining` will
+    be removed."""
 
     expected: int
     count: int
@@ -124,37 +126,37 @@ class SetBrokerCount:
 
 @dataclass(frozen=True, slots=True)
 class ElectPreferred:
-    """Leadership of these streams goes back to the preferred leaders."""
+    """Gives leadership of these streams back to the preferred leaders."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Copies that are far behind are fed so fast."""
+    """Limits how fast a leader sends data to replicas that are far behind."""
 
     bytes_per_second: int
 
 
 @dataclass(frozen=True, slots=True)
 class CreateObject:
-    """In Kubernetes, if it is not there."""
+    """Creates a Kubernetes object if it does not exist."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """In Kubernetes: everything that the operator owns of it."""
+    """Applies all fields of a Kubernetes object that the operator owns."""
 
     manifest: Manifest
     version: str = ""
-    """The object's resourceVersion on which it rests; empty: whatever is there."""
+    """The resourceVersion that the action depends on; empty: any version."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """In Kubernetes, if it is still the one with this uid."""
+    """Deletes a Kubernetes object if it still has this uid."""
 
     kind: str
     object: ObjectKey
@@ -163,21 +165,22 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class SetLowestCount:
-    """Nobody but the operator may take pods of the Cluster below `count` (K1); None: there is no Cluster."""
+    """Records the lowest number of pods that the admission policy allows (K1); None: the Cluster does not
+    exist."""
 
     cluster: ObjectKey
     count: int | None
 
 
 BrokerAction: TypeAlias = CordonBroker | UncordonBroker | UnregisterBroker | Reassign | ElectPreferred
-"""About the brokers and what each of them holds."""
+"""Actions that change brokers and the replicas that they hold."""
 
 ClusterAction: TypeAlias = (
     BrokerAction | Throttle | RetainStream | CreateObject | ApplyObject | DeleteObject | SetLowestCount
 )
-"""For a Cluster, as it is carried out."""
+"""Actions that `apply` executes for a Cluster."""
 
 StreamAction: TypeAlias = (
     CreateStream | AlterStream | DeleteStream | Reassign | AddFinalizer | RemoveFinalizer
 )
-"""For a Stream."""
+"""Actions that `apply` executes for a Stream."""

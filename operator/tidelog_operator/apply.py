@@ -1,8 +1,9 @@
-"""The only writer: does what a plan says, and says what went wrong.
+"""Executes the actions of a plan, and records which of them failed and why. No other module changes objects
+or brokers.
 
-The actions for one object are done in their order, and none after one that failed, but for those that a plan
-sets apart; those for several objects at the same time. Whatever was done meanwhile by somebody else is an
-error like any other: the next plan looks at it.
+The actions for one object run in their order and stop after a failure, except those that a plan marks as
+independent. Actions for different objects run at the same time. A change by another client meanwhile is an
+error like any other: the next plan observes it.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from tidelog_operator.resources.naming import ManifestId, manifest_id
 log = structlog.get_logger(__name__)
 
 AT_ONCE_MAX: Final = 16
-"""Objects whose actions are done at the same time."""
+"""Objects whose actions run at the same time."""
 
-SENTENCE_CHARACTERS_MAX: Final = 1000
-"""Of what the API server says against something."""
+MESSAGE_CHARACTERS_MAX: Final = 1000
+"""Characters of an API server message that a status keeps."""
 
 
 class NotOwned(Exception):
-    """Somebody else's object has the name of one that is to be made."""
+    """An object with the wanted name exists, and it does not belong to this Cluster."""
 
 
 class Applier:
-    """One pass."""
+    """Executes the actions of one reconciliation."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Applier:
         reports: Reports,
         leads: Callable[[], bool],
     ) -> None:
-        """`client` None: there are no brokers to be told of anything. Nothing is done without `leads`."""
+        """`client` None: no broker can be reached. Nothing is executed unless `leads()` is true."""
         self._leads = leads
         self._objects = objects
         self._kube = kube
@@ -58,19 +59,20 @@ class Applier:
         self._reports = reports
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
         self.errors: dict[ObjectKey, str] = {}
-        """What went wrong, by Stream."""
+        """Errors by Stream."""
         self.cluster_error = ""
-        """What went wrong with the Cluster; empty: nothing."""
+        """The error of the Cluster; empty: no error."""
         self.independent_error = ""
-        """The first that went wrong of what holds nothing else up."""
+        """The first error of an independent action; empty: no error."""
         self.done = 0
-        """Actions that changed something."""
+        """The number of actions that changed something."""
         self.mutated: dict[ManifestId, str] = {}
-        """What came out of the API server other than it was applied, and where it differs."""
+        """Applied manifests that an admission webhook or the API server changed, with the path of the first
+        difference."""
         self.outdated = False
-        """Something was not as it is known here."""
+        """An object had another version than the cache."""
         self.conflicts: dict[tuple[str, ObjectKey], str] = {}
-        """By kind and Cluster or Stream: that somebody was faster, as the brokers say it."""
+        """Version conflicts by kind and Cluster or Stream, with the message of the brokers."""
         self.did: list[do.StreamAction | do.ClusterAction] = []
 
     async def cluster(
@@ -79,8 +81,8 @@ class Applier:
         actions: Sequence[do.ClusterAction],
         independent: Sequence[do.ClusterAction] = (),
     ) -> None:
-        """`one`: as it is now, if it is there. `apart`: after the others, whether those succeed or not, and
-        each of them whatever becomes of the one before."""
+        """`one`: the Cluster, if it exists. `independent` actions run after the others, whether those succeed
+        or not, and each of them runs whether the previous one succeeds or not."""
         for action in actions:
             failed = await self._attempt(action, one)
             if failed is not None:
@@ -97,7 +99,7 @@ class Applier:
                     group.create_task(self._decision(one))
 
     async def retained(self, one: ClusterObject | None, actions: Sequence[do.RetainStream]) -> None:
-        """When everything else is done: nobody waits for it, and what fails is left to the next pass."""
+        """Runs last. No user waits for these actions; after a failure the next reconciliation tries again."""
         for action in actions:
             if await self._attempt(action, one):
                 return
@@ -114,7 +116,8 @@ class Applier:
     async def _attempt(
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> str | None:
-        """None: it is done; else why not. Empty: what it rests on is over, and its change is on its way."""
+        """Returns None after success, else the error. An empty error: this operator is not the leader, or the
+        version that the action depends on is outdated, and a watch will deliver the change."""
         if not self._leads():
             return ""
         try:
@@ -123,21 +126,27 @@ class Applier:
             self.outdated = True
             return ""
         except VersionConflict as error:
-            log.info("what it rests on is over; it is planned again", what=attempt(action), error=str(error))
+            log.info(
+                "action skipped: the version is outdated; planning again",
+                action=attempt(action),
+                error=str(error),
+            )
             if one is not None:
-                self.conflicts[one.kind, one.key] = f"could not {attempt(action)}: {error}"
+                self.conflicts[one.kind, one.key] = f"Cannot {attempt(action)}: {error}"
             return ""
         except NotOwned as error:
             why = str(error)
         except TidelogError as error:
             why = str(error)
         except KUBE_FAILURES as error:
-            why = f"the Kubernetes API does not take it: {reason_of(error)[:SENTENCE_CHARACTERS_MAX]}"
+            why = (
+                f"The Kubernetes API server rejected the request: {reason_of(error)[:MESSAGE_CHARACTERS_MAX]}"
+            )
         else:
             self.did.append(action)
             if changed:
                 self.done += 1
-                log.info("done", what=attempt(action))
+                log.info("action executed", action=attempt(action))
                 self._reports.did(one, action)
             return None
         self._reports.failed(one, action, why)
@@ -146,7 +155,7 @@ class Applier:
     async def _execute(
         self, action: do.StreamAction | do.ClusterAction, one: StreamObject | ClusterObject | None
     ) -> bool:
-        """Whether that changed anything, as far as it is told."""
+        """Returns whether the action changed anything, as far as the answer tells."""
         match action:
             case do.AddFinalizer(kind):
                 assert isinstance(one, StreamObject)
@@ -176,7 +185,7 @@ class Applier:
                 try:
                     await self._brokers.delete_stream(name, expected_version=version, stream_id=stream_id)
                 except StreamNotFound:
-                    # An operator before this one was killed when it had done it.
+                    # A previous operator did this and was killed before it could remember it.
                     return False
             case do.Reassign(moves):
                 await self._brokers.reassign(
@@ -204,7 +213,8 @@ class Applier:
                 if where is not None:
                     self.mutated[manifest_id(manifest)] = where
                     log.warning(
-                        "something changes what is applied on its way into the API server; it is left so",
+                        "an admission webhook or the API server changed an applied object; the operator "
+                        "keeps the change",
                         kind=manifest["kind"],
                         object=str(key_of(manifest)),
                         where=where,
@@ -224,7 +234,7 @@ class Applier:
         try:
             await self._brokers.unregister_broker(broker, only_if_empty=True, expected_version=version)
         except InvalidRequest:
-            # An operator before this one was killed when it had done it.
+            # A previous operator did this and was killed before it could remember it.
             found = await self._brokers.describe_cluster()
             if found.controller is None or any(one.broker_id == broker for one in found.brokers):
                 raise
@@ -232,7 +242,8 @@ class Applier:
         return True
 
     async def _check_owned(self, manifest: Manifest) -> None:
-        """What is not known here may be there all the same, and somebody else's. Raises `NotOurs`."""
+        """Raises `NotOwned` if an object with this name exists and does not belong to the Cluster. The cache
+        may not have the object yet."""
         kind, key = manifest["kind"], key_of(manifest)
         if self._objects.is_owned(manifest):
             return
@@ -244,23 +255,24 @@ class Applier:
             wanted, labels = manifest["metadata"]["labels"], there["metadata"].get("labels") or {}
             lost = [f"{name}={value}" for name, value in wanted.items() if labels.get(name) != value]
             if not lost:
-                # It has only just been made.
+                # It was created a moment ago: the cache does not have it yet.
                 raise Outdated(str(key))
             raise NotOwned(
-                f"the {kind} {key.name!r} lost labels by which it is found; give it back {', '.join(lost)}"
+                f"The {kind} {key.name} has lost labels that the operator needs to find it. Set "
+                f"{', '.join(lost)}."
             )
         raise NotOwned(
-            f"there is a {kind} {key.name!r} that is not this Cluster's: it would be overwritten. Delete it, "
-            "or give the Cluster another name"
+            f"The {kind} {key.name} already exists and does not belong to this Cluster, so the operator "
+            "does not overwrite it. Delete it, or create the Cluster with another name."
         )
 
     async def _check_deleted(self, claim: StreamClaim) -> None:
-        """Raises `Outdated` if the object is there.
+        """Raises `Outdated` if the object that claimed the stream still exists.
 
-        Who claims a stream has seen the object. So one whose claim the brokers have told of, and which the
-        API server, asked after that, does not have, was there and is gone, and its uid never comes back:
-        that holds for an operator, too, that has not seen every object yet, or is not the only one that
-        acts. A claim that another object makes from here on has another version of the stream.
+        An object exists before it claims a stream. So if the brokers know a claim and the API server, asked
+        after that, does not have the object, then the object was deleted, and its uid is never used again.
+        This holds also for an operator whose cache is incomplete, and when two operators act at once. A later
+        claim by another object changes the version of the stream.
         """
         there = await self._kube.find(STREAM, claim.key)
         if there is not None and there["metadata"]["uid"] == claim.uid:
@@ -268,5 +280,5 @@ class Applier:
 
     @property
     def _brokers(self) -> tidelog.Client:
-        assert self._client is not None, "what is told to brokers is planned only when there are any"
+        assert self._client is not None, "actions for brokers are planned only when a broker answers"
         return self._client

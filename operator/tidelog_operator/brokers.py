@@ -1,7 +1,7 @@
-"""The brokers of one Cluster, asked and told: a client of theirs, and what they answered last.
+"""The connection to the brokers of one Cluster: a client, and the last answers.
 
-They are reached by the addresses of their pods. What they say of themselves is asked for again only when
-their metadata has another version; how much they hold is `sizes`'.
+The operator reaches brokers by the addresses of their pods. It requests the description of the streams again
+only when the version of the metadata has changed; `sizes` requests how many bytes replicas hold.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PORT: Final = 9210
 REQUEST_SECONDS_MAX: Final = 5.0
 CONNECT_SECONDS_MAX: Final = 5.0
 INTERNAL_PREFIX: Final = "__"
-"""Streams that are the brokers' own."""
+"""Prefix of the names of the brokers' internal streams."""
 
 
 class Brokers:
-    """See the module. Every method raises `TidelogError`."""
+    """The client of one Cluster's brokers, with a cache. Every method raises `TidelogError`."""
 
     def __init__(self) -> None:
         self._client: tidelog.Client | None = None
@@ -32,16 +32,16 @@ class Brokers:
         self._streams: dict[str, StreamDescription] = {}
         self._sizes = Sizes()
         self._turn = 0
-        """Whom to ask first."""
+        """Index of the address to try first."""
         self._answers = 0
-        """That were other ones than before."""
+        """Number of answers that differed from the previous answer."""
 
     def __repr__(self) -> str:
         return f"<Brokers {','.join(self._addresses)} streams={len(self._streams)}>"
 
     @property
     def version(self) -> int:
-        """Another one whenever something is known that was not."""
+        """Changes whenever an answer differs from the previous one."""
         return self._answers + self._sizes.version
 
     async def close(self) -> None:
@@ -51,10 +51,11 @@ class Brokers:
             await client.close()
 
     async def client(self, ips: Sequence[str]) -> tidelog.Client:
-        """Through one of these pods."""
+        """Returns a client that connects through one of these pods. Raises `Unavailable` if no pod has an
+        address."""
         addresses = tuple(sorted(f"{ip}:{PORT}" for ip in ips))
         if not addresses:
-            raise Unavailable("no pod of a broker has an address yet", retry_after_ms=1000)
+            raise Unavailable("No broker pod has an IP address yet.", retry_after_ms=1000)
         if self._client is not None and addresses != self._addresses:
             await self.close()
         if self._client is None:
@@ -78,13 +79,13 @@ class Brokers:
                 self._cluster = cluster
                 self._answers += 1
             if cluster.controller is None:
-                # That one has lost touch; next time another one is asked first.
+                # This broker has no contact with the controller; ask another broker first next time.
                 self._turn += 1
                 self._cluster = None
                 await self.close()
                 return BrokersView(cluster, self._streams, zones=zones, sizes=self._sizes.known)
         except TidelogError:
-            # Perhaps all the brokers that it knew have new addresses.
+            # All brokers that the client knew may have new addresses.
             self._cluster = None
             await self.close()
             raise
@@ -92,14 +93,14 @@ class Brokers:
         return BrokersView(self._cluster, self._streams, zones=zones, sizes=self._sizes.known)
 
     def changed(self) -> None:
-        """What was heard last is not so any more."""
+        """Discards the last answer: the operator has changed something."""
         self._cluster = None
 
 
 def _same(old: ClusterDescription, new: ClusterDescription) -> bool:
-    """Who votes, and who decides, changes without a version of the metadata."""
-    return _told(old) == _told(new)
+    """Compares voters and controller too: they change without a new metadata version."""
+    return _identity(old) == _identity(new)
 
 
-def _told(one: ClusterDescription) -> tuple[bytes, int, tuple[int, ...], int | None]:
+def _identity(one: ClusterDescription) -> tuple[bytes, int, tuple[int, ...], int | None]:
     return (one.cluster_id, one.metadata_version, one.voters, one.controller)

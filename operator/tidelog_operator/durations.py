@@ -1,4 +1,4 @@
-"""Durations and sizes as manifests write them."""
+"""Parses durations and sizes from manifests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(text: str) -> int:
-    """``1h30m`` in milliseconds; raises `ValueError`."""
+    """Returns ``1h30m`` in milliseconds; raises `ValueError`."""
     parts = _PART.findall(text)
     if "".join(f"{number}{unit}" for number, unit in parts) != text or not parts:
-        raise ValueError(f"{text!r} is no duration; write it like 7d, 36h or 1h30m")
+        raise ValueError(f"{text!r} is not a duration. Write it like 7d, 36h or 1h30m")
     return sum(int(number) * _MS[unit] for number, unit in parts)
 
 
 def size_bytes(quantity: str | int) -> int:
-    """``1.5Gi`` in bytes, as Kubernetes reads it; raises `ValueError`."""
+    """Returns ``1.5Gi`` in bytes, as Kubernetes reads it; raises `ValueError`."""
     return int(parse_quantity(quantity))

@@ -1,6 +1,6 @@
-"""HTTP for those who look after the operator: /metrics, /healthz and /readyz.
+"""HTTP for monitoring and probes: /metrics, /healthz and /readyz.
 
-It is served on the event loop, on which everything else is done: an answer says that it runs.
+The server runs on the event loop that does all other work, so an answer shows that the loop runs.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ from prometheus_client.exposition import choose_encoder
 log = structlog.get_logger(__name__)
 
 CONNECTIONS_WAITING_MAX: Final = 64
+"""Connections that wait to be accepted."""
+
 IDLE_SECONDS_MAX: Final = 10.0
+"""How long an idle connection stays open."""
 
 
 class ListenError(Exception):
-    """There, and why."""
+    """The server cannot listen on the configured address; the message says why."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port`` → both; port 0 takes a free one. Raises `CannotListen` with what would be right."""
+    """Splits ``host:port``; port 0 means any free port. Raises `ListenError`, which says what would be
+    right."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host:
-        raise ListenError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9215")
+        raise ListenError(f"{text!r} is not an address. Write host:port, for example 127.0.0.1:9215.")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
-        raise ListenError(f"{text!r}: {port!r} is no port; it is a number up to 65535")
+        raise ListenError(f"{port!r} in {text!r} is not a port. A port is a number from 0 to 65535.")
     return host, int(port)
 
 
 class HttpServer:
-    """See the module; an async context manager."""
+    """Serves the three paths; an async context manager."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, why_not: Callable[[], str]) -> None:
-        """`why_not`: the reason why the operator is not ready; empty: it is."""
+        """`why_not`: returns why the operator is not ready; empty: it is ready."""
         self._host, self._port = host, port
         self._registry = registry
         self._why_not = why_not
@@ -63,10 +67,11 @@ class HttpServer:
             await self._runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ListenError(
-                f"cannot listen on {self._host}:{self._port}: {reason}; name another address, or none"
+                f"Cannot listen on {self._host}:{self._port}: {reason}. Choose another address, or an empty "
+                "one."
             ) from error
         host, port, *_ = self._runner.addresses[0]
-        log.info("serves /metrics, /healthz and /readyz", address=f"{host}:{port}")
+        log.info("serving /metrics, /healthz and /readyz", address=f"{host}:{port}")
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,6 +1,6 @@
-"""What a Cluster says of listeners, by which clients outside of Kubernetes reach its brokers.
+"""The listeners of a Cluster's spec, by which clients outside of Kubernetes reach its brokers.
 
-`model` reads it with the rest of a Cluster; `resources.listeners` says what is made of it.
+`model` reads them with the rest of a Cluster; `resources.listeners` makes ports and services from them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 BROKER_FIELD: Final = "{broker}"
-"""In a host or an annotation: the broker's number stands there."""
+"""A placeholder in a host or an annotation; the broker's number replaces it."""
 
 
 class ListenerType(StrEnum):
-    """Of the service that each broker has for a listener."""
+    """The type of the service that each broker has for a listener."""
 
     NODE_PORT = "NodePort"
     LOAD_BALANCER = "LoadBalancer"
@@ -23,26 +23,26 @@ class ListenerType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One of them: a port of every broker, and a service in front of it for each."""
+    """A listener: one port of every broker, with one service per broker in front of it."""
 
     name: str
     port: int
-    """Of the container."""
+    """The port of the container."""
     type: ListenerType
     first_node_port: int | None
-    """Broker n is reached at this port + n of its node; None: by a load balancer."""
+    """Broker n is reached at this port + n of its node; None: through a load balancer."""
     host: str
-    """What brokers advertise, with `BROKER_FIELD` in it; empty: the address of the pod's node."""
+    """The host that brokers advertise, with `BROKER_FIELD` in it; empty: the address of the pod's node."""
     annotations: Mapping[str, str]
-    """Of the services; values may have `BROKER_FIELD` in them."""
+    """Annotations of the services; values may contain `BROKER_FIELD`."""
     load_balancer_class: str
-    """Empty: Kubernetes' own."""
+    """Empty: the default of Kubernetes."""
     source_ranges: tuple[str, ...]
-    """CIDRs that load balancers let in; none: everybody."""
+    """CIDRs from which load balancers accept clients; none: from everywhere."""
 
 
 def read_listener(said: Mapping[str, Any]) -> Listener:
-    """Raises `ValueError` or `KeyError` for what is written for a newer operator."""
+    """Raises `ValueError` or `KeyError` if the listener was written for a newer operator."""
     return Listener(
         name=said["name"],
         port=said["port"],

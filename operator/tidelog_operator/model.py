@@ -1,4 +1,4 @@
-"""What manifests say, as values: read once, where objects come in; behind that everything is typed."""
+"""Manifests as typed values: parsed once, where objects enter the operator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STREAM: Final = "Stream"
 CLUSTER: Final = "Cluster"
 
 FINALIZER: Final = "tidelog.io/operator"
-"""A Stream goes only after its records: it has this while `deletionPolicy` says that they go with it. Others
-need nobody before they go, so that they can when the operator goes with them."""
+"""The finalizer of a Stream with `deletionPolicy: Delete`: the Stream is removed only after its records.
+Other Streams have none, so that they can be deleted when the operator no longer runs."""
 
 CLAIM_PREFIX: Final = "kubernetes:"
-"""How the owner of a stream begins that a Stream has claimed."""
+"""Prefix of the owner of a stream that a Stream object has claimed."""
 
 Manifest = Mapping[str, Any]
 
@@ -35,7 +35,8 @@ class ObjectKey(NamedTuple):
 
 
 class StreamClaim(NamedTuple):
-    """Who owns a stream, among the brokers: that object, and no other one of its name."""
+    """The owner of a stream among the brokers: one Stream object, identified by its uid. A later object of
+    the same name is another owner."""
 
     key: ObjectKey
     uid: str
@@ -51,7 +52,7 @@ class DeletionPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamObject:
-    """A Stream."""
+    """The spec, metadata and status of a Stream."""
 
     kind: ClassVar[str] = STREAM
 
@@ -59,55 +60,55 @@ class StreamObject:
     uid: str
     generation: int
     created: str
-    """RFC 3339; of two that claim the same stream the older one has it."""
+    """RFC 3339; of two objects that claim the same stream the older one gets it."""
     deleting: bool
     finalizers: tuple[str, ...]
     version: str
-    """The object's resourceVersion: what is written rests on it."""
+    """The object's resourceVersion; writes depend on it."""
     cluster: str
     stream_name: str
     settings: StreamSettings
-    """Everything but the replication factor is always said: the API server fills in what was left out."""
+    """All settings but the replication factor are set: the API server fills in the defaults."""
     deletion_policy: DeletionPolicy
     status: Manifest
     unreadable: str = ""
-    """Why its settings, which passed the schema, are not known here; empty: they are. It has its claim, and
-    goes when it is deleted, all the same."""
+    """Why this operator cannot read the settings although they passed the schema; empty: it can. The Stream
+    keeps its claim, and it can be deleted."""
 
     @property
     def finalized(self) -> bool:
-        """It waits for the operator before it goes."""
+        """Whether its deletion waits for the operator."""
         return FINALIZER in self.finalizers
 
     @property
     def claim(self) -> str:
-        """The owner of its stream, among the brokers. Another object of the same name has another one."""
+        """The owner text of its stream among the brokers. Another object of the same name has another one."""
         return str(StreamClaim(self.key, self.uid))
 
     @property
     def needs_no_operator(self) -> bool:
-        """Nothing is to be done before it goes. What somebody else may have meant by a policy that is not
-        known here holds until it is deleted."""
+        """Whether it can be deleted without the operator. A policy that this operator cannot read counts as
+        one that needs the operator until the Stream is deleted."""
         return self.deletion_policy is DeletionPolicy.RETAIN and (self.deleting or not self.unreadable)
 
     @property
     def age_rank(self) -> tuple[str, str]:
-        """The older, the smaller."""
+        """Smaller for older objects."""
         return (self.created, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What the brokers are to be."""
+    """The desired state of the brokers."""
 
     brokers: int
     image: str
     image_pull_policy: str
-    """Empty: Kubernetes' own."""
+    """Empty: the default of Kubernetes."""
     image_pull_secrets: tuple[str, ...]
     storage_size: str
     storage_class: str
-    """Empty: the default one."""
+    """Empty: the default storage class."""
     resources: Manifest
     node_selector: Mapping[str, str]
     tolerations: tuple[Manifest, ...]
@@ -115,11 +116,11 @@ class ClusterSpec:
     """Empty: none."""
     rack_label: str
     listeners: tuple[Listener, ...]
-    """For clients outside of Kubernetes; besides the one for those inside."""
+    """Listeners for clients outside of Kubernetes, besides the internal listener."""
     broker_settings: Mapping[str, int | str]
-    """By their names in the brokers' settings file; what the manifest leaves out is left out."""
+    """By the names in the brokers' settings file; settings that the manifest leaves out are left out."""
     throttle_bytes_per_second: int | None
-    """None: nothing is said."""
+    """None: the manifest sets no limit."""
     replace_after_ms: int
     moves_at_once: int
     balance: bool
@@ -127,13 +128,13 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClusterObject:
-    """A Cluster."""
+    """The spec, metadata and status of a Cluster."""
 
     kind: ClassVar[str] = CLUSTER
 
     key: ObjectKey
     uid: str
-    """A UUID; it is also that of the cluster that its brokers form."""
+    """A UUID; also the id of the cluster that its brokers form."""
     generation: int
     deleting: bool
     version: str
@@ -144,7 +145,7 @@ class ClusterObject:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableCluster:
-    """A Cluster that passed the schema, and nobody can read."""
+    """A Cluster that passed the schema, but that this operator cannot read."""
 
     kind: ClassVar[str] = CLUSTER
 
@@ -157,7 +158,7 @@ class UnreadableCluster:
 
 
 CustomResource: TypeAlias = StreamObject | ClusterObject | UnreadableCluster
-"""What has a status."""
+"""An object with a status that the operator writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +169,14 @@ class BrokerPod:
     uid: str
     broker_id: int
     ip: str
-    """Empty: it has none yet."""
+    """Empty: it has no address yet."""
     node: str
     ready: bool
     deleting: bool
     waiting_reason: str = ""
-    """Why it does not run, as Kubernetes says it. Empty: it runs, or is about to."""
+    """Why it does not run, in the words of Kubernetes. Empty: it runs or starts normally."""
     damaged: bool = False
-    """Its broker does not start, because nothing on its volume may be believed any more."""
+    """Its broker refuses to start because its volume is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class Claim:
 
 
 def read_stream(manifest: Manifest) -> StreamObject:
-    """What the schema lets pass and nobody can read here is said in `unreadable`."""
+    """Parses a Stream; `unreadable` says why a spec that passed the schema cannot be read."""
     meta, spec = manifest["metadata"], manifest["spec"]
     settings, policy, unreadable = StreamSettings(), DeletionPolicy.RETAIN, ""
     try:
@@ -216,7 +217,7 @@ def read_stream(manifest: Manifest) -> StreamObject:
 
 
 def read_claim(owner: str) -> StreamClaim | None:
-    """None: no Stream's."""
+    """Parses an owner; None: no Stream object owns the stream."""
     match owner.removeprefix(CLAIM_PREFIX).split("/"):
         case [namespace, name, uid] if owner.startswith(CLAIM_PREFIX):
             return StreamClaim(ObjectKey(namespace, name), uid)
@@ -244,10 +245,10 @@ def read_cluster(manifest: Manifest) -> ClusterObject | UnreadableCluster:
 
 
 def _why_unreadable(error: Exception) -> str:
-    what = f"the field {error} is not there" if isinstance(error, KeyError) else str(error)
+    what = f"the field {error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
     return (
-        f"this operator cannot read it: {what}. If it is written for a newer version of Tidelog, let the "
-        "operator be of that version, too"
+        f"This operator cannot read the spec: {what}. If the spec was written for a newer version of "
+        "Tidelog, upgrade the operator."
     )
 
 
@@ -297,7 +298,7 @@ def _broker_settings(spec: Manifest, settings: Manifest) -> dict[str, int | str]
 def _settings(spec: Manifest) -> StreamSettings:
     factor, minimum = spec.get("replicationFactor"), spec["minInsyncReplicas"]
     if factor is not None:
-        # It counts as the replication factor where that is less; brokers refuse to be told of more.
+        # A minimum above the replication factor counts as the factor; brokers refuse a larger one.
         minimum = min(minimum, factor)
     retention, segments, limits, dedupe = spec["retention"], spec["segments"], spec["limits"], spec["dedupe"]
     return StreamSettings(

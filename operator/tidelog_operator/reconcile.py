@@ -1,4 +1,8 @@
-"""One Cluster and its Streams: looked at, planned for, and told; again and again, by `loop`."""
+"""Reconciles one Cluster and its Streams: observes them, plans, executes the actions, and writes the
+statuses.
+
+`reconcile_loop` calls it again and again.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +58,13 @@ from tidelog_operator.resources.naming import (
 log = structlog.get_logger(__name__)
 
 ELECTION_DELAY_SECONDS: Final = 10.0
-"""A broker that came back gets its leaderships after so long: it may be one that comes and goes."""
+"""How long a preferred leader must have been able to lead before it is elected: a broker may come and go."""
 
 ELECTION_RETRY_SECONDS: Final = 600.0
-"""A preferred leader that did not take its leaderships, because it had rather not, is asked again."""
+"""After this time an election is repeated whose preferred leaders did not take leadership."""
 
 LIST_SECONDS: Final = 300.0
-"""How often the API server is asked for all objects of a namespace."""
+"""How often the operator lists all objects of the namespace."""
 
 LISTED: Final = (
     (CLUSTER, ""),
@@ -72,34 +76,35 @@ LISTED: Final = (
     ("PersistentVolumeClaim", CLUSTER_LABEL),
     ("Pod", CLUSTER_LABEL),
 )
-"""Kinds, and the label of those that concern the operator."""
+"""Kinds to list, and the label that selects their objects."""
 
 NO_CONTROLLER_SECONDS: Final = 10.0
-"""Brokers that have had no controller for so long are no witnesses: what they say is of before. An election
-takes a second or two."""
+"""After this time without a controller, what the brokers report counts as outdated. An election takes a
+second or two."""
 
 NO_CONTROLLER: Final = (
-    "most of the brokers that vote ({voters}) are away, so those that answer have no controller and may not "
-    "know what is so: leaders do not change, and copies neither are given up nor come back"
+    "Most of the voters ({voters}) are unavailable, so the brokers that answer have no controller and "
+    "may have outdated metadata. Leaders and in-sync replicas do not change until the voters are back. "
+    "Check their pods."
 )
 
 ZONES_SECONDS_MAX: Final = 30.0
-"""How long copies are not placed because the zones of brokers have not come yet."""
+"""How long no replica is placed because the zones of brokers are not known yet."""
 
 CONFLICTS_MAX: Final = 5
-"""Passes in a row; then it is told."""
+"""Reconciliations in a row with a version conflict, after which the status reports it."""
 
 PASSES_MAX: Final = 5
-"""In a row, as long as something is done: what a change makes possible is done at once."""
+"""Passes of one reconciliation: as long as a pass changes something, the next one follows at once."""
 
 
 class Reconciler:
-    """See the module. Of one Cluster."""
+    """Reconciles one Cluster and its Streams."""
 
     def __init__(
         self, key: ObjectKey, objects: Objects, kube: Kube, reports: Reports, leads: Callable[[], bool]
     ) -> None:
-        """`leads`: only then is anything written."""
+        """Nothing is written unless `leads()` is true."""
         self.key = key
         self._objects = objects
         self._kube = kube
@@ -108,40 +113,46 @@ class Reconciler:
         self._brokers = Brokers()
         self._loop = asyncio.get_running_loop()
         self._listed_at = -LIST_SECONDS
-        """When every object of the namespace was known for sure; event loop's clock. Watches bring them one
-        by one, and do not say what went while they were interrupted: a claim would look dead, or alive."""
+        """The last complete list of the namespace, by the event loop's clock. Watches deliver objects one by
+        one, and do not say what was deleted while they were interrupted: a deleted claim would look valid, or
+        a valid one deleted."""
         self._status_writer = StatusWriter(kube, reports, leads)
         self._mutated: dict[ManifestId, str] = {}
-        """What the API server keeps other than it was applied, and where it differs."""
+        """Applied manifests that an admission webhook or the API server changed, with the path of the first
+        difference."""
         self._idle_at: tuple[int, int] | None = None
-        """Versions of objects and brokers with which there was nothing to do, to say, or to wait for."""
+        """The versions of objects and brokers at the last reconciliation that had nothing to do, to write, or
+        to wait for."""
         self._leaders_since: float | None = None
-        """Since when some partition could be led by its preferred leader, and is not; event loop's clock."""
+        """The time since when a partition could be led by its preferred leader, but is not; event loop's
+        clock."""
         self._no_controller_since: float | None = None
-        """Since when the brokers that answer have no controller; event loop's clock."""
+        """The time since when the brokers that answer have no controller; event loop's clock."""
         self._elected: tuple[ClusterAction, ...] = ()
-        """What was done last, and when; whoever had rather not lead is not asked all the time."""
+        """The last election and its time; a preferred leader that does not take leadership is not elected all
+        the time."""
         self._elected_at = 0.0
         self._conflicts: Counter[tuple[str, ObjectKey]] = Counter()
-        """Passes in a row in which somebody was faster, by Cluster or Stream."""
+        """Reconciliations in a row with a version conflict, by Cluster or Stream."""
         self._began = self._loop.time()
 
     async def close(self) -> None:
         await self._brokers.close()
 
     def forget(self) -> None:
-        """Another operator may have led meanwhile: nothing is as it was left."""
+        """Forgets everything that another operator may have changed while it was the leader."""
         self._listed_at = -LIST_SECONDS
         self._status_writer.forget()
         self._idle_at, self._mutated = None, {}
         self._elected, self._conflicts = (), Counter()
 
-    async def once(self) -> None:
-        """Raises what is not expected; what brokers or the API server refuse is in the status of objects."""
+    async def reconcile(self) -> None:
+        """Reconciles once. Raises unexpected errors; rejections by brokers or the API server go into the
+        statuses."""
         if self._loop.time() - self._listed_at >= LIST_SECONDS:
             await self._list()
         for _ in range(PASSES_MAX):
-            view, unreachable = await self._look()
+            view, unreachable = await self._observe()
             state = (self._objects.version, self._brokers.version)
             if view is not None and state == self._idle_at:
                 return
@@ -162,51 +173,53 @@ class Reconciler:
                 break
             self._brokers.changed()
         self._report_conflicts(applier)
-        told = await self._status_writer.tell([
+        written = await self._status_writer.write([
             *self._cluster_status(*self._reportable(view, unreachable), decision, applier),
             *self._stream_statuses(*self._reportable(view, unreachable), decisions, applier.errors),
         ])  # fmt: skip
         alone = self._no_controller_since is not None
         waiting_reason = decision.lost or self._leaders_since is not None or alone or planned is not view
         acts = decision.actions or decision.independent or retained or any(one.actions for one in decisions)
-        self._idle_at = state if told and not waiting_reason and not acts else None
+        self._idle_at = state if written and not waiting_reason and not acts else None
 
     async def _list(self) -> None:
-        """Raises `KUBE_FAILURES`; then nothing is done."""
+        """Lists all objects of the namespace. Raises `KUBE_FAILURES`; then the reconciliation ends."""
         namespace, began = self.key.namespace, self._loop.time()
         for kind, label in LISTED:
             found = await self._kube.list(kind, namespace, label)
             self._objects.listed(kind, namespace, found.items, found.version)
         self._listed_at = began
 
-    async def _look(self) -> tuple[BrokersView | None, str]:
-        """The brokers; None, and why they cannot be asked."""
+    async def _observe(self) -> tuple[BrokersView | None, str]:
+        """Returns the state of the brokers, or None and why they do not answer."""
         cluster = self._objects.clusters.get(self.key)
         if cluster is None:
             unreadable = self._objects.unreadable_clusters.get(self.key)
             if unreadable is None:
-                return None, f"there is no Cluster {self.key.name!r} in this namespace"
-            return None, f"of the Cluster {self.key.name!r}: {unreadable.why}"
+                return None, f"The Cluster {self.key.name} does not exist in this namespace."
+            return None, f"The Cluster {self.key.name} is invalid. {unreadable.why}"
         zones = self._objects.zones_of(self.key, cluster.spec.rack_label)
         try:
             view = await self._brokers.look(self._ips(), zones)
         except TidelogError as error:
-            return None, f"no broker of the Cluster {self.key.name!r} answers: {error}"
+            return None, f"No broker of the Cluster {self.key.name} answers: {error}"
         return self._of_this_cluster(cluster, view)
 
     def _of_this_cluster(self, cluster: ClusterObject, view: BrokersView) -> tuple[BrokersView | None, str]:
-        """An address may have become that of another Cluster's broker."""
+        """Checks that the brokers belong to this Cluster: an address may belong to a broker of another one
+        now."""
         try:
             formation = self._owned().formation(cluster)
         except ValueError:
-            # Whoever plans says so.
+            # The plan reports this error.
             return view, ""
         found = view.cluster.cluster_id
         if formation is None or formation.cluster_id == found:
             return view, ""
         return None, (
-            f"the brokers of the Cluster {self.key.name!r} answer for the cluster {id_text(found)}, "
-            f"and theirs is {id_text(formation.cluster_id)}: volumes, or addresses, are another cluster's"
+            f"The brokers of the Cluster {self.key.name} belong to the cluster {id_text(found)}, but "
+            f"{id_text(formation.cluster_id)} is expected: the volumes, or the addresses, are those of "
+            "another cluster. Check which volumes the claims have."
         )
 
     def _ips(self) -> list[str]:
@@ -224,7 +237,7 @@ class Reconciler:
         )
 
     def _has_zones(self) -> bool:
-        """Copies that are placed before that may all lie in one."""
+        """Replicas that are placed before the zones are known could all be in the same zone."""
         late = self._loop.time() - self._began > ZONES_SECONDS_MAX
         return late or self._objects.has_zones_of(self.key)
 
@@ -235,7 +248,7 @@ class Reconciler:
         cluster = self._objects.clusters.get(self.key)
         if cluster is not None:
             decision = plan_cluster(cluster, self._owned(), view, _now())
-            # Brokers may refuse a throttle again and again: it holds nothing else up.
+            # Brokers may reject a throttle again and again, so it comes last and stops nothing else.
             throttle = tuple(one for one in decision.actions if isinstance(one, Throttle))
             others = tuple(one for one in decision.actions if not isinstance(one, Throttle))
             return replace(decision, actions=(*others, *self._leaders(view), *throttle))
@@ -245,7 +258,7 @@ class Reconciler:
         return ClusterDecision((SetLowestCount(self.key, None),))
 
     def _leaders(self, view: BrokersView | None) -> tuple[ClusterAction, ...]:
-        """Leaders go back to the brokers that are preferred when those have been there for a while."""
+        """Plans the election of preferred leaders after they have been available for a while."""
         found = plan_leaders(view) if view is not None and _has_controller(view) else ()
         if not found:
             self._leaders_since, self._elected = None, ()
@@ -265,7 +278,8 @@ class Reconciler:
             self._elected, self._elected_at = elected, self._loop.time()
 
     def _report_conflicts(self, applier: Applier) -> None:
-        """Who is overtaken looks again and says nothing; for so long that is no chance any more."""
+        """Reports version conflicts that repeat. A single conflict is not reported: the operator observes
+        again and plans again."""
         self._conflicts = Counter({one: self._conflicts[one] + 1 for one in applier.conflicts})
         for one, why in applier.conflicts.items():
             kind, key = one
@@ -292,10 +306,11 @@ class Reconciler:
         streams = self._objects.streams_of(self.key.namespace)
         return plan_retained(streams, self.key.namespace, view, decisions)
 
-    # --- telling objects of themselves
+    # --- statuses
 
     def _reportable(self, view: BrokersView | None, unreachable: str) -> tuple[BrokersView | None, str]:
-        """What objects are told of: not what brokers say that have had no controller for long."""
+        """Returns what the statuses report: not the metadata of brokers that have had no controller for
+        long."""
         if _has_controller(view):
             self._no_controller_since = None
         elif view is not None:
@@ -363,7 +378,8 @@ class Reconciler:
 
 
 def _has_controller(view: BrokersView | None) -> bool:
-    """Who answered is in touch with the controller. What others say may be old: told, and not acted upon."""
+    """Whether the broker that answered has contact with the controller. Other metadata may be outdated: it is
+    reported, and not acted upon."""
     return view is not None and view.cluster.controller is not None
 
 

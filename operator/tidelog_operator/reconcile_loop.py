@@ -1,7 +1,7 @@
-"""Whose turn it is: one task for each Cluster that is there or is named, woken by changes and by time.
+"""Runs the reconciliations: one task per Cluster that exists or that a Stream names.
 
-Changes come in bursts and can be missed; so what is looked at is all of a Cluster, at once after a change,
-and every few seconds without one. What failed is tried again, after pauses that grow.
+Changes come in bursts, and some can be missed. So each run reconciles the whole Cluster: soon after a change,
+and every few seconds without one. After a failure the pause before the next run grows.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tidelog_operator.reporting.reports import Reports
 log = structlog.get_logger(__name__)
 
 GATHER_SECONDS: Final = 0.05
-"""After a change others of the same burst are waited for."""
+"""How long a task waits after a change for more changes of the same burst."""
 
 PERIOD_SECONDS: Final = 2.0
-"""Without a change."""
+"""The pause between two runs without a change."""
 
 RETRY_SECONDS_MAX: Final = 30.0
 DOUBLINGS_MAX: Final = 4
 
 
 class ReconcileLoop:
-    """See the module. Of one event loop; an async context manager that ends its tasks."""
+    """The reconciliation tasks, on one event loop; an async context manager that ends them."""
 
     def __init__(self, kube: Kube, leads: Callable[[], bool], reports: Reports) -> None:
-        """`leads`: only then is anything looked at or written."""
+        """Nothing is read from brokers or written unless `leads()` is true."""
         self.objects = Objects(self.requeue)
         self._kube = kube
         self._leads = leads
@@ -42,7 +42,7 @@ class ReconcileLoop:
         self._tasks: dict[ObjectKey, asyncio.Task[None]] = {}
         self._requeued: dict[ObjectKey, asyncio.Event] = {}
         self._term = 0
-        """How often it has begun to lead."""
+        """How many times this operator has become the leader."""
 
     def __repr__(self) -> str:
         return f"<Loop clusters={len(self._tasks)}>"
@@ -56,14 +56,14 @@ class ReconcileLoop:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def requeue(self, cluster: ObjectKey) -> None:
-        """It has something new to look at."""
+        """Schedules a reconciliation of this Cluster; starts its task if there is none."""
         if cluster not in self._tasks:
             self._requeued[cluster] = asyncio.Event()
             self._tasks[cluster] = asyncio.create_task(self._run(cluster), name=f"cluster {cluster}")
         self._requeued[cluster].set()
 
-    def begin(self) -> None:
-        """This operator leads from now on."""
+    def started_leading(self) -> None:
+        """Schedules a reconciliation of every Cluster: this operator has just become the leader."""
         self._term += 1
         for requeued in self._requeued.values():
             requeued.set()
@@ -88,20 +88,20 @@ class ReconcileLoop:
                     reconciler.forget()
                 try:
                     with self._reports.reconciliation(cluster):
-                        await reconciler.once()
+                        await reconciler.reconcile()
                     failures = 0
                 except Exception:
                     failures += 1
-                    log.exception("it is tried again", cluster=str(cluster), failures=failures)
+                    log.exception("reconciliation failed; retrying", cluster=str(cluster), failures=failures)
         finally:
-            # Who wakes it from here on wakes another task.
+            # A change from here on starts a new task.
             if self._tasks.get(cluster) is asyncio.current_task():
                 del self._tasks[cluster], self._requeued[cluster]
-                self._reports.gone(cluster)
+                self._reports.forget(cluster)
             await reconciler.close()
 
     def _is_needed(self, cluster: ObjectKey) -> bool:
-        """It is there, or some Stream names it; else there is nothing to do until it is woken again."""
+        """Whether the Cluster exists or a Stream names it; else the task can end until the next change."""
         objects = self.objects
         if cluster in objects.clusters or cluster in objects.unreadable_clusters:
             return True

@@ -1,6 +1,7 @@
-"""How much the copies of partitions hold, as their brokers say: asked for now and then, beside all else.
+"""The bytes that each partition's replicas hold, as the brokers report them; requested periodically in the
+background.
 
-Nothing waits for it. A broker that cannot be asked keeps what it said last.
+Nothing waits for these requests. The sizes of a broker that does not answer stay as they were.
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ from tidelog_operator.plan.placement import PartitionName
 log = structlog.get_logger(__name__)
 
 PERIOD_SECONDS: Final = 60.0
-"""Every broker describes every copy that it has; and what counts are sizes that differ by a lot."""
+"""Each request makes every broker describe all its replicas, and only large differences in size matter."""
 
 RETRY_SECONDS: Final = 2.0
-"""When no broker answered."""
+"""The pause after a request that no broker answered."""
 
 
 class Sizes:
-    """See the module. Of one Cluster."""
+    """The sizes of one Cluster's partitions."""
 
     def __init__(self, period_seconds: float = PERIOD_SECONDS) -> None:
         self.known: Mapping[PartitionName, int] | None = None
-        """None: nobody has been asked yet."""
+        """None: no request has been answered yet."""
         self.version = 0
-        """Counts up with every answer."""
+        """Increases with every answer."""
         self._period = period_seconds
         self._due = 0.0
         self._asking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Sizes known={'nothing' if self.known is None else len(self.known)}>"
+        return f"<Sizes known={'none' if self.known is None else len(self.known)}>"
 
     def ask(self, client: tidelog.Client) -> None:
-        """Begins to, if it is time to."""
+        """Starts a request in the background if it is due."""
         now = asyncio.get_running_loop().time()
         if now >= self._due and self._asking is None:
             self._due = now + self._period
             self._asking = asyncio.create_task(self._ask(client), name="sizes of partitions")
 
     async def stop(self) -> None:
-        """Before the client is closed that is asking."""
+        """Cancels the running request; call it before the client is closed."""
         asking, self._asking = self._asking, None
         if asking is not None:
             self._due = 0.0
@@ -62,7 +63,7 @@ class Sizes:
             self.version += 1
         except TidelogError as error:
             self._due = min(self._due, asyncio.get_running_loop().time() + RETRY_SECONDS)
-            log.info("the sizes of partitions stay as they were", error=str(error))
+            log.info("cannot refresh partition sizes; keeping the last known sizes", error=str(error))
         finally:
             self._asking = None
 
@@ -70,8 +71,8 @@ class Sizes:
 def sizes_of(
     replicas: Iterable[ReplicaDescription], before: Mapping[PartitionName, int]
 ) -> dict[PartitionName, int]:
-    """What the leader of each partition holds, else whoever holds most; if nobody says it, what was so
-    `before`."""
+    """Returns the size that the leader of each partition reports, else the largest size of any replica; if no
+    replica reports one, the size in `before`."""
     said: dict[PartitionName, tuple[bool, int]] = {}
     silent: dict[PartitionName, None] = {}
     for one in replicas:

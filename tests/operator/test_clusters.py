@@ -279,7 +279,7 @@ def test_of_two_operators_one_works_and_the_other_goes_on(
     second = OperatorProcess(tmp_path, plane.kubeconfig, "--identity", "second")
     second.launch()
     try:
-        wait_until(lambda: "serves /metrics" in second.log(), "the second one runs")
+        wait_until(lambda: "serving /metrics" in second.log(), "the second one runs")
         plane.apply(cluster("shared"))
         wait_until(lambda: "StatefulSet shared" in made_for(plane, "shared"), "the first one works")
         assert not second.leads()

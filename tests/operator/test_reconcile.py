@@ -151,7 +151,7 @@ async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None
     brokers = Brokers(3, stream("claimed", owner="kubernetes:shop/mine/uid-of-mine"))
     kube = Kube(Stream=[mine, yours], Cluster=[MAIN])
 
-    await reconciler(kube, brokers, yours).once()
+    await reconciler(kube, brokers, yours).reconcile()
 
     assert kube.statuses["yours"]["phase"] == "Conflict"
     assert brokers.streams["claimed"].owner == "kubernetes:shop/mine/uid-of-mine"
@@ -169,11 +169,11 @@ async def test_a_claim_is_not_dead_because_one_operator_has_not_seen_its_object(
         return Listed([] if kind == "Stream" else kube._kept.get(kind, []), 1)
 
     kube.list = list_nothing  # type: ignore[method-assign]
-    await operator.once()
+    await operator.reconcile()
     assert asked == []
 
     kube._kept["Stream"] = [manifest("mine", 2, uid="of-one-that-came-later")]
-    await operator.once()
+    await operator.reconcile()
     assert asked == [("claimed", "retained:shop/mine", 7)]
 
 
@@ -189,7 +189,7 @@ async def test_a_stream_is_not_taken_over_from_an_object_that_one_operator_has_n
         return there if kind == "Stream" else None
 
     kube.find = find  # type: ignore[method-assign]
-    await operator.once()
+    await operator.reconcile()
 
     assert told == []
 
@@ -200,7 +200,7 @@ async def test_streams_that_need_no_operator_go_though_no_broker_answers() -> No
     held["spec"]["deletionPolicy"] = "Delete"
     kube = Kube(Stream=[free, kept, held], Cluster=[MAIN])
 
-    await reconciler(kube, None).once()
+    await reconciler(kube, None).reconcile()
 
     assert sorted(kube.finalizers) == ["free", "kept"]
 
@@ -210,13 +210,13 @@ async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
     leaving["spec"]["deletionPolicy"] = "Delete"
     kube = Kube(Stream=[leaving], Cluster=[])
 
-    await reconciler(kube, None, leaving).once()
+    await reconciler(kube, None, leaving).reconcile()
     assert set(kube.finalizers) == {"leaving"}
 
     kube = Kube(Stream=[leaving], Cluster=[MAIN])
     kube.fails = True
     with pytest.raises(ConnectionRefusedError):
-        await reconciler(kube, None, leaving).once()
+        await reconciler(kube, None, leaving).reconcile()
     assert kube.finalizers == []
 
 
@@ -225,7 +225,7 @@ async def test_a_stream_that_went_while_nobody_watched_is_not_made_again() -> No
     gone = manifest("gone", 1)
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3)
 
-    await reconciler(kube, brokers, gone).once()
+    await reconciler(kube, brokers, gone).reconcile()
 
     assert "gone" not in kube.statuses
     assert brokers.streams == {}
@@ -236,7 +236,7 @@ async def test_an_object_of_somebody_else_is_not_overwritten() -> None:
     meta = {"namespace": NAMESPACE, "name": CLUSTER, "uid": "else", "resourceVersion": "1"}
     kube.foreign = {"kind": "PodDisruptionBudget", "metadata": meta}
 
-    await reconciler(kube, None).once()
+    await reconciler(kube, None).reconcile()
 
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
@@ -250,13 +250,13 @@ async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> No
     claimed = stream("claimed", owner="kubernetes:shop/orders/uid-of-orders")
     kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3, claimed)
     operator = reconciler(kube, brokers)
-    await operator.once()
+    await operator.reconcile()
     kube.statuses.clear()
     kube._kept["Stream"] = []
     told = owners_told(operator, brokers)
 
     operator.forget()
-    await operator.once()
+    await operator.reconcile()
 
     assert set(kube.statuses) == {CLUSTER}
     assert told == [("claimed", "retained:shop/orders", 7)]
@@ -275,8 +275,8 @@ async def test_what_a_webhook_changes_is_applied_once() -> None:
 
     kube.apply = changed  # type: ignore[method-assign]
     operator = reconciler(kube, None)
-    await operator.once()
-    await operator.once()
+    await operator.reconcile()
+    await operator.reconcile()
 
     assert kube.applied.count("StatefulSet") == 1
 
@@ -289,7 +289,7 @@ async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_broker
     brokers.view = lambda: lost  # type: ignore[method-assign]
 
     # Without a client of theirs, whatever is to be done to brokers would raise.
-    await operator.once()
+    await operator.reconcile()
 
     assert kube.statuses["orders"]["phase"] == "Pending"
 
@@ -304,10 +304,10 @@ async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_elec
     lost = replace(view, cluster=replace(view.cluster, controller=None))
     brokers.view = lambda: lost  # type: ignore[method-assign]
 
-    await operator.once()
+    await operator.reconcile()
     (believed,) = [one for one in kube.statuses["orders"]["conditions"] if one["type"] == "Ready"]
     operator._no_controller_since = asyncio.get_running_loop().time() - NO_CONTROLLER_SECONDS
-    await operator.once()
+    await operator.reconcile()
 
     assert believed["reason"] != "BrokersUnreachable"
     for name in ("orders", "main"):
@@ -325,14 +325,14 @@ async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
     one["spec"]["retention"] = {"age": "for ever"}
     kube = Kube(Stream=[one], Cluster=[MAIN])
     operator = reconciler(kube, Brokers(3))
-    await operator.once()
+    await operator.reconcile()
     before = kube.statuses[CLUSTER]
 
     kube._kept["Cluster"] = [cluster_manifest(replaceAfter="soon", status=before)]
     kube.applied.clear()
     told = kube.statuses["orders"]
     operator.forget()
-    await operator.once()
+    await operator.reconcile()
 
     assert (told["phase"], told["conditions"][0]["reason"]) == ("Invalid", "Invalid")
     assert "'for ever' is no duration" in told["conditions"][0]["message"]
@@ -359,8 +359,8 @@ async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned
         return Overtaken()
 
     operator._brokers.client = client  # type: ignore[method-assign]
-    await operator.once()
-    await operator.once()
+    await operator.reconcile()
+    await operator.reconcile()
 
     assert asked > 1
     ready = kube.statuses["orders"]["conditions"][0]
@@ -368,7 +368,7 @@ async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned
 
     # Again and again is no chance any more.
     for _ in range(5):
-        await operator.once()
+        await operator.reconcile()
     ready = kube.statuses["orders"]["conditions"][0]
     assert ready["message"] == "could not make the stream claimed: look at it again"
 
@@ -390,11 +390,11 @@ async def test_copies_are_not_placed_before_the_zones_of_brokers_are_known() -> 
         return Client()
 
     operator._brokers.client = client  # type: ignore[method-assign]
-    await operator.once()
+    await operator.reconcile()
     assert made == []
 
     operator._objects.node({"metadata": {"name": "node-1"}}, gone=False)
-    await operator.once()
+    await operator.reconcile()
     assert set(made) == {"claimed"}
 
 
@@ -418,11 +418,11 @@ async def test_leaders_that_were_not_asked_because_something_failed_are_asked_by
         return Client()
 
     operator._brokers.client = client  # type: ignore[method-assign]
-    await operator.once()
+    await operator.reconcile()
     operator._leaders_since = -ELECTION_DELAY_SECONDS
-    await operator.once()
-    await operator.once()
-    await operator.once()
+    await operator.reconcile()
+    await operator.reconcile()
+    await operator.reconcile()
 
     assert asked == ["claimed", "claimed"]
 
@@ -458,7 +458,7 @@ async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up()
         return Client()
 
     operator._brokers.client = client  # type: ignore[method-assign]
-    await operator.once()
+    await operator.reconcile()
 
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
@@ -469,7 +469,7 @@ async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up()
     assert set(throttled) == {8 << 20}
 
     kube.refused = {}
-    await operator.once()
+    await operator.reconcile()
     assert kube.services[3:] == ["main-outside-0", "main-outside-1"]
     assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "Serving"
 
@@ -483,7 +483,7 @@ async def test_what_is_worse_than_a_service_that_cannot_be_made_is_told_first() 
     kube = Kube(Cluster=[OPEN], Pod=PODS, PersistentVolumeClaim=[lost])
     kube.refused = {"main-outside-0": "provided port is already allocated"}
 
-    await reconciler(kube, Brokers(3)).once()
+    await reconciler(kube, Brokers(3)).reconcile()
 
     assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "VolumeLost"
 
@@ -502,7 +502,7 @@ async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_kn
     }  # fmt: skip
     kube._kept["Service"] = [kube.foreign]
 
-    await reconciler(kube, Brokers(3)).once()
+    await reconciler(kube, Brokers(3)).reconcile()
 
     assert kube.services == ["main-brokers", "main", "main-a-b-1", "main-a-b-2"]
     ready = kube.statuses[CLUSTER]["conditions"][0]
@@ -512,11 +512,11 @@ async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_kn
 async def test_services_of_a_listener_that_was_taken_away_are_deleted_once() -> None:
     kube = Kube(Cluster=[OPEN], Pod=PODS)
     operator = reconciler(kube, Brokers(3))
-    await operator.once()
+    await operator.reconcile()
 
     operator._objects.cluster({**MAIN, "metadata": {**MAIN["metadata"], "resourceVersion": "3"}}, gone=False)
-    await operator.once()
-    await operator.once()
+    await operator.reconcile()
+    await operator.reconcile()
 
     names = [f"main-outside-{number}" for number in range(3)]
     assert kube.deleted == [f"{name} uid-of-{name}" for name in names]

@@ -1,8 +1,8 @@
-"""The Kubernetes API: what the operator writes to it, and the lists with which it begins.
+"""Requests to the Kubernetes API: all writes of the operator, and the lists with which it starts.
 
-What changes afterwards comes by watches (`handlers`). Every write rests on the version of the object that
-was seen, or says the whole of what the operator owns (server-side apply): who was faster wins, and the
-operator looks again.
+Later changes arrive through watches (`handlers`). Every write either depends on the version of the object
+that was observed, or sets all fields that the operator owns (server-side apply). If another client was
+faster, the operator observes the object again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog_operator.model import CLUSTER, FINALIZER, STREAM, Manifest, ObjectK
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 MANAGER: Final = "tidelog-operator"
-"""By that name the API server knows which fields are the operator's."""
+"""The field manager: by this name the API server knows which fields the operator owns."""
 
 EVENT: Final = "Event"
 
@@ -31,11 +31,11 @@ HTTP_CONFLICT: Final = 409
 HTTP_NOT_FOUND: Final = 404
 
 KUBE_FAILURES: Final[tuple[type[Exception], ...]] = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
-"""What the API server, or the way to it, answers with; tried again later."""
+"""Errors of the API server and of the connection to it; the request is tried again later."""
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in the API server's own words, if it said any."""
+    """Returns the message of the API server, else its status and reason, else the text of the error."""
     if not isinstance(error, ApiException):
         return str(error) or type(error).__name__
     try:
@@ -45,14 +45,14 @@ def reason_of(error: BaseException) -> str:
 
 
 class Kind(NamedTuple):
-    """Of objects in namespaces."""
+    """A kind of namespaced objects."""
 
     version: str
-    """As in manifests: with its group, if it has one."""
+    """The apiVersion as in manifests: with the group, if there is one."""
     plural: str
 
     def path(self, key: ObjectKey) -> str:
-        """Without a name: of all in the namespace."""
+        """The path of an object; for a key without a name, the path of all objects in the namespace."""
         root = "apis" if "/" in self.version else "api"
         path = f"/{root}/{self.version}/namespaces/{key.namespace}/{self.plural}"
         return f"{path}/{key.name}" if key.name else path
@@ -77,25 +77,27 @@ DEFINITIONS_PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 class Listed(NamedTuple):
     items: Sequence[Manifest]
     version: int
-    """Of all that the API server has, when it made the list."""
+    """The resourceVersion of the list."""
 
 
 class Outdated(Exception):
-    """The object is not as it was seen: it is looked at again when its change comes."""
+    """The object has changed or is gone since it was observed. Its watch event brings the new state."""
 
 
 class Kube:
-    """See the module; an async context manager. Raises `ApiException`, `ClientError`, `TimeoutError`."""
+    """A connection to the API server; an async context manager. Requests raise the errors of
+    `KUBE_FAILURES`."""
 
     def __init__(self, kubeconfig: str = "", *traces: aiohttp.TraceConfig) -> None:
-        """`kubeconfig`: a file; empty: the service account of the pod. `traces` see every request."""
+        """`kubeconfig`: path of a file; empty: the service account of the pod. `traces` observe every
+        request."""
         self._kubeconfig = kubeconfig
         self._traces = traces
         self._client: client.ApiClient | None = None
 
     @property
     def client(self) -> client.ApiClient:
-        assert self._client is not None, "entered"
+        assert self._client is not None, "the context manager is entered"
         return self._client
 
     async def __aenter__(self) -> Kube:
@@ -112,8 +114,8 @@ class Kube:
             await self._client.close()
 
     async def missing_kinds(self) -> Sequence[str]:
-        """The kinds of `KINDS` that the API server does not serve, or not yet: just after its start it lists
-        few. (What it lists, and what it says of a listed one, come up at different moments.)"""
+        """Returns the kinds of `KINDS` that the API server does not serve. Just after its start it lists few;
+        and the list of groups and the list of a group's resources become complete at different times."""
         listed = await self._request("GET", "/apis")
         versions = {each["groupVersion"] for group in listed["groups"] for each in group["versions"]}
         wanted = {one.version for one in KINDS.values()}
@@ -129,30 +131,31 @@ class Kube:
         return [kind for kind, one in KINDS.items() if one.plural not in plurals.get(one.version, ())]
 
     async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
-        """All of a namespace, as the API server has them now; only those with `label`, if there is one."""
+        """Returns all objects of a kind in a namespace, and only those with `label` if it is not empty."""
         return await self._list(kind, namespace, {"labelSelector": label} if label else {})
 
     async def find(self, kind: str, key: ObjectKey) -> Manifest | None:
-        """It, whatever its labels are; None: there is none."""
+        """Returns the object, whatever its labels are; None: it does not exist."""
         listed = await self._list(kind, key.namespace, {"fieldSelector": f"metadata.name={key.name}"})
         return next(iter(listed.items), None)
 
     async def _list(self, kind: str, namespace: str, query: Mapping[str, str]) -> Listed:
         found = await self._request("GET", KINDS[kind].path(ObjectKey(namespace, "")), query=query)
-        # A list says once what its items are.
+        # The items of a list carry neither kind nor apiVersion.
         items = [{**one, "kind": kind, "apiVersion": KINDS[kind].version} for one in found["items"]]
         return Listed(items, int(found["metadata"]["resourceVersion"]))
 
     async def create(self, manifest: Manifest) -> Manifest:
-        """As it is then. Raises `Outdated` if it is there."""
+        """Creates the object and returns it. Raises `Outdated` if it exists."""
         key = ObjectKey(manifest["metadata"]["namespace"], "")
         query = {"fieldManager": MANAGER}
         return await self._changed("POST", KINDS[manifest["kind"]].path(key), manifest, query=query)
 
     async def apply(self, manifest: Manifest, version: str = "", manager: str = MANAGER) -> Manifest:
-        """As it is then; fields that `manager` said before and does not say now are gone.
+        """Applies the manifest and returns the object. Fields that `manager` applied before and does not
+        apply now are removed.
 
-        `version`: raises `Outdated` if the object has another one.
+        `version`: raises `Outdated` if the object has another resourceVersion.
         """
         meta = manifest["metadata"]
         if version:
@@ -162,13 +165,13 @@ class Kube:
         return await self._changed("PATCH", path, manifest, content=APPLY_PATCH, query=query)
 
     async def apply_definition(self, manifest: Manifest) -> Manifest:
-        """Of a CustomResourceDefinition: as it is then. It is made, or changed to what the manifest says."""
+        """Creates or updates a CustomResourceDefinition and returns it."""
         path = f"{DEFINITIONS_PATH}/{manifest['metadata']['name']}"
         query = {"fieldManager": MANAGER, "force": "true"}
         return await self._request("PATCH", path, manifest, content=APPLY_PATCH, query=query)
 
     async def find_definition(self, name: str) -> Manifest | None:
-        """Of a CustomResourceDefinition; None: there is none."""
+        """Returns a CustomResourceDefinition; None: it does not exist."""
         try:
             return await self._request("GET", f"{DEFINITIONS_PATH}/{name}")
         except ApiException as error:
@@ -177,12 +180,12 @@ class Kube:
             return None
 
     async def patch(self, kind: str, key: ObjectKey, change: Manifest) -> None:
-        """Merges `change` into it. Raises `Outdated` if it is gone."""
+        """Merges `change` into the object. Raises `Outdated` if it is gone."""
         await self._changed("PATCH", KINDS[kind].path(key), change, content=MERGE_PATCH)
 
     async def delete(self, kind: str, key: ObjectKey, uid: str) -> bool:
-        """Nothing if it is gone, or is another one of that name. Whether it is gone: else something waits for
-        its end, and it goes later."""
+        """Deletes the object if it has this uid. Returns whether it is gone; False: finalizers delay its
+        removal."""
         conditions = {"preconditions": {"uid": uid}}
         try:
             found = await self._request("DELETE", KINDS[kind].path(key), conditions)
@@ -190,13 +193,13 @@ class Kube:
             if error.status not in (HTTP_NOT_FOUND, HTTP_CONFLICT):
                 raise
             return True
-        # What is left for a while is answered itself.
+        # An object that remains for a while is returned itself, instead of a Status.
         return bool(found["kind"] == "Status")
 
     async def write_status(
         self, kind: str, key: ObjectKey, before: Mapping[str, Any], status: Mapping[str, Any]
     ) -> Manifest | None:
-        """Makes the status that was `before` this one. The object as it is then; None: it is gone."""
+        """Replaces the status `before` with `status`. Returns the object; None: it is gone."""
         gone = {name: None for name in before if name not in status}
         path = f"{KINDS[kind].path(key)}/status"
         try:
@@ -207,11 +210,11 @@ class Kube:
             return None
 
     async def add_finalizer(self, kind: str, one: StreamObject) -> StreamObject:
-        """It, as it is after that. Raises `Outdated`."""
+        """Adds the operator's finalizer and returns the Stream with it. Raises `Outdated`."""
         return await self._set_finalizers(kind, one, [*one.finalizers, FINALIZER])
 
     async def remove_finalizer(self, kind: str, one: StreamObject) -> StreamObject:
-        """It, as it is after that, or was at last. Raises `Outdated`."""
+        """Removes the operator's finalizer and returns the Stream without it. Raises `Outdated`."""
         return await self._set_finalizers(kind, one, [each for each in one.finalizers if each != FINALIZER])
 
     async def _set_finalizers(self, kind: str, one: StreamObject, finalizers: Sequence[str]) -> StreamObject:

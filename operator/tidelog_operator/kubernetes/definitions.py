@@ -1,6 +1,6 @@
-"""Kubernetes' definitions of Clusters and Streams, applied from files.
+"""Applies the CustomResourceDefinitions of Clusters and Streams from files.
 
-Helm makes them when a chart is first installed, and never looks at them again. So before an upgrade the
+Helm creates definitions when a chart is first installed, and never updates them. So before an upgrade the
 chart runs this, with the files of the new version.
 """
 
@@ -22,8 +22,8 @@ from tidelog_operator.model import Manifest
 KIND: Final = "CustomResourceDefinition"
 
 REVISION: Final = "tidelog.io/revision"
-"""An annotation that counts up with each change. What a newer release has applied stays: else objects would
-lose the fields that it brought."""
+"""An annotation that increases with each change of a file. A definition from a newer release stays: an older
+one would drop fields that objects already use."""
 
 ESTABLISHED_SECONDS_MAX: Final = 30.0
 ESTABLISHED_CHECK_SECONDS: Final = 0.2
@@ -33,26 +33,30 @@ log = structlog.get_logger(__name__)
 
 
 class ApplyError(Exception):
-    """Why not, and of which definition; those before it are applied. To be run again when that is mended."""
+    """A definition was not applied; the message says which one and why. Those before it are applied. After
+    the cause is removed, the command can be run again."""
 
 
 async def applied(folder: Path, kubeconfig: str = "") -> Sequence[str]:
-    """The names of all definitions below `folder`, which the API server serves now. Raises `NotApplied`."""
+    """Applies all definitions in `folder`, waits until the API server serves them, and returns their names.
+    Raises `ApplyError`."""
     definitions = read(folder)
     try:
         async with Kube(kubeconfig) as kube:
             for one in definitions:
                 await _apply(kube, one)
     except ConfigException as error:
-        raise ApplyError(f"cannot log in: {error}; run it in a pod, or give --kubeconfig") from error
+        raise ApplyError(
+            f"Cannot log in to the API server: {error}. Run this command in a pod, or set --kubeconfig."
+        ) from error
     return [one["metadata"]["name"] for one in definitions]
 
 
 def read(folder: Path) -> Sequence[Manifest]:
-    """All that the folder's files say, in order of their names. Raises `NotApplied`."""
+    """Returns the definitions of all files, in the order of the file names. Raises `ApplyError`."""
     files = sorted(folder.glob("*.yaml"))
     if not files:
-        raise ApplyError(f"{folder} holds no definitions: there are no *.yaml files")
+        raise ApplyError(f"{folder} contains no *.yaml files. Give the folder that contains the definitions.")
     return [one for file in files for one in _read_file(file)]
 
 
@@ -60,11 +64,11 @@ def _read_file(file: Path) -> Sequence[Manifest]:
     try:
         found = list(yaml.safe_load_all(file.read_text("utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ApplyError(f"{file} cannot be read: {error}") from error
+        raise ApplyError(f"Cannot read {file}: {error}") from error
     for one in found:
         kind = one.get("kind") if isinstance(one, dict) else one
         if kind != KIND:
-            raise ApplyError(f"{file} holds {kind!r}; it is to hold nothing but a {KIND}")
+            raise ApplyError(f"{file} contains {kind!r}. It may contain only objects of the kind {KIND}.")
     return found
 
 
@@ -74,16 +78,18 @@ async def _apply(kube: Kube, definition: Manifest) -> None:
     try:
         before = await kube.find_definition(name)
         if before is not None and _revision(before) > _revision(definition):
-            log.warning("a newer release has applied this definition; it stays", definition=name)
+            log.warning("keeping the definition of a newer release", definition=name)
             return
         there = await kube.apply_definition(definition)
         while not _is_established(there):
             if time.monotonic() > deadline:
-                raise ApplyError(f"{name} is not served after {ESTABLISHED_SECONDS_MAX:g} s: {_why(there)}")
+                raise ApplyError(
+                    f"The API server does not serve {name} after {ESTABLISHED_SECONDS_MAX:g} s: {_why(there)}"
+                )
             await asyncio.sleep(ESTABLISHED_CHECK_SECONDS)
             there = await kube.find_definition(name) or there
     except KUBE_FAILURES as error:
-        raise ApplyError(f"{name} is not applied: {reason_of(error)}") from error
+        raise ApplyError(f"Cannot apply {name}: {reason_of(error)}") from error
 
 
 def _revision(definition: Manifest) -> int:
@@ -97,7 +103,7 @@ def _is_established(definition: Manifest) -> bool:
 
 def _why(definition: Manifest) -> str:
     failed = [one["message"] for one in _conditions(definition) if one["status"] == "False"]
-    return "; ".join(failed) or "the API server does not say why"
+    return "; ".join(failed) or "the API server gives no reason"
 
 
 def _conditions(definition: Manifest) -> Sequence[Manifest]:

@@ -1,7 +1,11 @@
-"""Which objects are watched: a routing table, and the only file that knows kopf.
+"""The resources that the operator watches: a routing table, and the only module that imports kopf.
 
-kopf lists and watches; what comes goes into `objects`, and `loop` does the rest. Its own handlers of changes
-are not used: they act on edges, keep their progress in annotations, and write to every object that they see.
+kopf lists and watches; each event goes to the cache (`objects`), and `reconcile_loop` does the rest. kopf's
+own change handlers are not used: they act on single changes, keep their progress in annotations, and write to
+every object that they see.
+
+kopf has no public way to ask which resources it watches, so this module uses its private `Insights`.
+`tests/operator/test_handlers.py` says what is needed of it.
 """
 
 from __future__ import annotations
@@ -20,23 +24,26 @@ from tidelog_operator.model import GROUP, VERSION, Manifest
 from tidelog_operator.resources.naming import CLUSTER_LABEL, MANAGED_BY, MANAGED_LABEL
 
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
-"""Pauses when the API server does not answer; the last one again and again."""
+"""Pauses between attempts while the API server does not answer; the last one repeats."""
 
 
 CHECK_SECONDS: Final = 5.0
+"""Pause between two checks of what kopf watches."""
+
 CHECKS_MISSED_MAX: Final = 3
-"""Looks in a row that find something missing which was there before."""
+"""Checks in a row that may find a watch missing which existed before."""
 
 
 class WatchLost(Exception):
-    """The API server began to serve something only after kopf had looked, and kopf does not look again."""
+    """kopf does not watch a resource that the operator needs: the API server began to serve it after kopf had
+    looked, and kopf does not look again."""
 
 
 log = structlog.get_logger(__name__)
 
 
-class _ForEver:
-    """Pauses without end: an API server that is away is waited for."""
+class _RetryPauses:
+    """The pauses between attempts, without end: the operator waits for an API server as long as it takes."""
 
     def __iter__(self) -> Iterator[float]:
         yield from RETRY_SECONDS
@@ -53,15 +60,16 @@ async def watch(
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
-    """Feeds `objects` until `stop`. Without `namespaces`: of all. `ready` is set when watching has begun.
+    """Feeds `objects` until `stop` is set. No `namespaces` means all. `ready` is set when all watches have
+    started.
 
-    Raises `NotWatched`.
+    Raises `WatchLost`.
     """
     await _wait_until_served(kube)
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    settings.networking.error_backoffs = _ForEver()
+    settings.networking.error_backoffs = _RetryPauses()
 
     @kopf.on.login(registry=registry)
     def login(**kwargs: Any) -> Any:
@@ -92,7 +100,7 @@ async def watch(
         ("policy", "v1", "poddisruptionbudgets"): (objects.owned, CLUSTER_LABEL),
     }
     for resource, (take, label) in labelled.items():
-        # The API server sends these and no others.
+        # The API server sends only objects with this label.
         settings.watching.label_selectors[resource] = label
         kopf.on.event(*resource, registry=registry, id=resource[2])(route(take))
 
@@ -112,9 +120,9 @@ async def watch(
 
 
 async def _wait_until_served(kube: Kube) -> None:
-    """An API server that has just started, or Tidelog's definitions that are not there, are waited for."""
-    said = ""
-    for pause in _ForEver():
+    """Waits until the API server answers and serves all kinds, Tidelog's own included."""
+    logged = ""
+    for pause in _RetryPauses():
         try:
             missing = await kube.missing_kinds()
         except KUBE_FAILURES as error:
@@ -122,26 +130,28 @@ async def _wait_until_served(kube: Kube) -> None:
         else:
             if not missing:
                 return
-            why = f"it does not serve {', '.join(missing)}; are Tidelog's definitions (crds/) there?"
-        if why != said:
-            log.warning("the API server is waited for", reason=why)
-        said = why
+            kinds = ", ".join(missing)
+            why = f"it does not serve {kinds}. Check that Tidelog's definitions (crds/) are installed."
+        if why != logged:
+            log.warning("waiting for the API server", reason=why)
+        logged = why
         await asyncio.sleep(pause)
 
 
 async def _check(insights: Insights, wanted: Collection[tuple[str, str, str]], ready: asyncio.Event) -> None:
-    """Sets `ready` when kopf has found everything. Raises `NotWatched`: the caller starts it again.
+    """Sets `ready` when kopf watches everything. Raises `WatchLost`, after which the process must restart.
 
-    It goes on looking: kopf lets go what it does not find when definitions are taken away and come back.
+    The check repeats: kopf stops a watch when a definition is deleted, even if the definition is created
+    again.
     """
     await insights.ready_resources.wait()
     await insights.ready_namespaces.wait()
-    looks = CHECKS_MISSED_MAX
+    misses = CHECKS_MISSED_MAX
     while True:
         missing = _missing(insights, wanted)
-        looks = looks + 1 if missing else 0
-        if looks > CHECKS_MISSED_MAX:
-            raise WatchLost(f"nobody watches {', '.join(missing)}; the operator has to begin again")
+        misses = misses + 1 if missing else 0
+        if misses > CHECKS_MISSED_MAX:
+            raise WatchLost(f"kopf does not watch {', '.join(missing)}. The operator must restart.")
         if not missing:
             ready.set()
         await asyncio.sleep(CHECK_SECONDS)

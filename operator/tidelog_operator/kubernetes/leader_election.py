@@ -1,9 +1,9 @@
-"""One operator at a time: a Lease, held by whoever renews it.
+"""Leader election: the operator that holds and renews a Lease is active.
 
-Two that lead at once do little harm (`actions`); one is enough, and the other is there when it ends. As in
-Kubernetes' own components nobody trusts another clock: a lease is free when nobody renewed it for its length,
-by the time of whoever watches it. (The client library's own election cannot make a Lease in the version that
-is pinned.)
+Two active operators at once do little harm (`actions`). One is enough; the other takes over when it ends. As
+in Kubernetes' own components, no operator trusts the clock of another machine: a lease has expired if the
+observing operator, by its own clock, saw no renewal for the length of the lease. (The client library's own
+election cannot create a Lease in the pinned version.)
 """
 
 from __future__ import annotations
@@ -28,29 +28,25 @@ from tidelog_operator.kubernetes.api import (
 log = structlog.get_logger(__name__)
 
 LEASE_SECONDS: Final = 10
-"""Without a renewal for so long another operator leads."""
+"""Another operator may acquire the lease if it sees no renewal for this time."""
 
 LEADS_SECONDS: Final = 7.0
-"""Who could not renew it for so long does not lead any more; less than the lease."""
+"""The holder stops acting if it cannot renew the lease for this time; less than the length of the lease."""
 
 RENEW_SECONDS: Final = 2.0
 
 
 class LeaderElection:
-    """See the module."""
+    """Acquires, renews and releases one Lease, and says whether this operator holds it."""
 
-    def __init__(
-        self, kube: Kube, namespace: str, name: str, identity: str, began: Callable[[], None]
-    ) -> None:
-        """`began` is told whenever this operator begins to lead."""
+    def __init__(self, kube: Kube, namespace: str, name: str, identity: str) -> None:
         self._leases = client.CoordinationV1Api(kube.client)
         self._namespace, self._name, self._identity = namespace, name, identity
-        self._began = began
         self._loop = asyncio.get_running_loop()
         self._until = 0.0
-        """It leads until then; event loop's clock."""
+        """This operator leads until this time of the event loop's clock."""
         self._seen = ("", 0.0)
-        """The newest version of the lease, and when it was first seen."""
+        """The newest version of the lease, and when this operator first saw it."""
 
     def __repr__(self) -> str:
         return f"<Leading {self._namespace}/{self._name} leads={self.leads}>"
@@ -60,27 +56,30 @@ class LeaderElection:
         return self._loop.time() < self._until
 
     @property
-    def knows(self) -> bool:
-        """The API server has answered: this operator has seen who leads."""
+    def has_observed_lease(self) -> bool:
+        """Whether the API server has answered: this operator knows whether it leads."""
         return self._seen[0] != "" or self.leads
 
-    async def run(self) -> None:
-        """Takes part until it is cancelled, and gives the lease back then."""
+    async def run(self, started_leading: Callable[[], None]) -> None:
+        """Takes part in the election until it is cancelled, then releases the lease. Calls `started_leading`
+        whenever this operator becomes the leader."""
         try:
             while True:
                 began = self._loop.time()
                 try:
                     async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                        await self._acquire_or_renew(began)
+                        if await self._acquire_or_renew(began):
+                            started_leading()
                 except KUBE_FAILURES as error:
-                    log.debug("the lease is not known", reason=str(error))
+                    log.debug("cannot acquire or renew the lease", reason=str(error))
                 await asyncio.sleep(RENEW_SECONDS)
         finally:
             if self.leads:
                 self._until = 0.0
                 await self._release()
 
-    async def _acquire_or_renew(self, began: float) -> None:
+    async def _acquire_or_renew(self, began: float) -> bool:
+        """Returns whether this operator has just become the leader. `began`: when this attempt started."""
         led = self.leads
         try:
             lease = await self._leases.read_namespaced_lease(self._name, self._namespace)
@@ -92,20 +91,21 @@ class LeaderElection:
                 self._until = began + LEADS_SECONDS
         except ApiException as error:
             if error.status == HTTP_CONFLICT:
-                # Somebody was faster: next time it is seen who.
-                return
+                # Another operator wrote the lease first; the next attempt reads it.
+                return False
             if error.status != HTTP_NOT_FOUND:
                 raise
             await self._create()
             self._until = began + LEADS_SECONDS
         if self.leads and not led:
-            log.info("this operator leads", lease=f"{self._namespace}/{self._name}")
-            self._began()
-        elif led and not self.leads:
-            log.warning("another operator leads now")
+            log.info("became leader", lease=f"{self._namespace}/{self._name}")
+            return True
+        if led and not self.leads:
+            log.warning("another operator is the leader now", lease=f"{self._namespace}/{self._name}")
+        return False
 
     def _may_acquire(self, lease: client.V1Lease) -> bool:
-        assert lease.metadata is not None, "it is there"
+        assert lease.metadata is not None, "the API server sets it"
         version, now = lease.metadata.resource_version or "", self._loop.time()
         if version != self._seen[0]:
             self._seen = (version, now)
@@ -135,9 +135,9 @@ class LeaderElection:
                     _spec_of(lease).holder_identity = ""
                     await self._leases.replace_namespaced_lease(self._name, self._namespace, lease)
         except KUBE_FAILURES as error:
-            log.debug("the lease is not given back, and runs out", reason=str(error))
+            log.debug("cannot release the lease; it will expire", reason=str(error))
 
 
 def _spec_of(lease: client.V1Lease) -> client.V1LeaseSpec:
-    assert lease.spec is not None, "whoever makes it fills it"
+    assert lease.spec is not None, "every operator writes the spec"
     return lease.spec

@@ -1,6 +1,6 @@
-"""The objects that the operator watches, as they were last seen: a cache that `handlers` fills.
+"""The cache of all watched objects, filled by `handlers`.
 
-Nobody asks the API server for what stands here.
+Reconciliations read objects from here and not from the API server.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tidelog_operator.resources.naming import BROKER_CONTAINER, CLUSTER_LABEL, E
 
 log = structlog.get_logger(__name__)
 
-WAITS_CHARS_MAX: Final = 300
-"""Of why a pod waits."""
+WAITING_REASON_CHARACTERS_MAX: Final = 300
+"""Characters of the reason why a pod does not run."""
 
 STARTING: Final = ("ContainerCreating", "PodInitializing")
-"""A container waits for nothing but its turn."""
+"""Waiting reasons of a container that starts normally."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,7 +43,7 @@ class Take(Protocol):
 
 
 class _Seen(NamedTuple):
-    """What was known last of an object."""
+    """The last known identity, version and labels of an object."""
 
     uid: str
     version: int
@@ -61,13 +61,13 @@ class _Seen(NamedTuple):
 
 
 class Objects:
-    """See the module. Of one event loop."""
+    """The cache, on one event loop."""
 
     def __init__(self, changed: Callable[[ObjectKey], None]) -> None:
-        """`changed` is told which Cluster has something new to look at, whether it is there or not."""
+        """`changed` is called with the key of a Cluster that must be reconciled, whether it exists or not."""
         self._changed = changed
         self.version = 0
-        """Counts up with every change."""
+        """Increases with every change."""
         self.clusters: dict[ObjectKey, ClusterObject] = {}
         self.streams: dict[ObjectKey, StreamObject] = {}
         self.unreadable_clusters: dict[ObjectKey, UnreadableCluster] = {}
@@ -78,17 +78,18 @@ class Objects:
         self._owned: dict[ObjectKey, dict[tuple[str, str], Manifest]] = {}
         """By Cluster, kind and name."""
         self._counts: dict[str, Mapping[str, str]] = {}
-        """By namespace: below how many pods nobody may take a StatefulSet (K1)."""
+        """By namespace: the lowest number of pods that the admission policy allows for each StatefulSet
+        (K1)."""
         self._zones: dict[str, Mapping[str, str]] = {}
-        """Labels by node, of those too that have gone: what lay there lay in its zone."""
+        """Labels by node, deleted nodes included: replicas on such a node were in its zone."""
         self._seen: dict[tuple[str, ObjectKey], _Seen] = {}
-        """What was known last, by kind and name."""
+        """The last known state, by kind and name."""
 
     def __repr__(self) -> str:
         return f"<Objects clusters={len(self.clusters)} streams={len(self.streams)}>"
 
     def is_owned(self, manifest: Manifest) -> bool:
-        """Whether what has its kind and name is known, and is of the Cluster that this one is of."""
+        """Whether the cache has an object of this kind and name that belongs to the same Cluster."""
         cluster = _cluster_of(manifest)
         return cluster is not None and (manifest["kind"], key_of(manifest).name) in self.owned_by(cluster)
 
@@ -102,14 +103,14 @@ class Objects:
         return sorted(self._claims.get(cluster, {}).values(), key=lambda one: one.broker_id)
 
     def owned_by(self, cluster: ObjectKey) -> Mapping[tuple[str, str], Manifest]:
-        """What the operator made for it, by kind and name."""
+        """Returns the objects that the operator created for the Cluster, by kind and name."""
         return self._owned.get(cluster, {})
 
     def lowest_count_of(self, cluster: ObjectKey) -> str | None:
         return self._counts.get(cluster.namespace, {}).get(cluster.name)
 
     def zones_of(self, cluster: ObjectKey, label: str) -> dict[int, str]:
-        """By broker; of those that have been put on a node."""
+        """Returns zones by broker, for brokers whose pods are scheduled."""
         return {
             pod.broker_id: self._zones.get(pod.node, {}).get(label, "")
             for pod in self.pods_of(cluster)
@@ -117,11 +118,12 @@ class Objects:
         }
 
     def has_zones_of(self, cluster: ObjectKey) -> bool:
-        """Nodes come by a watch of their own, which may take longer than everything else."""
+        """Whether the nodes of all scheduled pods are known. Nodes have a watch of their own, which may be
+        slower than the others."""
         return all(pod.node in self._zones for pod in self.pods_of(cluster) if pod.node)
 
     def finalized(self, before: StreamObject, after: StreamObject) -> None:
-        """The operator has set its finalizer, or taken it away; that comes back by and by."""
+        """Stores a Stream whose finalizers the operator has just changed; the watch event comes later."""
         if self.streams.get(before.key) == before:
             self.streams[before.key] = after
 
@@ -129,10 +131,11 @@ class Objects:
         self.version += 1
         self._changed(cluster)
 
-    # --- what came
+    # --- events of watches, lists, and answers to writes
 
     def listed(self, kind: str, namespace: str, items: Sequence[Manifest], version: int) -> None:
-        """All of a kind (that have the label, if there is one), as of `version`: what is missing is gone."""
+        """Stores a list of all objects of a kind (with the label, if there is one), as of `version`; objects
+        that are missing in it are deleted."""
         there = {key_of(one) for one in items}
         take = self._take(kind)
         for (other, key), known in list(self._seen.items()):
@@ -142,7 +145,7 @@ class Objects:
             take(one, gone=False)
 
     def gone(self, kind: str, key: ObjectKey, uid: str) -> None:
-        """The API server said so to the operator; a watch says it again, later."""
+        """Removes an object after a successful delete request; its watch event comes later."""
         known = self._seen.get((kind, key))
         if known is not None and known.uid == uid:
             self._take(kind)(known.deleted_manifest(kind, key), gone=True)
@@ -157,7 +160,8 @@ class Objects:
         return takes.get(kind, self.owned)
 
     def _is_newer(self, kind: str, manifest: Manifest, *, gone: bool) -> bool:
-        """Lists, watches and answers to writes overtake one another, and a name may be another one's now."""
+        """Whether this is newer than the cached state: lists, watch events and answers to writes overtake
+        each other, and another object may have the same name now."""
         meta = manifest["metadata"]
         key = (kind, key_of(manifest))
         seen = _Seen(meta["uid"], int(meta["resourceVersion"]), meta.get("labels") or {})
@@ -180,7 +184,7 @@ class Objects:
         if not gone:
             self.streams[key] = found = read_stream(manifest)
             if found.unreadable and (before is None or not before.unreadable):
-                log.warning("a Stream cannot be read", stream=str(key), reason=found.unreadable)
+                log.warning("cannot read the spec of a Stream", stream=str(key), reason=found.unreadable)
         for one in (before, self.streams.get(key)):
             if one is not None:
                 self._notify(ObjectKey(key.namespace, one.cluster))
@@ -198,7 +202,7 @@ class Objects:
             else:
                 self.unreadable_clusters[key] = found
                 if before is None:
-                    log.warning("a Cluster cannot be read", cluster=str(key), reason=found.why)
+                    log.warning("cannot read the spec of a Cluster", cluster=str(key), reason=found.why)
         self._notify(key)
 
     def pod(self, manifest: Manifest, *, gone: bool) -> None:
@@ -218,7 +222,8 @@ class Objects:
             self._keep(self._claims, manifest, name, claim)
 
     def owned(self, manifest: Manifest, *, gone: bool) -> None:
-        """What the operator makes: StatefulSets, Services, ConfigMaps, budgets."""
+        """Stores an object that the operator creates: StatefulSet, Service, ConfigMap or
+        PodDisruptionBudget."""
         if not self._is_newer(manifest["kind"], manifest, gone=gone):
             return
         key = key_of(manifest)
@@ -230,7 +235,7 @@ class Objects:
         self._keep(self._owned, manifest, (manifest["kind"], key.name), None if gone else manifest)
 
     def _keep(self, where: dict[ObjectKey, dict[K, V]], manifest: Manifest, name: K, value: V | None) -> None:
-        """None: it is gone. Its Cluster is told, if that is something new."""
+        """Stores or removes (None) an object, and calls `changed` if it differs from the cached one."""
         cluster = _cluster_of(manifest)
         if cluster is None:
             return
@@ -265,7 +270,8 @@ def _cluster_of(manifest: Manifest) -> ObjectKey | None:
 
 
 def _broker_of(manifest: Manifest, prefix: str) -> int | None:
-    """By its name, which is the StatefulSet's: labels are copied with what somebody restores, or clones."""
+    """Reads the broker id from the name, which the StatefulSet gives; labels are copied when an object is
+    restored or cloned."""
     cluster, name = _cluster_of(manifest), manifest["metadata"]["name"]
     number = name.rpartition("-")[2]
     if cluster is None or not number.isdecimal():
@@ -298,17 +304,18 @@ def _read_pod(manifest: Manifest, broker_id: int) -> BrokerPod:
 def _waiting_reason(status: Manifest, conditions: Sequence[Manifest]) -> str:
     for one in conditions:
         if one["type"] == "PodScheduled" and one["status"] == "False":
-            return _said(one)
-    # Those that somebody puts before ours come first.
+            return _reason_and_message(one)
+    # Init containers, which an admission webhook may have added, run first.
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         waiting = container["state"].get("waiting")
         if waiting and waiting.get("reason") not in STARTING:
-            return _said(waiting)
+            return _reason_and_message(waiting)
     return ""
 
 
 def _damaged(status: Manifest) -> bool:
-    """The broker ended so when it ran last, and has not become ready since: it is started again and again."""
+    """Whether the last run of the broker ended with `EXIT_DAMAGED` and it is not ready since: Kubernetes
+    restarts it again and again."""
     for container in status.get("containerStatuses") or ():
         if container["name"] == BROKER_CONTAINER and not container.get("ready", False):
             ends = [(container.get(name) or {}).get("terminated") for name in ("state", "lastState")]
@@ -316,7 +323,11 @@ def _damaged(status: Manifest) -> bool:
     return False
 
 
-def _said(one: Manifest) -> str:
-    """By a condition of a pod, or a state of a container."""
+def _reason_and_message(one: Manifest) -> str:
+    """Joins reason and message of a pod condition or a container state."""
     words = ": ".join(one[name] for name in ("reason", "message") if one.get(name))
-    return words if len(words) <= WAITS_CHARS_MAX else f"{words[: WAITS_CHARS_MAX - 1]}…"
+    return (
+        words
+        if len(words) <= WAITING_REASON_CHARACTERS_MAX
+        else f"{words[: WAITING_REASON_CHARACTERS_MAX - 1]}…"
+    )

@@ -1,10 +1,14 @@
-"""What is to be done, from what is observed: pure, so that a table of situations is its test.
+"""Decisions: from the desired and the observed state to actions. Pure, so tests are tables of situations.
 
-What belongs here: decisions. What does not: how anything is asked or told (`observe`, `apply`), and what
-objects are told of themselves (`status`).
+What belongs here: decisions. What does not belong here: requests (`brokers`, `kubernetes`), the execution of
+actions (`apply`), and what statuses say (`reporting`).
 
-- `brokers`  the brokers as plans see them, and where new copies go
-- `streams`  Streams: made, adopted, changed, let go, deleted
-- `scaling`  how many brokers there are
-- `balancing` copies and leaders where they lie best
+- `cluster`    one Cluster: joins the plans below
+- `owned`      the objects of a Cluster, as plans see them
+- `scaling`    the number of brokers
+- `volumes`    lost and damaged volumes
+- `listeners`  services for clients outside of Kubernetes
+- `balancing`  even distribution of replicas and leaders
+- `streams`    Streams: created, adopted, changed, retained, deleted
+- `placement`  the brokers, as plans see them, and where new replicas go
 """

@@ -1,8 +1,9 @@
-"""Copies and leaders where they lie best, once there is nothing more urgent: few at a time, and few in all.
+"""Plans moves that distribute replicas, bytes and leaders evenly; only when nothing is more urgent, a few
+moves at a time, and as few as possible.
 
-Only while every broker that is registered is there and welcome: who is away for a moment, or was cordoned by
-somebody, keeps what it holds. And only once it is known what copies hold: who counts them alone would move
-away what is brought back when bytes count.
+It plans moves only while every registered broker is available for replicas: a broker that is away for a
+moment, or that was cordoned by an administrator, keeps its replicas. It also waits until the sizes of
+partitions are known: moves by the number of replicas alone would be undone when bytes count.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from tidelog.placement import BrokerLoad, prefer, reassign
 from tidelog_operator.actions import BrokerAction, ElectPreferred, Reassign
 from tidelog_operator.plan.placement import BrokersView, move
 
-SPREADING: Final = "brokers carry a like number of copies and of bytes"
-LEADING: Final = "brokers lead a like number of partitions"
+BALANCE_REPLICAS: Final = "to balance replicas and bytes across the brokers"
+BALANCE_LEADERS: Final = "to balance leaders across the brokers"
 
 SLACK: Final = 0.1
-"""Of the mean: brokers that are apart by no more than this are left as they are. Bytes change all the time,
-and every copy that moves is read and written once more."""
+"""A fraction of the mean. Brokers that differ by no more than this are left as they are: sizes change all the
+time, and a replica that moves is read and written once more."""
 
 REORDERED_MAX: Final = 1_000
-"""Partitions that get another preferred leader at once; that moves no data, but their clients."""
+"""Partitions whose preferred leader changes at once. That moves no data, but clients must connect to the new
+leaders."""
 
 Part: TypeAlias = tuple[StreamDescription, PartitionDescription]
 
 
 def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction, ...]:
-    """The next copies that move, as many as there is room for beside those that move now; once none does
-    and none should, another order of replicas, so that leaders are even."""
+    """Returns the next moves, up to `moves_at_once` together with the running ones. When no move runs and
+    none is needed, returns changes of the order of replicas, so that leaders are balanced."""
     parts = list(_partitions(view))
     if view.sizes is None or not parts or not _all_active(view):
         return ()
@@ -50,7 +52,7 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
     on_their_way = [one.target for _, one in parts if _moves(one)]
     if not going and on_their_way:
         return ()
-    # Whoever moves is led where it is best at once; the others when it is known what everybody holds.
+    # A moving partition gets its best leader at once; the others get theirs when all moves are known.
     free = going or dict(enumerate(moved))
     targets = prefer(
         _loads(view, [*moved, *on_their_way]),
@@ -63,11 +65,11 @@ def plan_balancing(view: BrokersView, moves_at_once: int) -> tuple[BrokerAction,
         for (stream, one), target in zip((calm[part] for part in free), targets, strict=True)
         if target != one.target
     )
-    return (Reassign(moves, SPREADING if going else LEADING),) if moves else ()
+    return (Reassign(moves, BALANCE_REPLICAS if going else BALANCE_LEADERS),) if moves else ()
 
 
 def plan_leaders(view: BrokersView) -> tuple[BrokerAction, ...]:
-    """Streams whose leaders are not the preferred ones, though those could lead."""
+    """Returns an election for streams whose leaders are not the preferred ones, although those could lead."""
     schedulable = set(view.schedulable)
     names = {
         stream.name: None
@@ -78,7 +80,8 @@ def plan_leaders(view: BrokersView) -> tuple[BrokerAction, ...]:
 
 
 def _loads(view: BrokersView, targets: Sequence[tuple[int, ...]]) -> list[BrokerLoad]:
-    """The brokers with all partitions on `targets`, in any order; the bytes are those of now."""
+    """Returns the load of each broker if all partitions were on `targets`, in any order; bytes are the
+    current ones."""
     copies = Counter(broker for members in targets for broker in members)
     leaders = Counter(members[0] for members in targets)
     held = view.bytes_held()

@@ -1,9 +1,9 @@
-"""A Cluster as its object says against what stands for it in Kubernetes and what its brokers say.
+"""Plans one Cluster: compares its spec with its Kubernetes objects and with what its brokers report.
 
-Said once more, whatever was done before: each pass looks at everything, so it does not matter where the one
-before it ended. Order matters within a pass: the marker of formation before the first pod (M1), the count
-that nobody may go below before pods are added, and after they were taken away (K1). The volume of a broker
-that went goes after its pod, and before there may be another pod in its place.
+Each reconciliation looks at everything, so it does not matter where the previous one ended. The order within
+one matters: the formation marker comes before the first pod (M1); the lowest number of pods that the policy
+allows is raised before pods are added, and lowered after they were removed (K1). The volume of a removed
+broker is deleted after its pod, and before another pod can take its place.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from tidelog_operator.resources.stateful_set import Pods, read_pods, stateful_se
 @dataclass(frozen=True, slots=True)
 class ClusterDecision:
     actions: tuple[ClusterAction, ...] = ()
-    """In this order, and none after one that fails."""
+    """Executed in this order, until one fails."""
     independent: tuple[ClusterAction, ...] = ()
-    """After these, and each of them whatever becomes of the others."""
+    """Executed after these; each runs whether the previous one succeeds or not."""
     problem: str = ""
-    """Why it cannot be as it is to be."""
+    """Why the desired state cannot be reached; empty: it can."""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """Brokers whose volume is gone, and since when (RFC 3339)."""
+    """Brokers whose volume is lost or damaged, with the time since when (RFC 3339)."""
 
 
 def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None, now: str) -> ClusterDecision:
@@ -63,54 +63,55 @@ def plan_cluster(cluster: ClusterObject, owned: Owned, view: BrokersView | None,
     actions: list[ClusterAction] = [*_formation(cluster, formation, owned, view), *_objects(cluster, owned)]
     pods = Pods(cluster.spec.brokers) if there is None else read_pods(there)
     if owned.lowest_count != str(max(pods.count, cluster.spec.brokers)):
-        # It is above the count while pods are about to come, and rises no later than they do.
+        # The recorded number is higher than the count while pods are being added; it is raised no later than
+        # the count.
         actions += _lowest_count(cluster, owned, pods.count)
     wanted = stateful_set(cluster, pods)
-    silence = _silence(formation, owned, view)
+    silence = _unanswered(formation, owned, view)
     volumes = plan_volumes(cluster, owned.claims, owned.pods, view, now)
-    # Last: that one cannot be made, because somebody has its port, leaves nothing else undone.
+    # Independent: a service that cannot be created, because its port is taken, must not stop anything else.
     independent = plan_listeners(cluster, owned, pods.count)
     if there is None or not owned.has(wanted):
-        # What follows would rest on a version that is over.
+        # The following actions would depend on a version that this one replaces.
         actions.append(ApplyObject(wanted, _version(there)))
         return ClusterDecision(tuple(actions), independent, silence, volumes.lost)
     assert there is not None
     actions += volumes.actions
     scaling = plan_scaling(cluster.spec.brokers, pods, view, cluster.spec.moves_at_once)
     problem = scaling.problem or volumes.problem or silence
-    left = _left_over(owned, pods, view)
+    left = _orphaned_claims(owned, pods, view)
     for action in scaling.actions:
         if not isinstance(action, SetBrokerCount):
             actions.append(action)
         elif not any(one.broker_id < action.count for one in left):
             actions += _resized(cluster, owned, there, action)
         elif action.draining != pods.draining:
-            # Pods wait for volumes that are in the way; whom to cordon is no question of that.
+            # New pods wait until the old volumes are gone; cordoning does not depend on that.
             actions += _resized(cluster, owned, there, replace(action, count=pods.count))
     if view is not None and view.cluster.controller is not None:
-        actions += _without(left, cluster, owned)
+        actions += _delete_claims(left, cluster, owned)
         if cluster.spec.balance and not scaling.actions and not problem and _is_whole(there, pods):
             actions += plan_balancing(view, cluster.spec.moves_at_once)
-        # The last one: if the brokers refuse it, everything else is done.
+        # Last: if the brokers reject it, everything else is done.
         actions += _throttle(cluster, view)
     return ClusterDecision(tuple(actions), independent, problem, volumes.lost)
 
 
-def _silence(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
+def _unanswered(formation: Formation | None, owned: Owned, view: BrokersView | None) -> str:
     if formation is not None or view is not None or not owned.claims:
         return ""
     names = sorted(one.name for one in owned.claims)
     named = ", ".join(names[:NAMED_MAX]) + (", …" if len(names) > NAMED_MAX else "")
     return (
-        f"volumes of an earlier Cluster are here ({named}) and no broker answers yet; if they hold nothing, "
-        "delete this Cluster and them, and apply it again"
+        f"Volumes of an earlier Cluster exist ({named}), and no broker answers yet. If you do not need their "
+        "data, delete this Cluster and these claims, and create the Cluster again."
     )
 
 
-def _left_over(owned: Owned, pods: Pods, view: BrokersView | None) -> list[Claim]:
-    """Volumes of brokers that went, for as long as it is sure that they did."""
+def _orphaned_claims(owned: Owned, pods: Pods, view: BrokersView | None) -> list[Claim]:
+    """Returns the claims of removed brokers, where it is certain that they were removed."""
     if view is None or view.cluster.controller is None:
-        # Below the lowest count it was not the operator who took pods away.
+        # Below the lowest allowed number, another client removed the pods.
         lowest = owned.lowest_count or ""
         brokers = range(int(lowest) if lowest.isdecimal() else 0)
         return [one for one in owned.claims if one.broker_id >= pods.count and one.broker_id not in brokers]
@@ -118,8 +119,8 @@ def _left_over(owned: Owned, pods: Pods, view: BrokersView | None) -> list[Claim
     return [one for one in owned.claims if one.broker_id >= pods.count and one.broker_id not in registered]
 
 
-def _without(left: Sequence[Claim], cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
-    """They go once no pod can write to them any more."""
+def _delete_claims(left: Sequence[Claim], cluster: ClusterObject, owned: Owned) -> list[ClusterAction]:
+    """Deletes these claims when no pod can write to them any more."""
     used = {one.broker_id for one in owned.pods}
     return [
         DeleteObject("PersistentVolumeClaim", ObjectKey(cluster.key.namespace, one.name), one.uid)
@@ -131,7 +132,7 @@ def _without(left: Sequence[Claim], cluster: ClusterObject, owned: Owned) -> lis
 def _formation(
     cluster: ClusterObject, formation: Formation | None, owned: Owned, view: BrokersView | None
 ) -> list[ClusterAction]:
-    """The marker (M1): only where there never was a pod or a volume may a cluster begin."""
+    """Plans the marker (M1): a cluster may be formed only where no pod and no volume ever existed."""
     if formation is None:
         if owned.stateful_set(cluster) is None and not owned.claims:
             return [CreateObject(formation_map(cluster, Formation(NEVER, chosen_id(cluster))))]
@@ -176,7 +177,7 @@ def _throttle(cluster: ClusterObject, view: BrokersView) -> list[ClusterAction]:
 
 
 def _is_whole(there: Manifest, pods: Pods) -> bool:
-    """Every pod is there and ready, and none is about to be replaced."""
+    """Whether every pod exists and is ready, and no rollout is running."""
     status = there.get("status") or {}
     return bool(
         status.get("observedGeneration") == there["metadata"]["generation"]

@@ -1,7 +1,7 @@
-"""The services by which clients outside of Kubernetes reach each broker: made, changed and taken away.
+"""Plans the services by which clients outside of Kubernetes reach each broker: created, changed and deleted.
 
-They come with the pods or after them, and go after them. Nothing waits for them, and nothing rests on them: a
-broker that advertises an address where there is no service yet is reached by everybody inside.
+They are created with the pods or later, and deleted after them. Nothing depends on them: a broker whose
+advertised address has no service yet is still reached by all clients inside of Kubernetes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from tidelog_operator.resources.listeners import listener_services, must_recreat
 
 
 def plan_listeners(cluster: ClusterObject, owned: Owned, pods: int) -> tuple[ClusterAction, ...]:
-    """`pods`: as many as the StatefulSet is to have. Each action can be done whatever becomes of others."""
-    # Of brokers that are to come, too: somebody else may have taken their pods away, for a moment.
+    """`pods`: the desired number of pods of the StatefulSet. The actions are independent of each other."""
+    # Brokers that will exist count too: another client may have removed their pods for a moment.
     wanted = {
         one["metadata"]["name"]: one for one in listener_services(cluster, max(pods, cluster.spec.brokers))
     }
     there = owned.listener_services(cluster)
     over = {name for name, one in there.items() if name not in wanted or must_recreate(one, wanted[name])}
     leaving = {name for name in there if "deletionTimestamp" in there[name]["metadata"]}
-    # First what goes: it may have the port of one that comes. What takes its place comes when it is gone.
+    # Deletions come first: a new service may need the port of a deleted one. A service is created again when
+    # the old one is gone.
     return (
-        *(_without(cluster, there[name]) for name in sorted(over - leaving)),
+        *(_delete(cluster, there[name]) for name in sorted(over - leaving)),
         *(
             ApplyObject(one)
             for name, one in wanted.items()
@@ -32,6 +33,6 @@ def plan_listeners(cluster: ClusterObject, owned: Owned, pods: int) -> tuple[Clu
     )
 
 
-def _without(cluster: ClusterObject, service: Manifest) -> ClusterAction:
+def _delete(cluster: ClusterObject, service: Manifest) -> ClusterAction:
     meta = service["metadata"]
     return DeleteObject("Service", ObjectKey(cluster.key.namespace, meta["name"]), meta["uid"])

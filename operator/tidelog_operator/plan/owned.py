@@ -1,4 +1,4 @@
-"""What stands in Kubernetes for a Cluster, as plans look at it."""
+"""The Kubernetes objects of a Cluster, as plans see them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from tidelog_operator.resources.naming import LISTENER_LABEL, ManifestId, format
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """See the module."""
+    """The observed objects of one Cluster."""
 
     objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """By kind and name."""
     claims: Sequence[Claim] = ()
     pods: Sequence[BrokerPod] = ()
     mutated: Mapping[ManifestId, str] = field(default_factory=dict)
-    """What the API server keeps other than it was applied, and where it differs."""
+    """Applied manifests that an admission webhook or the API server changed, with the path of the first
+    difference."""
     lowest_count: str | None = None
-    """Below which nobody but the operator may take its pods (K1); None: nothing is said."""
+    """The lowest number of pods that the admission policy allows (K1); None: no number is recorded."""
 
     def has(self, wanted: Manifest) -> bool:
-        """Or as near to it as the API server will have it: it is not applied again and again."""
+        """Whether the object exists as wanted, or as close to it as the API server accepts; so that it is not
+        applied again and again."""
         there = self.objects.get((wanted["kind"], wanted["metadata"]["name"]))
         return matches(there, wanted) or (there is not None and manifest_id(wanted) in self.mutated)
 
@@ -33,12 +35,13 @@ class Owned:
         return self.objects.get(("StatefulSet", cluster.key.name))
 
     def formation(self, cluster: ClusterObject) -> Formation | None:
-        """Raises `ValueError` if somebody else wrote it."""
+        """Returns the formation marker. Raises `ValueError` if another client wrote something else into
+        it."""
         found = self.objects.get(("ConfigMap", formation_name(cluster)))
         return None if found is None else read_formation(found)
 
     def listener_services(self, cluster: ClusterObject) -> Mapping[str, Manifest]:
-        """By name; those that the operator made for this very Cluster."""
+        """Returns the listener services that the operator created for this Cluster, by name."""
         return {
             name: one
             for (kind, name), one in self.objects.items()
@@ -49,6 +52,6 @@ class Owned:
 
 
 def _controller(one: Manifest) -> str | None:
-    """The uid of the object to which it belongs."""
+    """Returns the uid of the controlling owner."""
     owners = one["metadata"].get("ownerReferences", ())
     return next((each["uid"] for each in owners if each.get("controller")), None)

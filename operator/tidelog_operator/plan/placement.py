@@ -1,4 +1,5 @@
-"""The brokers as plans see them, and where copies go: `tidelog.placement` with what is planned counted in."""
+"""The brokers as plans see them, and where new replicas go: `tidelog.placement`, with the planned replicas
+counted."""
 
 from __future__ import annotations
 
@@ -12,20 +13,20 @@ from tidelog.placement import BrokerLoad, place, resize
 from tidelog_operator.actions import MovePartition
 
 PartitionName: TypeAlias = tuple[str, int]
-"""Stream and partition."""
+"""The name of the stream and the number of the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
-    """What the brokers answered: their own metadata, of one moment."""
+    """The brokers' own metadata at one moment."""
 
     cluster: ClusterDescription
     streams: Mapping[str, StreamDescription]
-    """By name; without the brokers' own."""
+    """By name; without the brokers' internal streams."""
     zones: Mapping[int, str] = field(default_factory=dict)
-    """By broker, as the nodes of their pods say."""
+    """The zone of each broker, from the labels of its pod's node."""
     sizes: Mapping[PartitionName, int] | None = None
-    """The bytes of a copy of each partition, as far as its brokers could be asked; None: nobody was yet."""
+    """The bytes of a replica of each partition, where its brokers answered; None: no answer yet."""
 
     @property
     def schedulable(self) -> tuple[int, ...]:
@@ -34,21 +35,21 @@ class BrokersView:
 
     @property
     def expected(self) -> tuple[int, ...]:
-        """Those, and those that are away and will be back."""
+        """The brokers that may get new replicas now, or when they come back."""
         cordoned = {one.broker_id for one in self.cluster.standings if one.cordoned}
         return tuple(one.broker_id for one in self.cluster.brokers if one.broker_id not in cordoned)
 
     def version_of(self, broker: int) -> int:
-        """For `expected_version`; 0: it is not registered."""
+        """Returns the version of a broker for `expected_version`; 0: it is not registered."""
         found = (one.version for one in self.cluster.standings if one.broker_id == broker)
         return next(found, 0)
 
     def size_of(self, stream: str, partition: int) -> int:
-        """0 for what nobody could say anything of: most likely it is new."""
+        """Returns the size of a partition; 0 if no broker has reported one: most likely it is new."""
         return (self.sizes or {}).get((stream, partition), 0)
 
     def bytes_held(self) -> Counter[int]:
-        """By broker, when everything is where it is going."""
+        """Returns bytes by broker, after all running moves."""
         held: Counter[int] = Counter()
         for stream in self.streams.values():
             for one in stream.partitions:
@@ -60,13 +61,13 @@ class BrokersView:
 def move(
     stream: StreamDescription, partition: PartitionDescription, target: tuple[int, ...]
 ) -> MovePartition:
-    """If it is still as it is here."""
+    """Returns a move that is executed only if the partition has not changed since."""
     version = PartitionVersion(stream.stream_id, partition.partition_epoch)
     return MovePartition(stream.name, partition.partition, target, version)
 
 
 class Placement:
-    """Where copies go during one plan: what it has placed already counts."""
+    """Chooses brokers for new replicas during one plan; replicas that it has placed already count."""
 
     def __init__(self, view: BrokersView) -> None:
         standings = {one.broker_id: one for one in view.cluster.standings}
@@ -88,7 +89,8 @@ class Placement:
         return list(self._loads.values())
 
     def new(self, partitions: int, replication_factor: int) -> tuple[tuple[int, ...], ...]:
-        """Raises `InvalidRequest` if there are fewer brokers than copies."""
+        """Returns the replicas of new partitions. Raises `InvalidRequest` if there are fewer brokers than
+        replicas."""
         placed = place(self.loads, partitions, replication_factor)
         copies = sum(load.replicas for load in self._loads.values())
         average = sum(load.bytes for load in self._loads.values()) // max(1, copies)
@@ -101,7 +103,8 @@ class Placement:
     def resized(
         self, stream: str, partitions: Sequence[PartitionDescription], replication_factor: int
     ) -> list[tuple[int, ...]]:
-        """Of some partitions of `stream`. Raises `InvalidRequest` if there are fewer brokers than copies."""
+        """Returns other replicas for some partitions of `stream`. Raises `InvalidRequest` if there are fewer
+        brokers than replicas."""
         sizes = [self._view.size_of(stream, one.partition) for one in partitions]
         targets = resize(
             self.loads,

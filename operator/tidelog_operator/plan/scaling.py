@@ -1,9 +1,11 @@
-"""How many brokers there are: more at once; fewer only when those that go hold nothing any more.
+"""Plans the number of brokers. New brokers are added at once; brokers are removed only when they hold
+nothing.
 
-Those with the highest ids go, because a StatefulSet takes away its last pods. They are cordoned, emptied a
-few partitions at a time, lose their votes (the brokers see to that), are unregistered, and only then has the
-StatefulSet one pod fewer, and another one. Whatever is asked for meanwhile counts: who is to stay after all
-is uncordoned. Without a controller's word nothing is taken away, and nobody is told anything.
+The brokers with the highest ids are removed, because a StatefulSet removes its last pods. They are cordoned,
+drained a few partitions at a time, lose their votes (the brokers do that), and are unregistered. Only then
+the StatefulSet loses one pod, and then the next one. A change of the desired number meanwhile takes effect at
+once: a broker that should stay after all is uncordoned. While the brokers have no controller, nothing is
+removed, and no broker is changed.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ from tidelog_operator.resources.stateful_set import Pods
 ScalingAction: TypeAlias = BrokerAction | SetBrokerCount
 
 FENCED: Final = "fenced"
-DRAINING: Final = "brokers are emptied that are to go"
+DRAIN_BROKERS: Final = "to drain brokers that will be removed"
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
     actions: tuple[ScalingAction, ...] = ()
     problem: str = ""
-    """Why there cannot be as few brokers as are asked for."""
+    """Why the number of brokers cannot be reduced as desired; empty: it can."""
 
 
 def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_once: int) -> Scaling:
-    """`wanted` brokers, of which there are `pods.count` pods; `moves_at_once` partitions move together.
-    `view` None: the brokers do not answer."""
+    """Plans the way from `pods.count` pods to `wanted` brokers; `moves_at_once` partitions move at the same
+    time. `view` None: the brokers do not answer."""
     if view is None or view.cluster.controller is None:
         more = wanted > pods.count and not pods.draining
         return Scaling((SetBrokerCount(pods.count, wanted, ()),) if more else ())
@@ -55,7 +57,8 @@ def plan_scaling(wanted: int, pods: Pods, view: BrokersView | None, moves_at_onc
 
 def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Scaling:
     back: list[ScalingAction] = [
-        # Whatever the view says: that makes void what another operator may be about to say of it.
+        # Independent of the observed state: this invalidates a request that another operator may be about to
+        # send.
         UncordonBroker(broker, view.version_of(broker))
         for broker in _registered(pods.draining, view)
         if broker < wanted
@@ -75,12 +78,12 @@ def _steps(wanted: int, pods: Pods, view: BrokersView, moves_at_once: int) -> Sc
             back.append(SetBrokerCount(pods.count, pods.count, still))
         return Scaling(tuple(back), problem)
     if pods.draining != leaving:
-        # Written before anybody is cordoned, so that whoever comes next knows whom to uncordon.
+        # Recorded before a broker is cordoned, so that the next operator knows which brokers to uncordon.
         return Scaling((*back, SetBrokerCount(pods.count, pods.count, leaving)))
     try:
         drained = _drain(leaving, view, moves_at_once)
     except InvalidRequest as error:
-        return Scaling(tuple(back), f"the brokers that are to go cannot be emptied now: {error}")
+        return Scaling(tuple(back), f"The brokers that will be removed cannot be drained now: {error}")
     schedulable = [one for one in _registered(leaving, view) if one not in cordoned]
     actions = [*back, *(CordonBroker(one, view.version_of(one)) for one in schedulable)]
     return Scaling((*actions, *drained, *_remove_if_drained(leaving[-1], pods, view)))
@@ -93,17 +96,21 @@ def _why_not(wanted: int, cordoned: set[int], view: BrokersView) -> str:
         factor = max((len(one.target) for one in view.streams[name].partitions), default=1)
         if factor > len(usable):
             return (
-                f"the stream {name!r} has {factor} copies of its partitions, and {len(usable)} brokers would "
-                "be left to hold them; lower its replicationFactor first"
+                f"The stream {name} has {factor} replicas of each partition, but only "
+                f"{_brokers(len(usable))} would remain to hold them. Lower its replicationFactor first."
             )
     voters, odd = len(view.cluster.voters), len(usable) - 1 + len(usable) % 2
-    # While a vote moves to another broker there is one voter more.
+    # While a vote moves to another broker, there is one more voter.
     if len(usable) < voters - 1 + voters % 2:
         return (
-            f"{voters} brokers vote on the metadata, and {len(usable)} would be left that can; set voters to "
-            f"{max(1, odd)} first"
+            f"{voters} brokers vote on the metadata, but only {_brokers(len(usable))} that can vote would "
+            f"remain. Set voters to {max(1, odd)} first."
         )
     return ""
+
+
+def _brokers(count: int) -> str:
+    return f"{count} broker{'' if count == 1 else 's'}"
 
 
 def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
@@ -112,8 +119,8 @@ def _registered(brokers: Sequence[int], view: BrokersView) -> list[int]:
 
 
 def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> list[ScalingAction]:
-    """The next partitions that move away, as many as there is room for beside those that move now. Raises
-    `InvalidRequest` if too few brokers may get copies now."""
+    """Returns the next moves away from the leaving brokers, up to `moves_at_once` together with the running
+    ones. Raises `InvalidRequest` if too few brokers may get replicas now."""
     parts = [
         (stream, one)
         for _, stream in sorted(view.streams.items())
@@ -122,13 +129,13 @@ def _drain(leaving: tuple[int, ...], view: BrokersView, moves_at_once: int) -> l
     ]
     moving = sum(_moves(one) for stream in view.streams.values() for one in stream.partitions)
     room = max(0, moves_at_once - moving)
-    # What is on its way to them is sent elsewhere at once: that takes no room.
+    # A replica that moves to a leaving broker is redirected at once; that does not count as another move.
     begin = [pair for pair in parts if set(pair[1].adding).intersection(leaving)]
     begin += [pair for pair in parts if not _moves(pair[1])][:room]
     sizes = [view.size_of(stream.name, one.partition) for stream, one in begin]
     targets = _drain_targets([one.target for _, one in begin], sizes, leaving, view)
     moves = tuple(move(stream, one, target) for (stream, one), target in zip(begin, targets, strict=True))
-    return [Reassign(moves, DRAINING)] if moves else []
+    return [Reassign(moves, DRAIN_BROKERS)] if moves else []
 
 
 def _drain_targets(
@@ -145,7 +152,7 @@ def _moves(one: PartitionDescription) -> bool:
 
 
 def _remove_if_drained(last: int, pods: Pods, view: BrokersView) -> list[ScalingAction]:
-    """The last pod goes when its broker holds nothing and does not vote."""
+    """Removes the last pod if its broker holds nothing and does not vote."""
     standing = next((one for one in view.cluster.standings if one.broker_id == last), None)
     if standing is not None and (standing.replicas or last in view.cluster.voters or not standing.cordoned):
         return []
@@ -153,7 +160,7 @@ def _remove_if_drained(last: int, pods: Pods, view: BrokersView) -> list[Scaling
 
 
 def _remove_last(pods: Pods, view: BrokersView) -> list[ScalingAction]:
-    """Unregistered even if it is not registered, as it seems: one that came a moment ago is seen so."""
+    """Unregisters the broker even if it seems not to be registered: it may have registered a moment ago."""
     last = pods.count - 1
     return [
         UnregisterBroker(last, view.version_of(last)),
@@ -162,14 +169,15 @@ def _remove_last(pods: Pods, view: BrokersView) -> list[ScalingAction]:
 
 
 def _is_half_removed(pods: Pods, view: BrokersView) -> bool:
-    """Its broker was unregistered and its pod is there: it goes, and comes back with another volume if it
-    is to stay after all."""
+    """Whether the last broker is unregistered but its pod still exists. The pod is removed; if the broker
+    should stay after all, it comes back with another volume."""
     last = pods.count - 1
     return pods.draining[-1:] == (last,) and not _registered((last,), view)
 
 
 def _unexpected(count: int, view: BrokersView) -> list[BrokerStanding]:
-    """Brokers that registered once more on their way out, or whose pods somebody took away."""
+    """Returns brokers without pods: they registered again while they stopped, or another client removed their
+    pods."""
     return [one for one in view.cluster.standings if one.broker_id >= count and one.state == FENCED]
 
 
@@ -177,6 +185,6 @@ def _stranded(brokers: Sequence[int]) -> str:
     if not brokers:
         return ""
     return (
-        f"copies or votes are left at brokers that have no pods: {', '.join(map(str, brokers))}; set brokers "
-        f"to {max(brokers) + 1} until all are there, and then to as many as are wanted"
+        f"Brokers without pods still hold replicas or votes: {', '.join(map(str, brokers))}. Set brokers to "
+        f"{max(brokers) + 1}, wait until all brokers are ready, and then set the number that you want."
     )

@@ -1,9 +1,11 @@
-"""Streams as objects say against streams as the brokers have them: made, adopted, changed, let go, deleted.
+"""Plans the Streams of a Cluster: compares their specs with the streams of the brokers, and creates, adopts,
+changes, retains or deletes streams.
 
-A stream belongs to one object at a time: its owner among the brokers is the claim of that object. Who finds
-another claim on it says so and does nothing. A claim of an object that is no more counts for nothing, so an
-object that leaves its stream behind goes by itself, and the brokers are told afterwards. Only one that takes
-its stream with it waits for the operator.
+A stream belongs to one object at a time: its owner among the brokers is the claim of that object. If another
+object owns the stream, a Stream reports a conflict, and the operator changes nothing. A claim of an object
+that no longer exists counts for nothing. So an object that leaves its stream behind can be deleted without
+the operator, which updates the owner afterwards. Only an object that takes its stream with it waits for the
+operator.
 """
 
 from __future__ import annotations
@@ -30,21 +32,22 @@ from tidelog_operator.model import CLAIM_PREFIX, STREAM, StreamClaim, StreamObje
 from tidelog_operator.plan.placement import BrokersView, Placement, move
 
 RETAINED_PREFIX: Final = "retained:"
-"""How the owner of a stream begins whose object was deleted and left it to whoever takes it over."""
+"""Prefix of the owner of a stream whose object was deleted; any object may adopt the stream."""
 
 RETAINED_AT_ONCE_MAX: Final = 50
-"""Streams of objects that are gone, in one pass: nobody waits for them, and everybody waits for the pass."""
+"""Streams of deleted objects that one reconciliation updates: no user waits for them, but every user waits
+for the reconciliation."""
 
 
 class Reason(StrEnum):
-    """Why a Stream is not what it is to be; for `status`, in the words of its conditions."""
+    """Why a Stream does not match its spec: the reasons of its conditions."""
 
     CONFLICT = "Conflict"
-    """Another object, or somebody else, has the stream."""
+    """Another owner has the stream."""
     INVALID = "Invalid"
-    """It can never be so."""
+    """The spec can never be fulfilled."""
     WAITING = "WaitingForBrokers"
-    """It will be so when more brokers are there."""
+    """The spec will be fulfilled when more brokers are available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """For one object: what to do, in this order, and what keeps it from being done."""
+    """The actions for one object, in this order, and what prevents its desired state."""
 
     object: StreamObject
     actions: tuple[StreamAction, ...] = ()
@@ -63,8 +66,8 @@ class Decision:
 
 
 def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersView) -> list[Decision]:
-    """For each of these that names `cluster`. `objects` are those of the namespace: the claims of all of them
-    are alive."""
+    """Plans each object that names `cluster`. `objects` are all Streams of the namespace: their claims are
+    valid."""
     alive = {one.uid for one in objects}
     mine = sorted((one for one in objects if one.cluster == cluster), key=lambda one: one.age_rank)
     placement, first = Placement(view), _first_of(mine, view)
@@ -85,10 +88,11 @@ def plan_streams(objects: Sequence[StreamObject], cluster: str, view: BrokersVie
 def plan_retained(
     objects: Sequence[StreamObject], namespace: str, view: BrokersView, decisions: Sequence[Decision]
 ) -> tuple[RetainStream, ...]:
-    """What objects of this namespace claimed that are no more; not what these `decisions` give to another.
+    """Plans the streams that deleted objects of this namespace claimed, except those that `decisions` give to
+    another object.
 
-    `objects` are those of the namespace. Claims of other namespaces stay: nobody here sees their objects.
-    Whoever does it makes sure that the object is gone.
+    `objects` are all Streams of the namespace. Claims of other namespaces stay: their objects are not known
+    here. `apply` checks that the object no longer exists.
     """
     alive = {one.uid for one in objects}
     taken = {each.name for one in decisions for each in one.actions if isinstance(each, AlterStream)}
@@ -103,21 +107,24 @@ def plan_retained(
 
 
 def plan_without_cluster(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
-    """There is no such Cluster, and no brokers that anybody could tell: its objects go when they like."""
+    """Plans Streams whose Cluster does not exist: without brokers, the finalizer of a deleted Stream is
+    removed at once."""
     mine = [one for one in objects if one.cluster == cluster]
     return [_release(one) for one in mine if one.finalized and (one.deleting or one.needs_no_operator)]
 
 
 def plan_without_brokers(objects: Sequence[StreamObject], cluster: str) -> list[Decision]:
-    """Its brokers cannot be asked: those of its objects go when they like that have nothing to ask them."""
+    """Plans Streams whose brokers do not answer: removes the finalizer of those that need nothing from the
+    brokers."""
     mine = [one for one in objects if one.cluster == cluster]
     return [_release(one) for one in mine if one.finalized and one.needs_no_operator]
 
 
 def _first_of(objects: Sequence[StreamObject], view: BrokersView) -> Mapping[str, StreamObject]:
-    """Who has each name: of those that are not on their way out whoever owns the stream, else the oldest.
+    """Returns which object gets each stream name: of the objects that are not being deleted the owner of the
+    stream, else the oldest.
 
-    Ages are in seconds, so an owner may look as old as who came after it.
+    Creation times are in seconds, so an owner may look as old as an object that came after it.
     """
 
     def rank(one: StreamObject) -> tuple[bool, bool, tuple[str, str]]:
@@ -141,9 +148,10 @@ def _deleted(one: StreamObject, existing: StreamDescription | None) -> Decision:
 
 
 def _with_finalizer(decision: Decision, existing: StreamDescription | None) -> Decision:
-    """Before anything else it is seen to that an object waits for the operator when it goes, or does not.
+    """Adds or removes the finalizer before all other actions.
 
-    One that has its stream, and is to take it along, waits whatever else keeps it from being as it is to be.
+    An object that owns its stream and must delete it gets the finalizer even if something else prevents its
+    desired state.
     """
     one = decision.object
     action: StreamAction
@@ -168,8 +176,8 @@ def _conflict(one: StreamObject, first: StreamObject) -> Decision:
         one,
         finding=Finding(
             Reason.CONFLICT,
-            f"the stream {one.stream_name!r} belongs to the Stream {first.key.name!r}, which was there "
-            "before; delete one of the two, or make this one again with another streamName",
+            f"The stream {one.stream_name} belongs to the Stream {first.key.name}, which owned it first. "
+            "Delete one of the two Streams, or create this one with another streamName.",
         ),
     )
 
@@ -198,14 +206,14 @@ def _reconcile(
 
 
 class _TooFewBrokers(Exception):
-    """Brokers."""
+    """Too few brokers can take replicas now."""
 
 
 def _create(one: StreamObject, view: BrokersView, placement: Placement) -> CreateStream:
     config = one.settings.for_new_stream(len(view.expected))
     factor = config.replication_factor
     _check_enough(factor, placement)
-    # Brokers refuse to be told of a minimum that is more than all copies.
+    # Brokers reject a minimum above the replication factor.
     minimum = min(config.min_insync_replicas, factor)
     return CreateStream(
         one.key,
@@ -225,8 +233,8 @@ def _is_owned_by_other(owner: str, claim: str, alive: set[str]) -> bool:
 def _owned_by_other(existing: StreamDescription) -> Finding:
     return Finding(
         Reason.CONFLICT,
-        f"the brokers' stream {existing.name!r} belongs to {existing.owner!r}; it is left alone until "
-        "its owner lets it go",
+        f"The stream {existing.name} belongs to {existing.owner}. The operator changes it only after its "
+        "owner has released it.",
     )
 
 
@@ -234,8 +242,9 @@ def _check_adoptable(one: StreamObject, existing: StreamDescription) -> None:
     partitions = one.settings.partitions
     if partitions is not None and partitions < len(existing.partitions):
         raise InvalidRequest(
-            f"the stream {existing.name!r} has {len(existing.partitions)} partitions, and the object asks "
-            f"for {partitions}; partitions never become fewer, so give it as many",
+            f"The stream {existing.name} has {len(existing.partitions)} partitions, but this Stream asks "
+            f"for {partitions}. Partitions cannot be removed: set partitions to {len(existing.partitions)} "
+            "or more.",
             field="partitions",
         )
 
@@ -271,12 +280,17 @@ def _changes(one: StreamObject, existing: StreamDescription, placement: Placemen
     wanted = one.settings.replication_factor
     moves = [] if wanted is None else _resized(existing, wanted, placement)
     if moves:
-        actions.append(Reassign(tuple(moves), f"{wanted} copies of each partition of {existing.name}"))
+        actions.append(
+            Reassign(
+                tuple(moves), f"to change the replicationFactor of the stream {existing.name} to {wanted}"
+            )
+        )
     return actions
 
 
 def _former(one: StreamObject, existing: StreamDescription) -> StreamClaim | None:
-    """Whose stream it was. No object of another namespace can name these brokers: such a claim is none."""
+    """Returns the claim of the previous owner; None if there is none. An object of another namespace cannot
+    use these brokers, so such a claim counts as none."""
     claim = read_claim(existing.owner)
     if claim is None or existing.owner == one.claim or claim.key.namespace != one.key.namespace:
         return None
@@ -284,13 +298,13 @@ def _former(one: StreamObject, existing: StreamDescription) -> StreamClaim | Non
 
 
 def _has_minimum(settings: StreamSettings, config: StreamConfig) -> bool:
-    """Of so few copies both minimums ask for as many in sync."""
+    """Whether both minimums require the same number of in-sync replicas for this replication factor."""
     asked = settings.min_insync_replicas
     return asked is not None and min(asked, config.replication_factor) == config.min_insync_effective
 
 
 def _resized(existing: StreamDescription, factor: int, placement: Placement) -> list[MovePartition]:
-    """Every partition that is not on its way to so many copies."""
+    """Returns moves for all partitions that do not have, and will not have, this number of replicas."""
     other: list[PartitionDescription] = [one for one in existing.partitions if len(one.target) != factor]
     if not other:
         return []
@@ -304,6 +318,6 @@ def _check_enough(factor: int, placement: Placement) -> None:
     there = len(placement.loads)
     if there < factor:
         raise _TooFewBrokers(
-            f"{factor} copies of each partition need as many brokers, and {there} can take one now; "
-            "it goes on when more are there"
+            f"{factor} replicas of each partition need {factor} brokers, but only {there} can take replicas "
+            "now. The operator continues when more brokers are available."
         )

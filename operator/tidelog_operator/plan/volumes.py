@@ -1,11 +1,13 @@
-"""Brokers whose volume is gone or damaged: they get a new one after a while, and fill it from the others.
+"""Plans the replacement of lost and damaged volumes: after a grace time the broker gets a new volume, and
+copies its replicas from the other brokers.
 
-A claim is lost when its volume went away under it. Kubernetes leaves it so for ever, and the pod waits for
-ever. A volume that was only out of sight comes back within the grace time. A volume is damaged when its
-broker ends again and again because the metadata on it has rotted, or it was put back from a copy (R19): the
-broker says so by its exit code. People have the grace time to look at it. One at a time is replaced, and
-none while another broker is away, nor one that holds the only copy in sync of some partition, nor while most
-voters are gone: as long as the claim is there, so is the way back.
+A claim is lost when its volume was deleted. Kubernetes leaves the claim in this phase for ever, and the pod
+waits for ever. A volume that is only unreachable for a while comes back within the grace time. A volume is
+damaged when its broker exits again and again because the metadata on it is corrupt, or because the volume was
+restored from a copy (R19); the broker says so by its exit code. The grace time lets an administrator look at
+the volume. One volume is replaced at a time, and none while another broker is away, none with the only
+in-sync replica of a partition, and none while most voters are unavailable: as long as the claim exists, the
+volume can be restored.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from tidelog_operator.actions import ClusterAction, DeleteObject
 from tidelog_operator.model import BrokerPod, Claim, ClusterObject, ObjectKey
 from tidelog_operator.plan.placement import BrokersView
 
-LOST: Final = "Lost"
+LOST_PHASE: Final = "Lost"
 TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 NAMED_MAX: Final = 3
 UP_STATES: Final = ("active", "cordoned")
-"""States of a broker that is up, and has what it holds."""
+"""States of a broker that runs and has its replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Volumes:
     actions: tuple[ClusterAction, ...] = ()
     problem: str = ""
     lost: Mapping[int, str] = field(default_factory=dict)
-    """By broker: since when (RFC 3339)."""
+    """By broker: the time since when its volume is lost or damaged (RFC 3339)."""
 
 
 def plan_volumes(
@@ -42,17 +44,17 @@ def plan_volumes(
     view: BrokersView | None,
     now: str,
 ) -> Volumes:
-    """`now`: RFC 3339; since when a volume is gone stands in the Cluster's status."""
-    told = {
+    """`now`: RFC 3339. The Cluster's status keeps the time since when a volume is lost."""
+    known_since = {
         one["id"]: one["volumeLostSince"]
         for one in cluster.status.get("brokers", ())
         if "volumeLostSince" in one
     }
     damaged = _damaged(pods, view)
     lost = {
-        one.broker_id: told.get(one.broker_id, now)
+        one.broker_id: known_since.get(one.broker_id, now)
         for one in claims
-        if one.phase == LOST or one.broker_id in damaged
+        if one.phase == LOST_PHASE or one.broker_id in damaged
     }
     over = [
         one
@@ -61,9 +63,9 @@ def plan_volumes(
         and _seconds(lost[one.broker_id], now) * 1000 >= cluster.spec.replace_after_ms
     ]
     problem = ""
-    # Whose claim goes already is seen to first: two are never replaced at once.
+    # A claim that is already being deleted comes first: two are never replaced at once.
     for one in [one for one in over if one.deleting] or over:
-        gone = f"the volume of broker {one.broker_id} is {'gone' if one.phase == LOST else 'damaged'}"
+        gone = f"The volume of broker {one.broker_id} is {'lost' if one.phase == LOST_PHASE else 'damaged'}"
         why_not = _why_not(one.broker_id, gone, lost, view)
         if not why_not:
             return Volumes(_replaced(cluster, one, pods), problem, lost)
@@ -72,7 +74,8 @@ def plan_volumes(
 
 
 def _replaced(cluster: ClusterObject, claim: Claim, pods: Sequence[BrokerPod]) -> tuple[ClusterAction, ...]:
-    """The claim goes when no pod uses it any more; with the next pod comes a new one."""
+    """Deletes claim and pod. The claim is removed when no pod uses it any more; the next pod gets a new
+    one."""
     space = cluster.key.namespace
     actions: list[ClusterAction] = []
     if not claim.deleting:
@@ -86,22 +89,22 @@ def _replaced(cluster: ClusterObject, claim: Claim, pods: Sequence[BrokerPod]) -
 
 
 def _damaged(pods: Sequence[BrokerPod], view: BrokersView | None) -> set[int]:
-    """Whose broker says so, and is not up by what the others know."""
+    """Returns the brokers that report a damaged volume and that the other brokers do not see running."""
     up = set() if view is None else {one.broker_id for one in view.cluster.brokers if one.state in UP_STATES}
     return {pod.broker_id for pod in pods if pod.damaged and not pod.ready} - up
 
 
 def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | None) -> str:
     if view is None:
-        return f"{gone}; it is replaced when the other brokers answer"
+        return f"{gone}. It will be replaced when the other brokers answer."
     if view.cluster.controller is None:
-        return f"{gone}; it is replaced when the other brokers have a controller"
+        return f"{gone}. It will be replaced when the other brokers have a controller."
     here = {one.broker_id for one in view.cluster.brokers if one.state in UP_STATES} - set(lost)
     voters = view.cluster.voters
     if 2 * len(here.intersection(voters)) <= len(voters):
         return (
-            f"{gone}, and of the voters {_listed(voters)} too few are here without it: bring a volume back, "
-            'or see "When most voters are lost" in docs/operations.md'
+            f"{gone}, and without it too few of the voters {_listed(voters)} are available. Restore a "
+            'volume, or see "When most voters are lost" in docs/operations.md.'
         )
     away = [
         one.broker_id
@@ -109,7 +112,9 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
         if one.broker_id not in lost and one.broker_id not in here
     ]
     if away:
-        return f"{gone}; it is replaced when every other broker is here, and {_listed(away)} is not"
+        return (
+            f"{gone}. It will be replaced when all other brokers are available; unavailable: {_listed(away)}."
+        )
     only = [
         f"{name}/{one.partition}"
         for name, one in _partitions(view)
@@ -118,13 +123,13 @@ def _why_not(broker: int, gone: str, lost: Collection[int], view: BrokersView | 
     if not only:
         return ""
     return (
-        f"{gone}, and nobody else has all of {_listed(only)}: bring the volume back, or give up what it held "
-        "by deleting the claim and the pod yourself"
+        f"{gone}, and no other broker has all records of {_listed(only)}. Restore the volume. To give up the "
+        "records that only this volume has, delete the claim and the pod of the broker."
     )
 
 
 def _partitions(view: BrokersView) -> Iterator[tuple[str, PartitionDescription]]:
-    """With the brokers' own streams, as far as those are in trouble."""
+    """Yields all partitions, and those of the brokers' internal streams that are degraded."""
     for name, stream in sorted(view.streams.items()):
         for one in stream.partitions:
             yield name, one

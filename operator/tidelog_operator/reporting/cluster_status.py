@@ -1,4 +1,5 @@
-"""What a Cluster is told of itself: from its pods, its brokers, and what was decided and tried. Pure."""
+"""The status of a Cluster: from its pods, its brokers, the decisions of the plan, and the errors of actions.
+Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from tidelog_operator.model import BrokerPod, ClusterObject, Manifest, Unreadabl
 from tidelog_operator.plan.cluster import ClusterDecision
 from tidelog_operator.plan.owned import Owned
 from tidelog_operator.plan.placement import BrokersView
-from tidelog_operator.reporting.conditions import Status, condition, kept, timed
+from tidelog_operator.reporting.conditions import Status, condition, kept, sentence, timed
 from tidelog_operator.resources.stateful_set import Pods, read_pods
 
 BROKERS_SHOWN_MAX: Final = 100
 ABSENT_SHOWN_MAX: Final = 3
-"""Pods in a message that do not run."""
+"""Pods that a message names because they do not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class _Situation:
     ready: int
     rolling: bool
     absent: str
-    """Pods that do not run, and why; begins with a semicolon, and is empty where there are none."""
+    """Sentences about pods that do not run, with the reasons; begins with a space, and is empty if there are
+    none."""
     view: BrokersView | None
     decision: ClusterDecision
 
@@ -44,10 +46,10 @@ def cluster_status(
     unreachable: str,
     now: str,
 ) -> Status:
-    """Of a Cluster that was told `before`.
+    """Returns the new status of a Cluster; `before` is the previous one.
 
-    `error`: what went wrong when something was tried, and is tried again; `error_apart`: the same, of what
-    holds nothing else up; `unreachable`: why the brokers could not be asked. Empty: nothing. `now`: RFC 3339.
+    `error`: of an action, which is tried again; `independent_error`: of an action that stops no other;
+    `unreachable`: why the brokers do not answer. An empty text means none. `now`: RFC 3339.
     """
     there = owned.stateful_set(cluster)
     wanted = Pods(0) if there is None else read_pods(there)
@@ -79,11 +81,12 @@ def cluster_status(
 
 
 def unreadable_status(one: UnreadableCluster, before: Manifest, now: str) -> Status:
-    """Of a Cluster that was told `before`: all else stays as it was known last, and nothing is done."""
+    """Returns the new status of a Cluster that cannot be read: the operator changes nothing, and all else
+    stays as last known."""
     ready = timed(condition("Ready", False, "Invalid", one.why), before, one.generation, now)
     others = [each for each in before.get("conditions", ()) if each["type"] != "Ready"]
-    told = {"observedGeneration": one.generation, "phase": "Degraded", "conditions": [ready, *others]}
-    return {**before, **told}
+    merged = {"observedGeneration": one.generation, "phase": "Degraded", "conditions": [ready, *others]}
+    return {**before, **merged}
 
 
 def _facts(found: _Situation, view: BrokersView) -> Status:
@@ -111,63 +114,74 @@ def _facts(found: _Situation, view: BrokersView) -> Status:
 
 
 def _with_lost_volumes(brokers: Sequence[Manifest], lost: Mapping[int, str]) -> list[Status]:
-    told = {one["id"]: {key: one[key] for key in one if key != "volumeLostSince"} for one in brokers}
+    merged = {one["id"]: {key: one[key] for key in one if key != "volumeLostSince"} for one in brokers}
     for broker, since in lost.items():
-        told[broker] = {**told.get(broker, {"id": broker}), "volumeLostSince": since}
-    return [told[broker] for broker in sorted(told)]
+        merged[broker] = {**merged.get(broker, {"id": broker}), "volumeLostSince": since}
+    return [merged[broker] for broker in sorted(merged)]
 
 
 def _ready(found: _Situation, error: str, independent_error: str, unreachable: str) -> Status:
     wanted = found.cluster.spec.brokers
     if found.cluster.deleting:
-        return condition("Ready", False, "Deleting", "the brokers go; their volumes stay")
+        message = "The brokers are being deleted. Their volumes are kept."
+        return condition("Ready", False, "Deleting", message)
     if error:
         return condition("Ready", False, "CannotChange", error)
     if found.decision.lost:
-        since = ", ".join(f"{broker} (since {time})" for broker, time in sorted(found.decision.lost.items()))
-        after = f"{found.cluster.spec.replace_after_ms // 1000} s"
-        gone = f"the volume is gone or damaged of broker {since}; it gets a new one after {after}"
-        return condition("Ready", False, "VolumeLost", found.decision.problem or gone)
+        return condition("Ready", False, "VolumeLost", found.decision.problem or _lost_volumes(found))
     if found.decision.problem:
         return condition("Ready", False, "CannotChange", found.decision.problem)
     if unreachable:
-        message = f"{unreachable}{found.absent}"
+        message = f"{sentence(unreachable)}{found.absent}" if found.absent else unreachable
         return condition("Ready", None if found.ready else False, "BrokersUnreachable", message)
+    ready = f"{found.ready} of {_count(found.pods.count, 'broker')} {_are(found.pods.count)} ready"
     if found.rolling:
-        ready = f"{found.ready} of {found.pods.count} are ready"
-        message = f"brokers are replaced one after the other; {ready}{found.absent}"
+        message = f"The brokers are being replaced one after the other: {ready}.{found.absent}"
         return condition("Ready", False, "Rolling", message)
     if found.ready < min(wanted, found.pods.count):
-        message = f"{found.ready} of {found.pods.count} brokers are ready{found.absent}"
-        return condition("Ready", False, "BrokersMissing", message)
+        return condition("Ready", False, "BrokersMissing", f"{ready}.{found.absent}")
     if independent_error:
         return condition("Ready", False, "CannotChange", independent_error)
-    return condition("Ready", True, "Serving", f"all {found.ready} brokers are ready")
+    message = "The broker is ready." if found.ready == 1 else f"All {found.ready} brokers are ready."
+    return condition("Ready", True, "Serving", message)
+
+
+def _lost_volumes(found: _Situation) -> str:
+    lost = ", ".join(
+        f"broker {broker} (since {time})" for broker, time in sorted(found.decision.lost.items())
+    )
+    after = f"{found.cluster.spec.replace_after_ms // 1000} s"
+    return f"Lost or damaged volumes: {lost}. The operator replaces a volume after {after} (replaceAfter)."
 
 
 def _in_sync(cluster: ClusterDescription) -> Status:
     if cluster.leaderless_count:
-        count = cluster.leaderless_count
-        message = f"{_partitions(count)} no leader: {_its(count)} neither written nor read"
-        return condition("InSync", False, "NoLeader", message)
+        what = _partitions_have(cluster.leaderless_count)
+        return condition(
+            "InSync", False, "NoLeader", f"{what} no leader and can be neither written nor read."
+        )
     if cluster.below_minimum_count:
-        count = cluster.below_minimum_count
         message = (
-            f"{_partitions(count)} fewer copies in sync than the minimum: {_its(count)} read and not written"
+            f"{_partitions_have(cluster.below_minimum_count)} fewer in-sync replicas than minInsyncReplicas "
+            "and can be read, but not written."
         )
         return condition("InSync", False, "TooFewInSync", message)
     if cluster.under_replicated_count:
-        message = f"{_partitions(cluster.under_replicated_count)} a copy that is behind"
+        message = f"{_partitions_have(cluster.under_replicated_count)} a replica that is behind."
         return condition("InSync", False, "CatchingUp", message)
-    return condition("InSync", True, "InSync", "every copy of every partition has everything")
+    return condition("InSync", True, "InSync", "All replicas of all partitions are in sync.")
 
 
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'} {'has' if count == 1 else 'have'}"
+def _partitions_have(count: int) -> str:
+    return f"{_count(count, 'partition')} {'has' if count == 1 else 'have'}"
 
 
-def _its(count: int) -> str:
-    return "it can be" if count == 1 else "they can be"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _scaled(found: _Situation) -> Status:
@@ -175,18 +189,19 @@ def _scaled(found: _Situation) -> Status:
     if found.decision.problem and count > wanted:
         return condition("Scaled", False, "CannotScale", found.decision.problem)
     if count > wanted:
-        held = _held_by_leaving(found, wanted)
-        what = f"; they still hold {held} copies" if held else ""
-        return condition("Scaled", False, "Emptying", f"{count - wanted} of {count} brokers are to go{what}")
+        leaving, held = count - wanted, _held_by_leaving(found, wanted)
+        hold = "It still holds" if leaving == 1 else "They still hold"
+        what = f" {hold} {_count(held, 'replica')}." if held else ""
+        message = f"{leaving} of {count} brokers will be removed.{what}"
+        return condition("Scaled", False, "Draining", message)
     if found.view is not None and len(found.view.cluster.brokers) < wanted:
-        here = len(found.view.cluster.brokers)
-        return condition("Scaled", False, "Starting", f"{here} of {wanted} brokers have joined")
+        joined = f"{len(found.view.cluster.brokers)} of {_count(wanted, 'broker')}"
+        have = "has" if wanted == 1 else "have"
+        return condition("Scaled", False, "Starting", f"{joined} {have} joined the cluster.")
     if found.view is not None and found.view.cluster.reassigning_count:
-        moving = found.view.cluster.reassigning_count
-        return condition(
-            "Scaled", True, "Balancing", f"{_partitions(moving)} copies on the way to other brokers"
-        )
-    return condition("Scaled", True, "Scaled", f"there are {count} brokers")
+        what = _partitions_have(found.view.cluster.reassigning_count)
+        return condition("Scaled", True, "Balancing", f"{what} replicas that are moving to other brokers.")
+    return condition("Scaled", True, "Scaled", f"The cluster has {_count(count, 'broker')}.")
 
 
 def _held_by_leaving(found: _Situation, wanted: int) -> int:
@@ -197,16 +212,17 @@ def _held_by_leaving(found: _Situation, wanted: int) -> int:
 
 def _absent(cluster: ClusterObject, wanted: Pods, pods: Sequence[BrokerPod]) -> str:
     there = {pod.broker_id: pod for pod in pods}
-    words = []
+    absent = []
     for number in range(wanted.count):
         pod = there.get(number)
         if pod is None:
-            words.append(f"there is no pod {cluster.key.name}-{number}")
+            absent.append(f"The pod {cluster.key.name}-{number} does not exist.")
         elif pod.waiting_reason:
-            words.append(f"{pod.name} waits ({pod.waiting_reason})")
-    if len(words) > ABSENT_SHOWN_MAX:
-        words[ABSENT_SHOWN_MAX:] = [f"and {len(words) - ABSENT_SHOWN_MAX} more"]
-    return "".join(f"; {one}" for one in words)
+            absent.append(sentence(f"The pod {pod.name} does not run: {pod.waiting_reason}"))
+    if len(absent) > ABSENT_SHOWN_MAX:
+        more = len(absent) - ABSENT_SHOWN_MAX
+        absent[ABSENT_SHOWN_MAX:] = [f"{_count(more, 'more pod')} {'does' if more == 1 else 'do'} not run."]
+    return "".join(f" {one}" for one in absent)
 
 
 def _rolls(there: Manifest) -> bool:

@@ -1,7 +1,7 @@
-"""Writes events (`events`), behind the operator's back: nothing waits for them, and nothing fails with them.
+"""Writes events (`events`) in the background: nothing waits for them, and nothing fails because of them.
 
-The same event of the same object counts up instead of standing there again. The API server forgets events
-after an hour; whoever wants to know how things are reads the status.
+If the same event of the same object repeats, its count increases; no second Event is created. The API server
+deletes events after an hour; the status says how an object is.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ QUEUE_MAX: Final = 1000
 """Events that wait to be written; more are dropped."""
 
 SAME_FOR: Final = timedelta(minutes=10)
-"""An event that comes again within that time is the same one."""
+"""An event that repeats within this time belongs to the same series."""
 
 WRITTEN_EVERY: Final = timedelta(minutes=1)
-"""How often it is written that one came again; in between it is only counted."""
+"""How often the count of a series is written; in between it only increases in memory."""
 
 OBJECT_EVENTS_MAX: Final = 30
 """Different events of one object within `SAME_FOR`; more are dropped."""
 
 REMEMBERED_MAX: Final = 10_000
-"""Events that would be known again."""
+"""Series that are kept in memory."""
 
 NOTE_BYTES_MAX: Final = 1024
-"""The API server takes no more."""
+"""The limit of the API server for a note."""
 
 REASON_CHARACTERS_MAX: Final = 500
-"""Why one is not written, in a log line."""
+"""Characters of an API server message in a log line."""
 
 CONTROLLER: Final = "tidelog.io/operator"
 
 
 class EventsApi(Protocol):
-    """What is used here of `Kube`."""
+    """The requests of `Kube` that the writer uses."""
 
     async def create(self, manifest: Manifest) -> Manifest: ...
 
@@ -55,7 +55,7 @@ class EventsApi(Protocol):
 
 @dataclass(slots=True)
 class _Series:
-    """An event, and how often it came."""
+    """An event of one object, and how often it occurred."""
 
     one: CustomResource
     event: Event
@@ -63,11 +63,11 @@ class _Series:
     last: datetime
     count: int = 1
     name: str = ""
-    """Of the Event that was written; empty: none was."""
+    """The name of the written Event object; empty: none was written."""
     written: datetime | None = None
-    """When it was tried last."""
+    """The time of the last attempt to write it."""
     waiting_reason: bool = False
-    """It is in the queue."""
+    """Whether it is in the queue."""
 
     def __repr__(self) -> str:
         return f"<{self.event.reason} of {self.one.key} times={self.count}>"
@@ -78,18 +78,18 @@ def _now() -> datetime:
 
 
 class EventWriter:
-    """See the module. Of one event loop; writes while `run` does."""
+    """The queue of events, on one event loop; `run` writes them."""
 
     def __init__(self, api: EventsApi, identity: str, now: Callable[[], datetime] = _now) -> None:
-        """`identity`: which of several operators this is."""
+        """`identity`: the identity of this operator, for `reportingInstance`."""
         self._api = api
         self._identity = identity
         self._now = now
         self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE_MAX)
         self._known: dict[tuple[str, Event], _Series] = {}
-        """By the object's uid; the one that came last is the last one."""
+        """By the object's uid, ordered by the last occurrence."""
         self._of_object: Counter[str] = Counter()
-        """How many of those an object has."""
+        """The number of series of each object."""
         self._full = False
         self.dropped = 0
 
@@ -97,7 +97,7 @@ class EventWriter:
         return f"<EventWriter waiting={self._queue.qsize()} dropped={self.dropped}>"
 
     def put(self, one: CustomResource, event: Event) -> None:
-        """Returns at once."""
+        """Queues an event; returns at once."""
         now = self._now()
         self._forget(now)
         key = (one.uid, event)
@@ -120,7 +120,7 @@ class EventWriter:
         except asyncio.QueueFull:
             self.dropped += 1
             if not self._full:
-                log.warning("events are dropped: too many wait to be written", limit=QUEUE_MAX)
+                log.warning("dropping events: too many wait to be written", limit=QUEUE_MAX)
             self._full = True
             return
         self._full, series.waiting_reason = False, True
@@ -136,18 +136,18 @@ class EventWriter:
                 del self._of_object[key[0]]
 
     async def run(self) -> None:
-        """Until it is cancelled; what waits then is lost."""
+        """Writes events until it is cancelled; events that are still queued are lost."""
         while True:
             series = await self._queue.get()
             series.waiting_reason, series.written = False, self._now()
             try:
                 await self._write(series)
             except KUBE_FAILURES as error:
-                log.warning("an event is not written", about=repr(series), reason=_said(error))
+                log.warning("cannot write an event", event=repr(series), reason=_message(error))
             except Outdated:
-                log.warning("an event is not written: its namespace is gone", about=repr(series))
+                log.warning("cannot write an event: its namespace is gone", event=repr(series))
             except Exception:
-                log.exception("an event is not written", about=repr(series))
+                log.exception("cannot write an event", event=repr(series))
 
     async def _write(self, series: _Series) -> None:
         if series.name:
@@ -190,12 +190,12 @@ def _series_body(series: _Series) -> dict[str, Any]:
 
 
 def _written(moment: datetime) -> str:
-    """With six digits of a second's parts, or the API server takes it for no time."""
+    """Formats a time with microseconds; the API server rejects it otherwise."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _said(error: Exception) -> str:
-    """The API server's own words, if it said any."""
+def _message(error: Exception) -> str:
+    """Returns the message of the API server, if there is one."""
     return str(getattr(error, "body", None) or error)[:REASON_CHARACTERS_MAX]
 
 

@@ -1,7 +1,7 @@
-"""What `kubectl describe` tells of an object besides its status: what was done, or could not be. Pure.
+"""The events that `kubectl describe` shows besides the status: what the operator did, or could not do. Pure.
 
-A status says how an object is; an event, what became of it and when. There is one for each action that
-somebody can see, and none for what only the operator needs.
+A status says how an object is; an event says what happened to it and when. There is one for each action that
+a user can see, and none for actions that only the operator needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog_operator.model import Manifest
 from tidelog_operator.resources.stateful_set import read_pods
 
 STUCK: Final = frozenset({"Conflict", "Invalid", "WaitingForBrokers", "VolumeLost", "CannotScale"})
-"""Reasons of conditions: the operator does nothing before somebody else has, or before it is sure."""
+"""Reasons of conditions in which the operator waits for a user's change, or until it is certain."""
 
 FIELDS: Final[Mapping[str, str]] = {
     "subject": "subject",
@@ -33,50 +33,55 @@ FIELDS: Final[Mapping[str, str]] = {
     "dedupe_window_ms": "dedupe.window",
     "dedupe_count_max": "dedupe.count",
 }
-"""What a setting is called in the spec of a Stream."""
+"""The name of each setting in the spec of a Stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """An event: its reason, its message, and whether it is a warning."""
+
     reason: str
-    """A word, in CamelCase."""
+    """In CamelCase."""
     note: str
     warning: bool = False
 
 
 def event_of(action: do.StreamAction | do.ClusterAction) -> Event | None:
-    """That it was done; None: nobody sees it."""
+    """Returns the event of a successful action; None: users do not see the action."""
     match action:
         case do.CreateStream(name=name, replicas=replicas):
-            copies = _count(len(replicas[0]), "copy", "copies")
-            partitions = _count(len(replicas), "partition")
-            return Event("Created", f"made the stream {name} with {partitions} of {copies}")
+            partitions, each = _count(len(replicas), "partition"), _count(len(replicas[0]), "replica")
+            return Event("Created", f"Created the stream {name} with {partitions} and {each} of each.")
         case do.AlterStream():
             return _altered(action)
         case do.RetainStream(claim, name):
-            gone = f"the Stream {claim.key.name} is gone"
-            return Event("LetGo", f"{gone}; the stream {name} stays, with all its records")
+            deleted = f"The Stream {claim.key.name} was deleted."
+            return Event("Retained", f"{deleted} The brokers keep the stream {name} and its records.")
         case do.DeleteStream(name=name):
-            return Event("Deleted", f"deleted the stream {name} with all its records")
+            return Event("Deleted", f"Deleted the stream {name} and all its records.")
         case do.Reassign(moves, why):
-            return Event("Moving", f"began to move copies of {_count(len(moves), 'partition')}: {why}")
+            return Event("Moving", f"Moving replicas of {_count(len(moves), 'partition')} {why}.")
         case do.CordonBroker(broker):
-            return Event("Cordoned", f"broker {broker} gets no more copies: it is to go")
+            return Event("Cordoned", f"Broker {broker} gets no new replicas, because it will be removed.")
         case do.UncordonBroker(broker):
-            return Event("Uncordoned", f"broker {broker} stays, and gets copies again")
+            return Event(
+                "Uncordoned", f"Broker {broker} will not be removed, and can get new replicas again."
+            )
         case do.UnregisterBroker(broker):
-            return Event("Unregistered", f"broker {broker} held nothing any more, and is gone for good")
+            return Event("Unregistered", f"Unregistered broker {broker}, which holds no replicas.")
         case do.ElectPreferred(names):
-            return Event("Elected", f"gave {_count(len(names), 'stream')} back to the preferred leaders")
+            return Event("Elected", f"Elected the preferred leaders of {_count(len(names), 'stream')}.")
         case do.Throttle(speed):
-            limit = f"at most {speed} bytes a second" if speed else "as each broker is set"
-            return Event("Throttled", f"copies that are far behind are fed {limit}")
+            limit = (
+                f"at most {speed} bytes per second" if speed else "as fast as each broker's settings allow"
+            )
+            return Event("Throttled", f"Replicas that are far behind now catch up {limit}.")
         case do.CreateObject(manifest):
-            return Event("Created", f"made {_object(manifest)}")
+            return Event("Created", f"Created {_object(manifest)}.")
         case do.ApplyObject(manifest):
-            return Event("Applied", f"applied {_object(manifest)}")
+            return Event("Applied", f"Applied {_object(manifest)}.")
         case do.DeleteObject(kind, key):
-            return Event("Deleted", f"deleted the {kind} {key.name}")
+            return Event("Deleted", f"Deleted the {kind} {key.name}.")
         case do.AddFinalizer() | do.RemoveFinalizer() | do.SetLowestCount():
             return None
         case _:
@@ -84,27 +89,27 @@ def event_of(action: do.StreamAction | do.ClusterAction) -> Event | None:
 
 
 def failure_of(action: do.StreamAction | do.ClusterAction, why: str) -> Event:
-    """That it could not be done; it is tried again."""
-    return Event("Failed", f"could not {attempt(action)}: {why}", warning=True)
+    """Returns the event of a failed action; the operator tries it again."""
+    return Event("Failed", f"Cannot {attempt(action)}: {why}", warning=True)
 
 
 def events_of_status(before: Manifest, after: Manifest) -> tuple[Event, ...]:
-    """What an object was told of itself, and is told now, as far as people wait for it."""
-    known = {_told(one) for one in before.get("conditions", ())}
-    stuck = [_told(one) for one in after.get("conditions", ()) if one["reason"] in STUCK]
-    # One reason can stand in two conditions.
+    """Returns the events of a status change, for the changes that users wait for."""
+    known = {_reason_and_message(one) for one in before.get("conditions", ())}
+    stuck = [_reason_and_message(one) for one in after.get("conditions", ()) if one["reason"] in STUCK]
+    # The same reason can stand in two conditions.
     events = [Event(*one, warning=True) for one in dict.fromkeys(stuck) if one not in known]
     if before.get("moving") and after.get("moving") == 0:
-        events.append(Event("Moved", "every copy lies where it is to lie"))
+        events.append(Event("Moved", "All replicas are on their new brokers."))
     return tuple(events)
 
 
 def _altered(action: do.AlterStream) -> Event:
     name, changes = action.name, _changes(action.settings)
     if action.owner is None:
-        return Event("Altered", f"set {changes} of the stream {name}")
-    also = f", and set its {changes}" if changes else ""
-    return Event("Adopted", f"took over the stream {name} with the records that it has{also}")
+        return Event("Altered", f"Changed {changes} of the stream {name}.")
+    also = f", and changed its {changes}" if changes else ""
+    return Event("Adopted", f"Adopted the stream {name} with its records{also}.")
 
 
 def _changes(settings: StreamSettings) -> str:
@@ -113,18 +118,18 @@ def _changes(settings: StreamSettings) -> str:
 
 
 def attempt(action: do.StreamAction | do.ClusterAction) -> str:
-    """What is done by it, in a few words."""
+    """Returns what the action does, in the infinitive."""
     match action:
         case do.CreateStream(name=name):
-            return f"make the stream {name}"
+            return f"create the stream {name}"
         case do.AlterStream(name=name):
             return f"change the stream {name}"
         case do.RetainStream(name=name):
-            return f"let the stream {name} go"
+            return f"retain the stream {name}"
         case do.DeleteStream(name=name):
             return f"delete the stream {name}"
         case do.Reassign(moves):
-            return f"move copies of {_count(len(moves), 'partition')}"
+            return f"move replicas of {_count(len(moves), 'partition')}"
         case do.AddFinalizer(kind) | do.RemoveFinalizer(kind):
             return f"change the finalizers of this {kind}"
         case do.CordonBroker(broker):
@@ -134,22 +139,22 @@ def attempt(action: do.StreamAction | do.ClusterAction) -> str:
         case do.UnregisterBroker(broker):
             return f"unregister broker {broker}"
         case do.ElectPreferred(names):
-            return f"give {_count(len(names), 'stream')} back to the preferred leaders"
+            return f"elect the preferred leaders of {_count(len(names), 'stream')}"
         case do.Throttle():
-            return "say how fast copies are fed that are far behind"
+            return "change the catch-up rate of replicas"
         case do.CreateObject(manifest):
-            return f"make {_object(manifest)}"
+            return f"create {_object(manifest)}"
         case do.ApplyObject(manifest):
             return f"apply {_object(manifest)}"
         case do.DeleteObject(kind, key):
             return f"delete the {kind} {key.name}"
         case do.SetLowestCount():
-            return "say how many brokers are safe"
+            return "record the lowest allowed number of brokers"
         case _:
             assert_never(action)
 
 
-def _told(condition: Manifest) -> tuple[str, str]:
+def _reason_and_message(condition: Manifest) -> tuple[str, str]:
     return condition["reason"], condition["message"]
 
 
@@ -158,9 +163,9 @@ def _object(manifest: Manifest) -> str:
     if kind != "StatefulSet":
         return f"the {kind} {name}"
     pods = read_pods(manifest)
-    leaving = f", and {', '.join(map(str, pods.draining))} to be emptied" if pods.draining else ""
+    leaving = f", of which {', '.join(map(str, pods.draining))} will be removed" if pods.draining else ""
     return f"the StatefulSet {name} with {_count(pods.count, 'broker')}{leaving}"
 
 
-def _count(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or one + 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

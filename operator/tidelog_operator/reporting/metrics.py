@@ -1,6 +1,6 @@
-"""Prometheus metrics of the operator. Names end in their unit; counters in `_total`.
+"""Prometheus metrics of the operator. Names end in their unit, counters in `_total`.
 
-How many objects there are, and how they are, is looked at when somebody scrapes.
+Numbers of objects and their states are computed at each scrape.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from tidelog_operator.kubernetes.objects import Objects
 from tidelog_operator.model import CLUSTER, STREAM, ObjectKey
 
 PASS_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
-"""Seconds: from a look at brokers that changed nothing to one that waits for requests to time out."""
+"""Seconds: from a reconciliation that changes nothing to one that waits for requests to time out."""
 
 VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Metrics:
-    """See the module; one registry for each operator. Of one event loop."""
+    """The metrics of one operator, in a registry of their own. Used on one event loop."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._passes = Histogram(
             "tidelog_operator_pass_seconds",
-            "Duration of a pass: one look at a Cluster and its Streams, with what was done about them.",
+            "Duration of a pass: one reconciliation of a Cluster and its Streams.",
             ["namespace", "cluster"], buckets=PASS_BUCKETS, registry=self.registry,
         )  # fmt: skip
         self._failed_passes = Counter(
             "tidelog_operator_failed_passes",
-            "Passes that ended with an error that nobody expected.",
+            "Passes that ended with an unexpected error.",
             ["namespace", "cluster"],
             registry=self.registry,
         )
         self._actions = Counter(
-            "tidelog_operator_actions", "Actions that were done.", ["kind"], registry=self.registry
+            "tidelog_operator_actions", "Actions that were executed.", ["kind"], registry=self.registry
         )
         self._failed_actions = Counter(
             "tidelog_operator_failed_actions",
-            "Actions that brokers or the API server refused.",
+            "Actions that brokers or the API server rejected.",
             ["kind"],
             registry=self.registry,
         )
         self._requests = Counter(
             "tidelog_operator_api_requests",
-            "Requests to the API server, without watches. The code is `failed` where there was no answer.",
+            "Requests to the API server, without watches. The code is `failed` if there was no answer.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
 
     def observe(self, objects: Objects, leads: Callable[[], bool], dropped_events: Callable[[], int]) -> None:
-        """From here on what they say is part of it."""
+        """Adds metrics that are computed at each scrape from these sources."""
         self.registry.register(_StateCollector(objects, leads, dropped_events))
 
-    # --- what happened
+    # --- results of reconciliations, actions and requests
 
     def passed(self, cluster: ObjectKey, seconds: float, *, failed: bool) -> None:
         self._passes.labels(*cluster).observe(seconds)
-        # Made at once, so that its first increase can be seen.
+        # Created with the first reconciliation, so that its first increase is visible.
         self._failed_passes.labels(*cluster).inc(1 if failed else 0)
 
-    def gone(self, cluster: ObjectKey) -> None:
-        """Nobody looks at it any more."""
+    def forget(self, cluster: ObjectKey) -> None:
+        """Removes the series of a Cluster that is no longer reconciled."""
         for one in (self._passes, self._failed_passes):
-            # It may never have been looked at.
+            # It may never have been reconciled.
             with contextlib.suppress(KeyError):
                 one.remove(*cluster)
 
@@ -80,7 +80,7 @@ class Metrics:
         self._failed_actions.labels(kind).inc()
 
     def requests(self) -> aiohttp.TraceConfig:
-        """For a session: its requests count."""
+        """Returns a trace for an HTTP session that counts its requests."""
 
         async def answered(
             session: aiohttp.ClientSession, context: object, params: aiohttp.TraceRequestEndParams
@@ -99,7 +99,7 @@ class Metrics:
 
 
 def request_kind(method: str, path: str) -> tuple[str, str]:
-    """Verb and resource, as in a Role: (`patch`, `streams/status`)."""
+    """Returns verb and resource as in a Role: (`patch`, `streams/status`)."""
     root, *parts = path.strip("/").split("/")
     parts = parts[1:] if root == "api" else parts[2:]
     if parts[:1] == ["namespaces"] and len(parts) > 2:
@@ -122,20 +122,20 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
-            "tidelog_operator_leads", "1 if this operator is the one that works.", value=self._leads()
+            "tidelog_operator_leads", "1 if this operator is the leader.", value=self._leads()
         )
-        known = GaugeMetricFamily("tidelog_operator_objects", "Objects that are known.", labels=["kind"])
+        known = GaugeMetricFamily("tidelog_operator_objects", "Objects in the cache.", labels=["kind"])
         known.add_metric([CLUSTER], len(self._objects.clusters) + len(self._objects.unreadable_clusters))
         known.add_metric([STREAM], len(self._objects.streams))
         yield known
         yield GaugeMetricFamily(
             "tidelog_operator_streams_not_ready",
-            "Streams that cannot be written and read just now, or are not as their manifests say.",
+            "Streams that cannot be written and read, or that do not match their specs.",
             value=_not_ready(self._objects),
         )
         yield CounterMetricFamily(
             "tidelog_operator_dropped_events",
-            "Kubernetes events that were dropped, because there were too many.",
+            "Kubernetes events that were dropped because there were too many.",
             value=self._dropped_events(),
         )
 

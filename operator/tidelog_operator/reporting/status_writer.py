@@ -1,7 +1,8 @@
-"""Telling objects of themselves: statuses are written when they are others than before, and remembered.
+"""Writes statuses that have changed, and remembers what it wrote.
 
-What was written comes back by a watch, which may take a while; until then it counts as what the object was
-told, so that nothing is written twice. What comes back otherwise was said by somebody else, and is put right.
+A written status comes back through a watch, which may take a while. Until then it counts as the status of the
+object, so that nothing is written twice. If another status comes back, another client wrote it, and it is
+replaced.
 """
 
 from __future__ import annotations
@@ -22,53 +23,54 @@ AT_ONCE_MAX: Final = 16
 class _Written(NamedTuple):
     status: Status
     taken: Manifest
-    """As the API server took it: it lets go what the definition does not know."""
+    """The status as the API server stored it: it removes fields that the definition does not have."""
     version: int
-    """Of the object, with it."""
+    """The resourceVersion of the object with this status."""
 
 
 class StatusWriter:
-    """See the module."""
+    """Writes the statuses of one Cluster and its Streams."""
 
     def __init__(self, kube: Kube, reports: Reports, leads: Callable[[], bool]) -> None:
-        """`leads`: only then is anything written."""
+        """Nothing is written unless `leads()` is true."""
         self._kube = kube
         self._reports = reports
         self._leads = leads
         self._written: dict[str, _Written] = {}
-        """By the object's uid: what was written last."""
+        """The last written status, by the object's uid."""
 
     def __repr__(self) -> str:
         return f"<StatusWriter objects={len(self._written)}>"
 
     def forget(self) -> None:
-        """Somebody else may have told them something meanwhile."""
+        """Forgets all written statuses: another operator may have written others meanwhile."""
         self._written = {}
 
     def current_status(self, one: CustomResource) -> Manifest:
-        """Its status, as it is or will be when what was written has come back."""
+        """Returns the status of an object as it is, or as it will be when the last write has come back."""
         written = self._written.get(one.uid)
         if written is None:
             return one.status
         theirs = int(one.version) > written.version and one.status != written.taken
         return one.status if theirs else written.status
 
-    async def tell(self, statuses: Iterable[tuple[CustomResource, Status]]) -> bool:
-        """Whether all of them know. Who is not among them is not remembered."""
-        all_of_them = list(statuses)
+    async def write(self, statuses: Iterable[tuple[CustomResource, Status]]) -> bool:
+        """Writes all statuses that have changed, and returns whether all objects have theirs. Other objects
+        are forgotten."""
+        pending = list(statuses)
         free = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def tell(one: CustomResource, status: Status) -> bool:
+        async def write(one: CustomResource, status: Status) -> bool:
             async with free:
-                return await self._notify(one, status)
+                return await self._write(one, status)
 
         async with asyncio.TaskGroup() as group:
-            told = [group.create_task(tell(*each)) for each in all_of_them]
-        uids = [one.uid for one, _ in all_of_them]
+            writes = [group.create_task(write(*each)) for each in pending]
+        uids = [one.uid for one, _ in pending]
         self._written = {uid: self._written[uid] for uid in uids if uid in self._written}
-        return all(one.result() for one in told)
+        return all(one.result() for one in writes)
 
-    async def _notify(self, one: CustomResource, status: Status) -> bool:
+    async def _write(self, one: CustomResource, status: Status) -> bool:
         before = self.current_status(one)
         if status == before:
             return True
@@ -82,5 +84,5 @@ class StatusWriter:
         if found is not None:
             version = int(found["metadata"]["resourceVersion"])
             self._written[one.uid] = _Written(status, found.get("status") or {}, version)
-        self._reports.told(one, before, status)
+        self._reports.status_written(one, before, status)
         return True

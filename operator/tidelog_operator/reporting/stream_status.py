@@ -1,4 +1,5 @@
-"""What a Stream is told of itself: from what is there, what was decided and what went wrong. Pure."""
+"""The status of a Stream: from the brokers' description of its stream, the decision of the plan, and the
+errors of actions. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tidelog_operator.reporting.conditions import Status, condition, kept, timed
 
 PARTITIONS_SHOWN_MAX: Final = 200
 NAMED_MAX: Final = 5
-"""Partitions that a sentence names."""
+"""Partitions that a message names."""
 
 
 def stream_status(
@@ -25,10 +26,11 @@ def stream_status(
     unreachable: str,
     now: str,
 ) -> Status:
-    """Of a Stream that was told `before`. `existing`: as the brokers have it, if it is this object's.
+    """Returns the new status of a Stream; `before` is the previous one. `existing`: the stream, if this
+    object owns it.
 
-    `finding`: what keeps it from being as it is to be; `error`: what went wrong when it was tried, and is
-    tried again; `unreachable`: why nobody could be asked. Empty: nothing. `now`: RFC 3339.
+    `finding`: what prevents the desired state; `error`: of an action, which is tried again; `unreachable`:
+    why the brokers do not answer. An empty text means none. `now`: RFC 3339.
     """
     ready, in_sync, phase = _conditions(one, before, existing, finding, error, unreachable)
     status: Status = {
@@ -39,7 +41,7 @@ def stream_status(
     if existing is not None:
         status |= _facts(existing)
     elif unreachable:
-        # The last that was known; that nobody could be asked is said.
+        # Keep what was last known; the conditions say that the brokers do not answer.
         known = ("streamId", "partitionCount", "replicationFactor", "moving", "partitions")
         status |= {name: before[name] for name in known if name in before}
     return status
@@ -72,18 +74,18 @@ def _conditions(
     error: str,
     unreachable: str,
 ) -> tuple[Status, Status | None, str]:
-    """Ready, InSync (None: nothing is known), and the phase."""
+    """Returns Ready, InSync (None: not known), and the phase."""
     if unreachable:
         ready = condition("Ready", None, "BrokersUnreachable", unreachable)
         phase = "Unreachable" if "streamId" in before else "Pending"
         return ready, kept(before, "InSync"), "Deleting" if one.deleting else phase
     if one.deleting:
-        why = error or "the stream is let go"
+        why = error or "The Stream is being deleted."
         return condition("Ready", False, "Deleting", why), None, "Deleting"
     if existing is None:
         if finding is not None:
             return condition("Ready", False, finding.reason, finding.message), None, _stuck(finding)
-        return condition("Ready", False, "Creating", error or "the stream is being made"), None, "Pending"
+        return condition("Ready", False, "Creating", error or "The stream is being created."), None, "Pending"
     ready, in_sync = _readiness(existing), _sync(existing)
     phase = "Ready"
     if ready["status"] == "False" or in_sync["status"] == "False":
@@ -91,7 +93,7 @@ def _conditions(
     if any(_moves(partition) for partition in existing.partitions):
         phase = "Moving"
     if finding is not None or error:
-        # It is there, and not as it is to be.
+        # The stream exists, but does not match the spec.
         reason, message = (finding.reason, finding.message) if finding else ("CannotChange", error)
         ready = condition("Ready", False, reason, message)
         phase = _stuck(finding) if finding else "Degraded"
@@ -103,31 +105,32 @@ def _readiness(existing: StreamDescription) -> Status:
     leaderless = [one.partition for one in existing.partitions if one.leader is None]
     short = [one.partition for one in existing.partitions if len(one.isr) < needed]
     if leaderless:
-        message = f"{_listed(leaderless)} has no leader: it can be neither written nor read now"
+        message = f"{_have(leaderless)} no leader and can be neither written nor read."
         return condition("Ready", False, "NoLeader", message)
     if short:
         message = (
-            f"{_listed(short)} has fewer than {needed} copies in sync (minInsyncReplicas): it can be read, "
-            "and is not written to until more have caught up"
+            f"{_have(short)} fewer than {needed} in-sync replicas (minInsyncReplicas) and can be read, but "
+            "not written until more replicas have caught up."
         )
         return condition("Ready", False, "TooFewInSync", message)
     count = len(existing.partitions)
-    partitions = "its partition is" if count == 1 else f"all {count} partitions are"
-    return condition("Ready", True, "Serving", f"{partitions} written and read")
+    partitions = "The partition" if count == 1 else f"All {count} partitions"
+    return condition("Ready", True, "Serving", f"{partitions} can be written and read.")
 
 
 def _sync(existing: StreamDescription) -> Status:
     behind = [one.partition for one in existing.partitions if one.lagging]
     if behind:
-        return condition("InSync", False, "CatchingUp", f"{_listed(behind)} has a copy that is behind")
-    return condition("InSync", True, "InSync", "every copy has everything")
+        return condition("InSync", False, "CatchingUp", f"{_have(behind)} a replica that is behind.")
+    return condition("InSync", True, "InSync", "All replicas are in sync.")
 
 
-def _listed(partitions: Sequence[int]) -> str:
+def _have(partitions: Sequence[int]) -> str:
+    if len(partitions) == 1:
+        return f"Partition {partitions[0]} has"
     shown = ", ".join(map(str, partitions[:NAMED_MAX]))
     more = len(partitions) - NAMED_MAX
-    noun = "partition" if len(partitions) == 1 else "each of the partitions"
-    return f"{noun} {shown}" + (f" and {more} more" if more > 0 else "")
+    return f"Partitions {shown}{f' and {more} more' if more > 0 else ''} have"
 
 
 def _stuck(finding: Finding) -> str:

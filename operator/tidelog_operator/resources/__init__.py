@@ -1,5 +1,15 @@
-"""What stands in Kubernetes for a Cluster, as manifests made from it: pure, the same for the same Cluster.
+"""The manifests of the Kubernetes objects that a Cluster needs. Pure: equal Clusters give equal manifests.
 
-Each says everything that the operator owns of its object (server-side apply), and carries a hash of that:
-`is_so` tells whether the object that is there says all of it.
+What belongs here: what each object contains. What does not belong here: when it is applied (`plan`), and how
+(`apply`). Each manifest sets every field that the operator owns (server-side apply), and carries a hash of
+itself: `comparing.matches` says whether an existing object has all of it.
+
+- `naming`        names, labels, ports, and the metadata that every manifest has
+- `stateful_set`  the pods and volumes of the brokers
+- `settings`      the brokers' settings file
+- `formation`     the marker that says whether the brokers ever formed a cluster (M1)
+- `services`      services and disruption budget
+- `listeners`     services for clients outside of Kubernetes
+- `counts`        the lowest number of pods that the admission policy allows (K1)
+- `comparing`     compares an existing object with a manifest
 """

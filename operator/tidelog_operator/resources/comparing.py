@@ -1,4 +1,5 @@
-"""Whether an object that is there says all that a manifest says. The API server adds defaults to it."""
+"""Compares an existing object with a manifest. The API server adds defaults, so the object may have more
+fields."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from tidelog_operator.model import Manifest
 
 
 def matches(there: Manifest | None, wanted: Manifest) -> bool:
-    """None: it is not there. More keys than `wanted` has are not looked at: its hash tells which went."""
+    """Whether the object exists and has everything that `wanted` has. Additional fields are ignored: the hash
+    in the manifest shows which fields were removed."""
     return there is not None and difference(there, wanted) is None
 
 
 def difference(there: object, wanted: object, path: str = "") -> str | None:
-    """Where they differ first, like ``spec.template``; None: nowhere."""
+    """Returns the path of the first difference, like ``spec.template``; None: there is none."""
     if isinstance(wanted, Mapping):
         if not isinstance(there, Mapping):
             return path
@@ -25,7 +27,7 @@ def difference(there: object, wanted: object, path: str = "") -> str | None:
             if key in there:
                 found = difference(there[key], value, below)
             else:
-                # What is empty need not be there.
+                # The API server may drop empty values.
                 found = None if value in ({}, [], "") else below
             if found is not None:
                 return found
@@ -41,7 +43,7 @@ def difference(there: object, wanted: object, path: str = "") -> str | None:
 
 
 def _same_quantity(there: object, wanted: object) -> bool:
-    """Kubernetes writes quantities in a form of its own: 1000m is 1."""
+    """Kubernetes normalises quantities: 1000m becomes 1."""
     first, second = _quantity(there), _quantity(wanted)
     return first is not None and first == second
 

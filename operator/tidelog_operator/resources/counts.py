@@ -1,8 +1,8 @@
-"""Below how many pods nobody but the operator may take a StatefulSet of brokers (K1).
+"""The lowest number of pods that the admission policy allows for a StatefulSet of brokers (K1).
 
-One ConfigMap in each namespace, a key for each StatefulSet: the parameter of an admission policy, which
-passes what has no key and refuses everything where the ConfigMap is missing. It belongs to no Cluster, and
-each Cluster applies its own key by a field manager of its own.
+One ConfigMap per namespace has a key per StatefulSet. It is the parameter of the policy, which allows every
+change of a StatefulSet without a key, and denies all changes where the ConfigMap is missing. The ConfigMap
+belongs to no Cluster; each Cluster applies its own key with its own field manager.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COUNTS_NAME: Final = "tidelog-broker-counts"
 
 
 def counts_map(cluster: ObjectKey, count: int | None) -> Manifest:
-    """What one Cluster says of it; None: nothing any more."""
+    """Returns the part of the ConfigMap that one Cluster applies; None: no key any more."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -30,5 +30,5 @@ def counts_map(cluster: ObjectKey, count: int | None) -> Manifest:
 
 
 def counts_manager(cluster: ObjectKey) -> str:
-    """The name by which the API server knows which key is whose."""
+    """Returns the field manager, by which the API server knows which Cluster owns a key."""
     return f"tidelog-operator-{cluster.name}"

@@ -1,7 +1,7 @@
 """The marker outside all volumes that says whether the brokers ever formed a cluster (M1).
 
-It goes from nothing to `never formatted` to `formatted`, and never back: a broker 0 that comes back with an
-empty volume must not begin a second cluster beside the one that its neighbours keep.
+It changes from absent to `never formatted` to `formatted`, and never back. So if broker 0 comes back with an
+empty volume, it cannot form a second cluster beside the one that the other brokers keep.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Formation:
 
 
 def chosen_id(cluster: ClusterObject) -> bytes:
-    """That of the cluster that its brokers will form: of this object, and of no other one of its name."""
+    """Returns the id of the cluster that the brokers will form: it belongs to this object, and not to a later
+    one of the same name."""
     return UUID(cluster.uid).bytes
 
 
@@ -40,14 +41,21 @@ def formation_map(cluster: ClusterObject, formation: Formation) -> Manifest:
 
 
 def read_formation(found: Manifest) -> Formation:
-    """Raises `ValueError` if somebody else wrote it."""
+    """Parses the marker. Raises `ValueError` if another client wrote something else into it."""
     try:
-        said = json.loads(found["data"][FORMATION_FILE])
-        if said["state"] not in (NEVER, FORMATTED):
-            raise ValueError(f"the state is {said['state']!r}")
-        return Formation(said["state"], UUID(said["clusterId"]).bytes)
+        content = json.loads(found["data"][FORMATION_FILE])
+        if content["state"] not in (NEVER, FORMATTED):
+            raise ValueError(f"its state is {content['state']!r}")
+        return Formation(content["state"], UUID(content["clusterId"]).bytes)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"the ConfigMap {found['metadata']['name']!r} does not say whether the brokers formed a cluster "
-            f"({error}); delete it once the brokers serve, and the operator writes it again"
+            f"The ConfigMap {found['metadata']['name']} does not say whether the brokers have formed a "
+            f"cluster ({_reason(error)}). When the brokers answer clients, delete it: the operator writes "
+            "it again."
         ) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"the field {error.args[0]} is missing"
+    return str(error)

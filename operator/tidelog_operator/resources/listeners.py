@@ -1,7 +1,8 @@
-"""What a Cluster's listeners come to: ports and addresses of its brokers, and a service for each broker.
+"""The objects of a Cluster's listeners: ports and advertised addresses of its brokers, and a service per
+broker.
 
-A client has to reach the very broker that leads a partition. So every broker has a service of its own, and
-advertises the address at which that one is reached (its setting `listeners`).
+A client must reach the broker that leads a partition. So every broker has a service of its own, and
+advertises the address of that service (its setting `listeners`).
 """
 
 from __future__ import annotations
@@ -14,39 +15,40 @@ from tidelog_operator.model import ClusterObject, Manifest
 from tidelog_operator.resources.naming import BROKER_ID, LISTENER_LABEL, manifest, selector
 
 NODE_ADDRESS: Final = "NODE_ADDRESS"
-"""In the brokers' environment: the address of the pod's node, where a listener advertises that.
+"""The environment variable of the brokers with the address of the pod's node, where a listener advertises it.
 
-An IPv4 address: the listener binds 0.0.0.0, like all of a broker's ports. On nodes with IPv6 alone brokers
-would have to bind `::`, and to write an address in brackets.
+The address is IPv4: the listener binds 0.0.0.0, like all ports of a broker. On nodes with IPv6 alone, brokers
+would have to bind `::`, and write the address in brackets.
 """
 
 POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
-"""On each pod of a StatefulSet: its name."""
+"""The label of a pod with its name, set by the StatefulSet."""
 
 
 def listener_services(cluster: ClusterObject, count: int) -> Sequence[Manifest]:
-    """Of brokers 0 to `count` - 1."""
+    """Returns the services of brokers 0 to `count` - 1."""
     return [
         _service(cluster, listener, broker) for listener in cluster.spec.listeners for broker in range(count)
     ]
 
 
 def must_recreate(there: Manifest, wanted: Manifest) -> bool:
-    """Whether a service is taken away first: one of another type keeps ports that it has no more use for, and
-    where ports change hands among brokers, each of them is another one's until that has given it up."""
+    """Whether the service must be deleted first. A service that changes its type keeps ports that it no
+    longer needs; and where brokers exchange ports, each port belongs to another service until that service
+    releases it."""
     return _exposure(there) != _exposure(wanted)
 
 
 def _exposure(service: Manifest) -> tuple[str, int | None]:
     spec = service["spec"]
     kind = spec.get("type", "")
-    # A load balancer's service has a node port, too, which Kubernetes chooses.
+    # A LoadBalancer service has a node port too, which Kubernetes chooses.
     port = spec["ports"][0].get("nodePort") if kind == ListenerType.NODE_PORT and spec.get("ports") else None
     return kind, port
 
 
 def listener_specs(cluster: ClusterObject) -> Sequence[str]:
-    """As the brokers' setting has them, with references to the environment."""
+    """Returns the listeners as the brokers' setting has them, with references to environment variables."""
     return [
         f"{one.name}=0.0.0.0:{one.port}@{_advertised(one, f'$({BROKER_ID})')}"
         for one in cluster.spec.listeners
@@ -54,7 +56,7 @@ def listener_specs(cluster: ClusterObject) -> Sequence[str]:
 
 
 def listener_ports(cluster: ClusterObject) -> Sequence[Manifest]:
-    """Of a broker's container."""
+    """Returns the ports of a broker's container."""
     return [{"name": one.name, "containerPort": one.port} for one in cluster.spec.listeners]
 
 
@@ -73,16 +75,17 @@ def _service(cluster: ClusterObject, listener: Listener, broker: int) -> Manifes
     port: dict[str, Any] = {
         "name": listener.name,
         "port": listener.port,
-        # By name: while brokers are replaced because it changed, each is reached at the one that it has.
+        # The name resolves per pod: during a rollout that changes the port, each broker is reached at the
+        # port that it has.
         "targetPort": listener.name,
         "appProtocol": "grpc",
     }
     spec: dict[str, Any] = {
         "type": listener.type.value,
         "selector": {**selector(cluster), POD_LABEL: f"{cluster.key.name}-{broker}"},
-        # The broker is on the node whose address it advertises, and sees the addresses of its clients.
+        # The broker runs on the node whose address it advertises, and sees the addresses of its clients.
         "externalTrafficPolicy": "Local",
-        # It may lead a partition whatever its probes say.
+        # A broker that is not ready may still lead partitions.
         "publishNotReadyAddresses": True,
         "ports": [port],
     }

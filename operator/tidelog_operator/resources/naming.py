@@ -1,4 +1,4 @@
-"""Names, labels and ports of what stands for a Cluster, and what every manifest has."""
+"""Names, labels and ports of a Cluster's objects, and the metadata that every manifest has."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ HTTP_PORT: Final = 9211
 PEER_PORT: Final = 9212
 
 BROKER_CONTAINER: Final = "broker"
-"""Of a broker's pod: the container that runs the broker."""
+"""The container of a broker's pod that runs the broker."""
 
 EXIT_DAMAGED: Final = 3
-"""With this code a broker ends when nothing on its volume may be believed any more."""
+"""A broker exits with this code when it cannot trust the data on its volume."""
 
 CLUSTER_LABEL: Final = "tidelog.io/cluster"
-"""On every object that the operator makes for a Cluster: its name."""
+"""The label with the name of the Cluster, on every object that the operator creates for it."""
 
 LISTENER_LABEL: Final = "tidelog.io/listener"
-"""On the service of a broker for clients outside: the listener's name."""
+"""The label with the listener's name, on each service for clients outside of Kubernetes."""
 
 BROKER_LABEL: Final = "apps.kubernetes.io/pod-index"
-"""On the pods of a StatefulSet: the broker's number."""
+"""The label with the broker id, on the pods of a StatefulSet."""
 
 BROKER_ID: Final = "TIDELOG_BROKER_ID"
-"""In the brokers' environment: the broker's number."""
+"""The environment variable with the broker id."""
 
 HASH_ANNOTATION: Final = "tidelog.io/manifest"
-"""Of all that the operator said of the object: a field that it says no more shows by it."""
+"""The annotation with the hash of the manifest; it shows when a field was removed from the manifest."""
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "tidelog-operator"
 
-NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+NO_ENTRIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 ManifestId: TypeAlias = tuple[str, str, str]
 """Kind, name and hash."""
 
 VOLUME: Final = "data"
-"""Of a broker's pod: its claim is named by it and the pod."""
+"""The volume of a broker's pod; the name of its claim is made from this and the name of the pod."""
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 BROKER_APP: Final = "tidelog-broker"
 
 
 def brokers_service(cluster: ClusterObject) -> str:
-    """The headless service, by which each broker has a name of its own."""
+    """Returns the name of the headless service, which gives each broker a DNS name."""
     return f"{cluster.key.name}-brokers"
 
 
 def broker_host(cluster: ClusterObject, pod: str) -> str:
-    """A pod's name in DNS; `pod` may be a reference like ``$(POD_NAME)``."""
+    """Returns the DNS name of a pod; `pod` may be a reference like ``$(POD_NAME)``."""
     return f"{pod}.{brokers_service(cluster)}.{cluster.key.namespace}.svc"
 
 
@@ -69,7 +69,8 @@ def formation_name(cluster: ClusterObject) -> str:
 
 
 def selector(cluster: ClusterObject) -> dict[str, str]:
-    """Of its pods. A StatefulSet's selector can never change: nor can this."""
+    """Returns the labels that select the Cluster's pods. They can never change, because the selector of a
+    StatefulSet cannot."""
     return {NAME_LABEL: BROKER_APP, CLUSTER_LABEL: cluster.key.name}
 
 
@@ -80,12 +81,12 @@ def manifest(
     name: str,
     body: dict[str, Any],
     *,
-    labels: Mapping[str, str] = NOTHING_MORE,
-    annotations: Mapping[str, str] = NOTHING_MORE,
+    labels: Mapping[str, str] = NO_ENTRIES,
+    annotations: Mapping[str, str] = NO_ENTRIES,
 ) -> Manifest:
-    """`body` is everything besides the metadata; `labels` and `annotations` are more than all have. It goes
-    when the Cluster goes."""
-    said = {
+    """Returns a manifest. `body` has everything but the metadata; `labels` and `annotations` are added to the
+    usual ones. Garbage collection deletes the object with the Cluster."""
+    made = {
         "apiVersion": api,
         "kind": kind,
         "metadata": {
@@ -106,12 +107,12 @@ def manifest(
         },
         **body,
     }
-    said["metadata"]["annotations"][HASH_ANNOTATION] = digest(said)
-    return said
+    made["metadata"]["annotations"][HASH_ANNOTATION] = digest(made)
+    return made
 
 
 def manifest_id(manifest: Manifest) -> ManifestId:
-    """Which object, and what is said of it: its hash; empty for what has none."""
+    """Returns the kind, name and hash of a manifest; the hash is empty if it has none."""
     meta = manifest["metadata"]
     return (manifest["kind"], meta["name"], (meta.get("annotations") or {}).get(HASH_ANNOTATION, ""))
 

@@ -1,4 +1,4 @@
-"""How brokers and clients find the brokers, and how many of them may be away by somebody's will."""
+"""The services by which brokers and clients find the brokers, and the disruption budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _PEERS = {"name": "peers", "port": PEER_PORT, "targetPort": PEER_PORT}
 
 
 def headless_service(cluster: ClusterObject) -> Manifest:
-    """A name for each broker, also for one that is not ready: it becomes ready by talking to others (K2)."""
+    """Returns the service that gives each broker a DNS name, before it is ready too: it becomes ready by
+    contacting the others (K2)."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -29,12 +30,13 @@ def headless_service(cluster: ClusterObject) -> Manifest:
 
 
 def client_service(cluster: ClusterObject) -> Manifest:
-    """Some broker that is ready: where clients begin."""
+    """Returns the service of all ready brokers, to which clients first connect."""
     spec = {"type": "ClusterIP", "selector": selector(cluster), "ports": [_CLIENTS]}
     return manifest(cluster, "v1", "Service", cluster.key.name, {"spec": spec})
 
 
 def disruption_budget(cluster: ClusterObject) -> Manifest:
-    """One broker at a time; the next when that one has caught up, as readiness says."""
+    """Returns the budget: one broker may be evicted at a time, and the next one when that broker is ready,
+    which means that it has caught up."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}}
     return manifest(cluster, "policy/v1", "PodDisruptionBudget", cluster.key.name, {"spec": spec})

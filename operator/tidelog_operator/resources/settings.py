@@ -13,7 +13,7 @@ FILE: Final = "broker.yaml"
 FOLDER: Final = "/etc/tidelog"
 DATA_MOUNT: Final = "/data"
 DATA_FOLDER: Final = f"{DATA_MOUNT}/log"
-"""Below the mount: file systems have a folder of their own beside it."""
+"""A folder below the mount point: file systems put a folder of their own beside it."""
 
 FORMATION_FOLDER: Final = "/etc/tidelog-formation"
 FORMATION_FILE: Final = "formation.json"
@@ -24,7 +24,8 @@ def settings_map(cluster: ClusterObject) -> Manifest:
 
 
 def settings_digest(cluster: ClusterObject) -> str:
-    """On the pods: brokers read their settings when they start, so another value restarts them."""
+    """Returns a hash for an annotation of the pods: brokers read settings at start, so changed settings must
+    restart them."""
     return digest(_text(cluster))
 
 

@@ -1,4 +1,4 @@
-"""The StatefulSet of the brokers: a pod and a volume for each."""
+"""The StatefulSet of the brokers, with a pod and a volume for each broker."""
 
 from __future__ import annotations
 
@@ -37,27 +37,30 @@ from tidelog_operator.resources.settings import (
 )
 
 SEEDS_MAX: Final = 3
-"""The first brokers, by which others find the cluster."""
+"""The number of brokers, from broker 0, whose addresses are seeds: a broker contacts them to find the
+cluster."""
 
 STOP_SECONDS: Final = 60
-"""How long a broker may take to hand over what it leads before it is stopped."""
+"""How long a broker may take to hand over its leaderships before it is stopped."""
 
 GRACE_SECONDS: Final = STOP_SECONDS + 30
 
 USER: Final = 65532
-"""Of the broker's process; it needs no right of any other."""
+"""The user of the broker's process; it has no other rights."""
 
 DRAINING_ANNOTATION: Final = "tidelog.io/emptying"
+"""The annotation of the StatefulSet with the ids of draining brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The StatefulSet, as far as its number of pods is concerned."""
+    """The number of pods of the StatefulSet, and the brokers that leave."""
 
     count: int
-    """As many as it is to have."""
+    """The desired number of pods."""
     draining: tuple[int, ...] = ()
-    """Brokers that the operator cordoned, so that they can go; kept with the StatefulSet."""
+    """Brokers that the operator cordons and drains before it removes them; kept in an annotation of the
+    StatefulSet."""
 
 
 def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
@@ -67,7 +70,7 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
         "serviceName": brokers_service(cluster),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
-        # Whoever takes pods away takes no data: the operator deletes the volumes of brokers that are gone.
+        # Removing pods must not remove data: the operator deletes the volumes of brokers that were removed.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": selector(cluster)},
         "template": {
@@ -84,7 +87,8 @@ def stateful_set(cluster: ClusterObject, pods: Pods) -> Manifest:
 
 
 def read_pods(found: Manifest) -> Pods:
-    """What is no broker in the annotation is nothing that the operator wrote, and not looked at."""
+    """Reads the number of pods and the draining brokers. Entries of the annotation that are not numbers were
+    not written by the operator, and are ignored."""
     text = (found["metadata"].get("annotations") or {}).get(DRAINING_ANNOTATION, "")
     return Pods(found["spec"]["replicas"], tuple(int(one) for one in text.split(",") if one.isdecimal()))
 
@@ -153,7 +157,7 @@ def _container(cluster: ClusterObject) -> dict[str, Any]:
             {"name": "peers", "containerPort": PEER_PORT},
             *listener_ports(cluster),
         ],
-        # Long enough for logs to be looked through after a crash, and for others to be found.
+        # Long enough to recover the logs after a crash, and to find the other brokers.
         "startupProbe": _probe("/healthz", period=2, failures=900),
         "readinessProbe": _probe("/readyz", period=2, failures=3),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
@@ -190,7 +194,8 @@ def _environment(cluster: ClusterObject) -> list[dict[str, Any]]:
     me = broker_host(cluster, "$(POD_NAME)")
     pods = [f"{cluster.key.name}-{number}" for number in range(SEEDS_MAX)]
     seeds = ",".join(f"{broker_host(cluster, pod)}:{PEER_PORT}" for pod in pods)
-    # Who comes by an address that no listener advertises, such as a service's, is sent to the first one.
+    # A client that connects to an address that no listener advertises, such as that of a service, gets the
+    # addresses of the first listener.
     internal = f"internal=0.0.0.0:{CLIENT_PORT}@{me}:{CLIENT_PORT}"
     listeners = json.dumps([internal, *listener_specs(cluster)])
     node = {"name": NODE_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
@@ -200,7 +205,7 @@ def _environment(cluster: ClusterObject) -> list[dict[str, Any]]:
             "name": BROKER_ID,
             "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{BROKER_LABEL}']"}},
         },
-        # Variables can be named by those that stand behind them.
+        # A variable may refer only to variables before it in the list.
         *([node] if advertises_node(cluster) else []),
         {"name": "TIDELOG_LISTENERS", "value": listeners},
         {"name": "TIDELOG_PEER_LISTENER", "value": f"peers=0.0.0.0:{PEER_PORT}@{me}:{PEER_PORT}"},
@@ -219,7 +224,7 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
 
 
 def _claim(cluster: ClusterObject) -> dict[str, Any]:
-    """Nothing here can ever change (the API server refuses it)."""
+    """Returns the volume claim template. It can never change: the API server rejects changes."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": cluster.spec.storage_size}},

@@ -1,7 +1,7 @@
-"""The operator, killed after so many of its actions: ``python -m support.kube.dying_operator N run …``.
+"""An operator that is killed after N actions: ``python -m support.kube.dying_operator N run …``.
 
-The kill comes when an action is done and before the operator knows: nothing is told, given back or
-remembered.
+The kill comes after the action and before the operator sees its result: it reports, releases and remembers
+nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def die_after(count: int) -> None:
     async def dying(self: Applier, action: Any, one: Any) -> bool:
         nonlocal done
         changed = await do(self, action, one)
-        # What the one before it had done is done again, because nobody knows that it was; once is enough.
+        # The next operator repeats the action, because nothing recorded it; that counts only once.
         done += changed and repr(action) != before
         if done >= count:
-            # One line, so that a test knows after what.
+            # One line, so that a test knows which action was the last.
             sys.stderr.write(f"killed after {type(action).__name__}: {action!r}\n")
             sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGKILL)

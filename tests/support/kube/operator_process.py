@@ -56,7 +56,7 @@ class OperatorProcess:
     def leads(self) -> bool:
         """It has begun to; raises if it ended."""
         assert self.running, f"the operator ended: {self.log()}"
-        return b"this operator leads" in self.log_path.read_bytes()[self._began :]
+        return b"became leader" in self.log_path.read_bytes()[self._began :]
 
     def _launch(self, *module: str, **environment: str) -> None:
         with self.log_path.open("ab") as log:
@@ -70,7 +70,7 @@ class OperatorProcess:
     def get(self, path: str) -> str:
         """A page that it serves."""
         words = self.log_path.read_text("utf-8", "replace")
-        *_, address = re.findall(r"serves /metrics.* address=(\S+)", words)
+        *_, address = re.findall(r"serving /metrics.* address=(\S+)", words)
         with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
             body: bytes = answer.read()
             return body.decode()

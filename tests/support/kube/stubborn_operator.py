@@ -1,11 +1,12 @@
-"""The operator that leads whatever the Lease says: ``python -m support.kube.stubborn_operator run …``.
+"""An operator that always acts as the leader: ``python -m support.kube.stubborn_operator run …``.
 
-As one is that was held up between asking whether it leads and what it then does, all the time.
+It behaves like an operator that was delayed between checking whether it leads and acting, all the time.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tidelog_operator.__main__ import main
@@ -15,10 +16,10 @@ from tidelog_operator.kubernetes.leader_election import LeaderElection
 def always_lead() -> None:
     run = LeaderElection.run
 
-    async def running(self: LeaderElection) -> None:
-        sys.stderr.write("this operator leads, as it believes\n")
+    async def running(self: LeaderElection, started_leading: Callable[[], None]) -> None:
+        sys.stderr.write("became leader, whatever the Lease says\n")
         sys.stderr.flush()
-        await run(self)
+        await run(self, started_leading)
 
     leads: Any = property(lambda _: True)
     LeaderElection.leads = leads  # type: ignore[method-assign]
