@@ -162,14 +162,14 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
 def test_all_namespaces_and_some_of_them_are_refused(programs: Path) -> None:
     values = {"operator": {"allNamespaces": True, "namespaces": ["shop"]}}
 
-    assert "leave operator.namespaces empty" in refusal(templated(programs, values))
+    assert "Leave operator.namespaces empty" in refusal(templated(programs, values))
 
 
 @pytest.mark.parametrize("name", ["tidelog-operator", "tidelog-nats"])
 def test_a_cluster_with_the_name_of_another_part_is_refused(programs: Path, name: str) -> None:
     refused = refusal(templated(programs, values_of("cluster.name", name)))
 
-    assert f"cluster.name is {name}, which another part of this release is called" in refused
+    assert f"cluster.name is {name}, but another part of this release has this name" in refused
 
 
 def test_as_a_part_of_another_chart_it_may_be_given_globals(programs: Path) -> None:

@@ -1,4 +1,4 @@
-{{/* Names, labels and selectors. Release names may hold dots, names of services may not. */}}
+{{/* Names, labels and selectors. Names of releases may contain dots, names of services may not. */}}
 
 {{- define "tidelog.name" -}}
 {{ .Values.nameOverride | default .Release.Name | replace "." "-" | trunc 40 | trimSuffix "-" }}
@@ -16,12 +16,12 @@
 {{ include "tidelog.name" . }}-definitions
 {{- end }}
 
-{{/* For what belongs to no namespace. No namespace holds a dot, so two releases never share such a name. */}}
+{{/* Prefix for objects without a namespace. Namespaces contain no dot, so two releases never share this prefix. */}}
 {{- define "tidelog.global" -}}
 {{ .Release.Namespace }}.{{ include "tidelog.name" . }}
 {{- end }}
 
-{{/* Where the operator looks after Clusters and Streams, as a JSON list. Empty: everywhere. */}}
+{{/* The namespaces that the operator watches, as a JSON list. Empty: all. */}}
 {{- define "tidelog.namespaces" -}}
 {{- if .Values.operator.allNamespaces -}}[]{{- else -}}
 {{ append .Values.operator.namespaces .Release.Namespace | uniq | sortAlpha | toJson }}
@@ -38,14 +38,14 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* The same. It can never change: nor can the selector of a Deployment. */}}
+{{/* Takes the same list. It can never change, because the selector of a Deployment cannot. */}}
 {{- define "tidelog.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: tidelog-{{ index . 1 }}
 app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end }}
 
-{{/* The labels that the operator gives to the pods and services of the release's Cluster. */}}
+{{/* The labels that the operator sets on the pods and services of the release's Cluster. */}}
 {{- define "tidelog.brokers" -}}
 app.kubernetes.io/name: tidelog-broker
 tidelog.io/cluster: {{ .Values.cluster.name | quote }}

@@ -1,4 +1,4 @@
-{{/* Where brokers find NATS. Empty: nowhere. */}}
+{{/* The URL of NATS for the brokers. Empty: none. */}}
 {{- define "tidelog.natsUrl" -}}
 {{- if .Values.nats.enabled -}}
 nats://{{ include "tidelog.nats" . }}.{{ .Release.Namespace }}.svc:4222
@@ -7,7 +7,7 @@ nats://{{ include "tidelog.nats" . }}.{{ .Release.Namespace }}.svc:4222
 {{- end -}}
 {{- end }}
 
-{{/* The servers' settings file. */}}
+{{/* The settings file of the servers. */}}
 {{- define "tidelog.natsConfig" -}}
 {{- $name := include "tidelog.nats" . -}}
 server_name: $POD_NAME
@@ -15,8 +15,8 @@ port: 4222
 http: 8222
 pid_file: /tmp/nats.pid
 
-# A server that is to end takes no more clients, and after the grace period sends those it has to others, a few at a
-# time.
+# A server that stops accepts no more clients, and after the grace period sends its clients to other servers, a few at
+# a time.
 lame_duck_grace_period: 5s
 lame_duck_duration: 30s
 

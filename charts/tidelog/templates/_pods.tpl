@@ -1,4 +1,4 @@
-{{/* What the pods of the release have in common. */}}
+{{/* Parts that all pods of the release have in common. */}}
 
 {{/* Takes a list: the context, and an image among the values. */}}
 {{- define "tidelog.image" -}}
@@ -6,7 +6,7 @@
 {{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end }}
 
-{{/* Of every pod. With the container's below it is what the "restricted" profile asks for. */}}
+{{/* Fields of every pod. With tidelog.container below they fulfil the "restricted" profile. */}}
 {{- define "tidelog.pod" -}}
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
@@ -30,10 +30,10 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{/* On which nodes. Takes a list: the context, the part of the release, and its values. */}}
+{{/* Placement on nodes. Takes a list: the context, the part of the release, and its values. */}}
 {{- define "tidelog.placement" -}}
 {{- $parts := . -}}
-{{- /* Nodes by affinity: a second spread constraint would count only nodes that have zones. */ -}}
+{{- /* Affinity for nodes: a second spread constraint would count only nodes with zones. */ -}}
 affinity:
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
@@ -53,7 +53,7 @@ topologySpreadConstraints:
 {{- include "tidelog.nodes" (index . 2) }}
 {{- end }}
 
-{{/* Which nodes may do. Takes the values of a part of the release. */}}
+{{/* Eligible nodes. Takes the values of a part of the release. */}}
 {{- define "tidelog.nodes" -}}
 {{- with .nodeSelector }}
 nodeSelector:
