@@ -128,7 +128,7 @@ def test_every_reason_of_an_event_has_an_entry() -> None:
     known = {reason for text in sources().values() for reason in reasons_of_events(text)}
 
     assert "Failed" in known
-    assert {*known, *STUCK} - entries(section("\n## Events\n", "\n## Refused by the API server\n")) == set()
+    assert {*known, *STUCK} - entries(section("\n## Events\n", "\n## Rejected by the API server\n")) == set()
 
 
 def test_every_phase_is_named() -> None:
