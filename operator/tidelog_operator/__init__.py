@@ -7,13 +7,13 @@ The operator keeps no state of its own: after a crash at any point it observes a
 
 One reconciliation of a Cluster reads, plans, and then writes:
 
-- `model`, `listeners`, `durations`  manifests as values
-- `brokers`, `sizes`                 the client of a Cluster's brokers, and their last answers
-- `plan/`                            pure: from the observed state to actions
-- `resources/`                       pure: the manifests of the objects that a Cluster needs
-- `actions`                          everything that a plan can ask for, as values
-- `apply`                            executes actions; nothing else changes Kubernetes objects or brokers
-- `reporting/`                       statuses, events, metrics and log lines
+- `model`, `listeners`, `field_values`  manifests as values
+- `brokers`, `sizes`                    the client of a Cluster's brokers, and their last answers
+- `plan/`                               pure: from the observed state to actions
+- `resources/`                          pure: the manifests of the objects that a Cluster needs
+- `actions`                             everything that a plan can ask for, as values
+- `apply`                               executes actions; nothing else changes brokers, or objects but statuses
+- `reporting/`                          statuses, events, metrics and log lines
 
 Around it:
 

@@ -1,5 +1,5 @@
-"""Executes the actions of a plan, and records which of them failed and why. No other module changes objects
-or brokers.
+"""Executes the actions of a plan, and records which of them failed and why. No other module changes brokers,
+nor any object except for statuses, events, the Lease and the definitions.
 
 The actions for one object run in their order and stop after a failure, except those that a plan marks as
 independent. Actions for different objects run at the same time. A change by another client meanwhile is an

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from tidelog_operator.field_values import choice
+
 BROKER_FIELD: Final = "{broker}"
 """A placeholder in a host or an annotation; the broker's number replaces it."""
 
@@ -41,15 +43,15 @@ class Listener:
     """CIDRs from which load balancers accept clients; none: from everywhere."""
 
 
-def read_listener(said: Mapping[str, Any]) -> Listener:
+def read_listener(listener: Mapping[str, Any]) -> Listener:
     """Raises `ValueError` or `KeyError` if the listener was written for a newer operator."""
     return Listener(
-        name=said["name"],
-        port=said["port"],
-        type=ListenerType(said["type"]),
-        first_node_port=said.get("firstNodePort"),
-        host=said.get("host", ""),
-        annotations=said.get("annotations") or {},
-        load_balancer_class=said.get("loadBalancerClass", ""),
-        source_ranges=tuple(said.get("sourceRanges") or ()),
+        name=listener["name"],
+        port=listener["port"],
+        type=choice(ListenerType, "type", listener["type"]),
+        first_node_port=listener.get("firstNodePort"),
+        host=listener.get("host", ""),
+        annotations=listener.get("annotations") or {},
+        load_balancer_class=listener.get("loadBalancerClass", ""),
+        source_ranges=tuple(listener.get("sourceRanges") or ()),
     )

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from tidelog.model import Durability, NatsAck, Retention, StreamSettings
-from tidelog_operator.durations import duration_ms, size_bytes
+from tidelog_operator.field_values import choice, duration_ms, size_bytes
 from tidelog_operator.listeners import Listener, read_listener
 
 GROUP: Final = "tidelog.io"
@@ -195,7 +195,7 @@ def read_stream(manifest: Manifest) -> StreamObject:
     meta, spec = manifest["metadata"], manifest["spec"]
     settings, policy, unreadable = StreamSettings(), DeletionPolicy.RETAIN, ""
     try:
-        policy = DeletionPolicy(spec["deletionPolicy"])
+        policy = choice(DeletionPolicy, "deletionPolicy", spec["deletionPolicy"])
         settings = _settings(spec)
     except (ValueError, KeyError, TypeError) as error:
         unreadable = _why_unreadable(error)
@@ -306,7 +306,7 @@ def _settings(spec: Manifest) -> StreamSettings:
         partitions=spec["partitions"],
         replication_factor=factor,
         min_insync_replicas=minimum,
-        durability=Durability(spec["durability"]),
+        durability=choice(Durability, "durability", spec["durability"]),
         retention=Retention(
             age_ms=duration_ms(retention["age"]) if "age" in retention else None,
             bytes=size_bytes(retention["bytes"]) if "bytes" in retention else None,
@@ -316,7 +316,7 @@ def _settings(spec: Manifest) -> StreamSettings:
         segment_age_ms=duration_ms(segments["age"]),
         batch_bytes_max=size_bytes(limits["batchBytes"]),
         timestamp_ahead_ms_max=duration_ms(limits["timestampAhead"]),
-        nats_ack=NatsAck(spec["nats"]["ack"].lower()),
+        nats_ack=choice(NatsAck, "nats.ack", spec["nats"]["ack"].lower()),
         dedupe_window_ms=duration_ms(dedupe["window"]),
         dedupe_count_max=dedupe["count"],
     )

@@ -112,7 +112,9 @@ def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
     module: str, more: set[str], begin: str, end: str
 ) -> None:
     said = sources()
-    known = reasons_of_conditions(said[module]) | reasons_of_conditions(said["reporting/conditions.py"]) | more
+    known = (
+        reasons_of_conditions(said[module]) | reasons_of_conditions(said["reporting/conditions.py"]) | more
+    )
 
     assert len(known) > 7
     assert known - entries(section(begin, end)) == set()

@@ -49,20 +49,26 @@ def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
     [
         ({"cluster": None}, 'missing required field "cluster"'),
         ({"cluster": "x" * 41}, "spec.cluster: Too long: may not be more than 40"),
-        ({"streamName": "-a"}, "streamName holds letters, digits, '.', '_' and '-'"),
-        ({"streamName": "a b"}, "streamName holds letters, digits, '.', '_' and '-'"),
-        ({"streamName": "__ours"}, "names that begin with '__' belong to the brokers"),
+        ({"streamName": "-a"}, "streamName may contain only letters, digits, '.', '_' and '-'"),
+        ({"streamName": "a b"}, "streamName may contain only letters, digits, '.', '_' and '-'"),
+        ({"streamName": "__ours"}, "streamName must not begin with '__': these names are reserved"),
         ({"streamName": "x" * 201}, "spec.streamName: Too long"),
         ({"subject": ""}, "spec.subject: Invalid value"),
-        ({"subject": "a b"}, "subject holds a space or a control character"),
+        ({"subject": "a b"}, "subject must not contain spaces or control characters"),
         ({"subject": "a..b"}, "subject has an empty token"),
         ({"subject": ".a"}, "subject has an empty token"),
         ({"subject": "a."}, "subject has an empty token"),
-        ({"subject": "a.b*"}, "in subject '*' and '>' must stand alone between dots"),
-        ({"subject": "a.>b"}, "in subject '*' and '>' must stand alone between dots"),
+        ({"subject": "a.b*"}, "'*' and '>' in subject must be whole tokens between dots"),
+        ({"subject": "a.>b"}, "'*' and '>' in subject must be whole tokens between dots"),
         ({"subject": "a.>.b"}, "'>' may only be the last token of subject"),
-        ({"subject": "$JS.>"}, "wildcards never record what begins with '$' or '_INBOX.'"),
-        ({"subject": "_INBOX.*"}, "wildcards never record what begins with '$' or '_INBOX.'"),
+        (
+            {"subject": "$JS.>"},
+            "A subject with wildcards that begins with '$' or '_INBOX.' would record nothing",
+        ),
+        (
+            {"subject": "_INBOX.*"},
+            "A subject with wildcards that begins with '$' or '_INBOX.' would record nothing",
+        ),
         ({"partitions": 0}, "spec.partitions in body should be greater than or equal to 1"),
         ({"partitions": 10_001}, "spec.partitions in body should be less than or equal to 10000"),
         ({"partitions": "three"}, 'got "string", expected "integer"'),
@@ -70,7 +76,7 @@ def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
         ({"replicationFactor": 16}, "spec.replicationFactor in body should be less than or equal to 15"),
         (
             {"replicationFactor": 3, "minInsyncReplicas": 4},
-            "minInsyncReplicas is more than replicationFactor: no write could ever be acknowledged",
+            "minInsyncReplicas is greater than replicationFactor, so no write could ever be acknowledged",
         ),
         ({"durability": "sometimes"}, 'spec.durability: Unsupported value: "sometimes"'),
         ({"retention": {"age": "a week"}}, "spec.retention.age: Invalid value"),
@@ -100,13 +106,13 @@ def test_a_stream_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sen
     [
         ({}, {"cluster": "other"}, "cluster cannot change: records do not move between clusters"),
         ({"streamName": "a"}, {"streamName": "b"}, "streamName cannot change: a stream keeps its name"),
-        ({}, {"streamName": "b"}, "streamName cannot be added or taken away"),
-        ({"streamName": "a"}, {}, "streamName cannot be added or taken away"),
-        ({"partitions": 3}, {"partitions": 2}, "partitions cannot become fewer: records never move"),
+        ({}, {"streamName": "b"}, "streamName cannot be added or removed"),
+        ({"streamName": "a"}, {}, "streamName cannot be added or removed"),
+        ({"partitions": 3}, {"partitions": 2}, "partitions cannot decrease: records never move"),
         (
             {"partitions": 3, "subject": "a.>"},
             {"partitions": 4, "subject": "a.>"},
-            "a stream that records a subject cannot get more partitions",
+            "partitions cannot change while a subject is recorded",
         ),
     ],
 )
@@ -190,21 +196,27 @@ def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
         ({"moves": {"atOnce": 0}}, "spec.moves.atOnce in body should be greater than or equal to 1"),
         ({"replicas": 3}, 'unknown field "replicas"'),
         ({"nodeSelector": {"disk": "very fast"}}, "spec.nodeSelector.disk: Invalid value"),
-        ({"nodeSelector": {"the disk": "a"}}, "a key of nodeSelector is the name of a label"),
+        ({"nodeSelector": {"the disk": "a"}}, "A key of nodeSelector must be a label name"),
         *(
-            ({"nodeSelector": {key: "a"}}, "a key of nodeSelector is the name of a label")
+            ({"nodeSelector": {key: "a"}}, "A key of nodeSelector must be a label name")
             for key in ("a..b/c", "a.-b/c", "A/c", "/c", "a/", f"{'a' * 254}/c", "c" * 64, "")
         ),
         ({"tolerations": [{"key": "the disk"}]}, "spec.tolerations[0].key: Invalid value"),
         ({"tolerations": [{"key": "a..b/c"}]}, "spec.tolerations[0].key: Invalid value"),
-        ({"tolerations": [{"key": f"{'a' * 254}/c"}]}, "has at most 253 characters"),
-        ({"tolerations": [{"key": "", "value": "a"}]}, "a toleration without a key is for all taints"),
+        (
+            {"tolerations": [{"key": f"{'a' * 254}/c"}]},
+            "The part of a key before the / has at most 253 characters",
+        ),
+        ({"tolerations": [{"key": "", "value": "a"}]}, "A toleration without a key matches all taints"),
         ({"tolerations": [{"key": "a", "effect": "Never"}]}, 'effect: Unsupported value: "Never"'),
-        ({"tolerations": [{"value": "a"}]}, "a toleration without a key is for all taints"),
-        ({"tolerations": [{"operator": "Exists", "value": "a"}]}, "the operator Exists has no value"),
+        ({"tolerations": [{"value": "a"}]}, "A toleration without a key matches all taints"),
+        (
+            {"tolerations": [{"operator": "Exists", "value": "a"}]},
+            "A toleration with the operator Exists must not have a value",
+        ),
         (
             {"tolerations": [{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 1}]},
-            "only a toleration of the effect NoExecute has tolerationSeconds",
+            "Only a toleration with the effect NoExecute may have tolerationSeconds",
         ),
         ({"priorityClassName": "Important"}, "spec.priorityClassName: Invalid value"),
     ],
@@ -275,59 +287,77 @@ def without(one: Spec, *names: str, **more: Any) -> Spec:
             "spec.listeners: Too many: 5: must have at most 4 items",
         ),
         ([NODES, {**BALANCED, "name": "outside"}], 'spec.listeners[1]: Duplicate value: {"name":"outside"}'),
-        ([NODES, {**BALANCED, "port": 9310}], "two listeners have the same port: each is a port of"),
+        ([NODES, {**BALANCED, "port": 9310}], "Two listeners have the same port. Each needs its own port of"),
         *(
-            ([{**NODES, "name": name}], "the name of a listener begins with a letter and holds letters")
+            (
+                [{**NODES, "name": name}],
+                "The name of a listener must begin with a letter and may contain only",
+            )
             for name in ("", "1st", "Outside", "out_side", "out-", "-out", "a--b")
         ),
         ([{**NODES, "name": "a" * 16}], "spec.listeners[0].name: Too long: may not be more than 15"),
         *(
-            ([{**NODES, "name": name}], "internal, peer, peers, clients and http are names of the brokers'")
+            (
+                [{**NODES, "name": name}],
+                "internal, peer, peers, clients and http are reserved names of the brokers'",
+            )
             for name in ("internal", "peer", "peers", "clients", "http")
         ),
         ([{**NODES, "port": 1023}], "spec.listeners[0].port in body should be greater than or equal to 1024"),
         ([{**NODES, "port": 65536}], "spec.listeners[0].port in body should be less than or equal to 65535"),
         *(
-            ([{**NODES, "port": port}], "9210, 9211 and 9212 are the brokers' own ports")
+            ([{**NODES, "port": port}], "9210, 9211 and 9212 are reserved for the brokers' own ports")
             for port in (9210, 9211, 9212)
         ),
         ([{**NODES, "type": "ClusterIP"}], 'spec.listeners[0].type: Unsupported value: "ClusterIP"'),
-        ([without(NODES, "firstNodePort")], "a listener of the type NodePort needs firstNodePort"),
-        ([{**BALANCED, "firstNodePort": 30000}], "only a listener of the type NodePort has firstNodePort"),
+        ([without(NODES, "firstNodePort")], "A listener of the type NodePort needs firstNodePort"),
+        (
+            [{**BALANCED, "firstNodePort": 30000}],
+            "Only a listener of the type NodePort may have firstNodePort",
+        ),
         (
             [{**NODES, "firstNodePort": 29999}],
             "spec.listeners[0].firstNodePort in body should be greater than or equal to 30000",
         ),
         (
             [{**NODES, "firstNodePort": 32670}],
-            "firstNodePort is more than 32669: each of up to 99 brokers has a port from there on",
+            "firstNodePort must be at most 32669: each of up to 99 brokers needs a port from there on",
         ),
         (
             [NODES, {**NODES, "name": "more", "port": 9311, "firstNodePort": 30098}],
-            "the firstNodePort of two listeners lie less than 99 apart",
+            "The firstNodePort values of two listeners are less than 99 apart",
         ),
         (
             [NODES, {**NODES, "name": "more", "port": 9311}],
-            "the firstNodePort of two listeners lie less than 99 apart",
+            "The firstNodePort values of two listeners are less than 99 apart",
         ),
-        ([without(BALANCED, "host")], "a listener of the type LoadBalancer needs a host with {broker} in it"),
+        (
+            [without(BALANCED, "host")],
+            "A listener of the type LoadBalancer needs a host that contains {broker}",
+        ),
         (
             [{**BALANCED, "host": "one.example.com"}],
-            "needs a host with {broker} in it, like broker-{broker}.",
+            "needs a host that contains {broker}, for example broker-{broker}.",
         ),
         *(
-            ([{**NODES, "host": host}], "host is a name in DNS or an IPv4 address, with {broker} where")
+            (
+                [{**NODES, "host": host}],
+                "host must be a DNS name or an IPv4 address; {broker} in it is replaced",
+            )
             for host in NO_HOSTS
         ),
         ([{**NODES, "host": ""}], "spec.listeners[0].host in body should be at least 1 chars long"),
-        ([{**NODES, "annotations": {"tidelog.io/manifest": "mine"}}], "are the operator's own"),
+        (
+            [{**NODES, "annotations": {"tidelog.io/manifest": "mine"}}],
+            "Annotations that begin with tidelog.io/ are reserved for the operator",
+        ),
         (
             [{**NODES, "loadBalancerClass": "fast"}],
-            "only a listener of the type LoadBalancer has loadBalancer",
+            "Only a listener of the type LoadBalancer may have loadBalancer",
         ),
         (
             [{**NODES, "sourceRanges": ["10.0.0.0/8"]}],
-            "only a listener of the type LoadBalancer has sourceRanges",
+            "Only a listener of the type LoadBalancer may have sourceRanges",
         ),
         ([{**BALANCED, "sourceRanges": []}], "spec.listeners[0].sourceRanges in body should have at least 1"),
         ([{**BALANCED, "sourceRanges": ["10.0.0.1"]}], "spec.listeners[0].sourceRanges[0]: Invalid value"),
@@ -378,7 +408,7 @@ def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPla
     manifest = cluster()
     manifest["metadata"]["name"] = name
 
-    assert "the name of a Cluster" in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
+    assert "The name of a Cluster" in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
 
 
 @pytest.mark.parametrize(
@@ -397,13 +427,13 @@ def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPla
         (
             {"storage": {"size": "10Gi"}},
             {"storage": {"size": "10Gi", "storageClassName": "b"}},
-            "storage.storageClassName cannot be added or taken away",
+            "storage.storageClassName cannot be added or removed",
         ),
         *(
             (
                 {"listeners": [{**BALANCED, **before}]},
                 {"listeners": [{**BALANCED, **after}]},
-                "loadBalancerClass cannot change: services keep theirs; add a listener of another name",
+                "loadBalancerClass cannot change: services keep theirs. Add a listener with another name",
             )
             for before, after in (
                 ({"loadBalancerClass": "a"}, {"loadBalancerClass": "b"}),

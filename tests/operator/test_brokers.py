@@ -92,7 +92,7 @@ def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) 
     before = cluster.records("orders")
 
     cluster.apply(brokers=2)
-    wait_until(lambda: "set voters to 1 first" in str(cluster.status()), "it says what is in the way")
+    wait_until(lambda: "Set voters to 1 first" in str(cluster.status()), "it says what is in the way")
     assert cluster.ready_pods() == 3
     cluster.apply(voters=1)
 

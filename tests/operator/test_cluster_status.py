@@ -10,7 +10,7 @@ import pytest
 from support.kube.imagined import NOW, Kubernetes
 from support.kube.situations import CLUSTER, NAMESPACE, Brokers
 from tidelog_broker import __main__ as command
-from tidelog_operator.kubernetes.objects import WAITS_CHARS_MAX, Objects
+from tidelog_operator.kubernetes.objects import WAITING_REASON_CHARACTERS_MAX, Objects
 from tidelog_operator.model import BrokerPod, ObjectKey
 from tidelog_operator.reporting.cluster_status import ABSENT_SHOWN_MAX, cluster_status
 from tidelog_operator.resources.naming import EXIT_DAMAGED
@@ -49,14 +49,14 @@ def rolls(kube: Kubernetes) -> None:
 
 
 def test_brokers_that_are_all_ready_are_said_to_be() -> None:
-    assert ready(*whole()) == ("True", "Serving", "all 3 brokers are ready")
+    assert ready(*whole()) == ("True", "Serving", "All 3 brokers are ready.")
 
 
 def test_a_pod_that_is_about_to_run_is_counted_and_not_named() -> None:
     kube, brokers = whole()
     lacking(kube, 1)
 
-    assert ready(kube, brokers) == ("False", "BrokersMissing", "2 of 3 brokers are ready")
+    assert ready(kube, brokers) == ("False", "BrokersMissing", "2 of 3 brokers are ready.")
 
 
 def test_a_pod_that_waits_is_named_with_the_reason() -> None:
@@ -64,7 +64,8 @@ def test_a_pod_that_waits_is_named_with_the_reason() -> None:
     lacking(kube, 1, waiting_reason=f"Unschedulable: {NO_ROOM}")
 
     assert ready(kube, brokers) == (
-        "False", "BrokersMissing", f"2 of 3 brokers are ready; main-1 waits (Unschedulable: {NO_ROOM})",
+        "False", "BrokersMissing", "2 of 3 brokers are ready. The pod main-1 does not run: Unschedulable: "
+        "{NO_ROOM}",
     )  # fmt: skip
 
 
@@ -75,7 +76,8 @@ def test_a_rollout_that_hangs_says_at_which_pod() -> None:
 
     assert ready(kube, brokers) == (
         "False", "Rolling",
-        "brokers are replaced one after the other; 2 of 3 are ready; main-2 waits (ImagePullBackOff)",
+        "The brokers are being replaced one after the other: 2 of 3 brokers are ready. "
+        "The pod main-2 does not run: ImagePullBackOff.",
     )  # fmt: skip
 
 
@@ -84,19 +86,19 @@ def test_a_pod_that_nobody_may_make_is_missed() -> None:
     kube, brokers = whole()
     kube.pods_there = kube.pods_there[:2]
 
-    assert ready(kube, brokers)[2] == "2 of 3 brokers are ready; there is no pod main-2"
+    assert ready(kube, brokers)[2] == "2 of 3 brokers are ready. The pod main-2 does not exist."
 
 
 def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
     kube, _ = whole()
     lacking(kube, 0, 1, 2, waiting_reason="Unschedulable")
 
-    said = ready(kube, None, unreachable="no pod of a broker has an address yet")
+    said = ready(kube, None, unreachable="No broker answers")
 
     assert said == (
         "False", "BrokersUnreachable",
-        "no pod of a broker has an address yet; main-0 waits (Unschedulable); main-1 waits (Unschedulable); "
-        "main-2 waits (Unschedulable)",
+        "No broker answers. The pod main-0 does not run: Unschedulable. The pod main-1 does not run: "
+        "Unschedulable. The pod main-2 does not run: Unschedulable.",
     )  # fmt: skip
 
 
@@ -106,8 +108,8 @@ def test_of_many_pods_the_first_are_named() -> None:
 
     message = ready(kube, brokers)[2]
 
-    assert message.count("waits") == ABSENT_SHOWN_MAX
-    assert message.endswith("main-4 waits (Unschedulable); and 4 more")
+    assert message.count("The pod ") == ABSENT_SHOWN_MAX
+    assert message.endswith("The pod main-4 does not run: Unschedulable. 4 more pods do not run.")
 
 
 def pod(**status: Any) -> BrokerPod:
@@ -135,7 +137,7 @@ def waiting(**state: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("status", "waits"),
+    ("status", "waiting_reason"),
     [
         ({}, ""),
         (scheduled("True"), ""),
@@ -154,7 +156,7 @@ def waiting(**state: str) -> dict[str, Any]:
             },
             "ErrImagePull",
         ),
-        (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITS_CHARS_MAX - 4)}…"),
+        (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITING_REASON_CHARACTERS_MAX - 4)}…"),
     ],
 )
 def test_why_a_pod_waits_is_in_its_conditions_or_its_container(

@@ -214,7 +214,7 @@ def test_a_node_port_that_somebody_has_is_told_and_everything_else_is_made(plane
     def events() -> str:
         return plane.kubectl("events", "--for", "cluster.tidelog.io/blocked")
 
-    wait_until(lambda: "could not apply the Service blocked-outside-1" in events(), "it is told")
+    wait_until(lambda: "Cannot apply the Service blocked-outside-1" in events(), "it is told")
     assert "provided port is already allocated" in events()
     plane.kubectl("delete", "service", "in-the-way")
     wait_until(lambda: len(services(plane, "blocked")) == 3, "it is made when the port is free")

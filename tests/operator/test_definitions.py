@@ -97,8 +97,8 @@ async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, accou
 
 
 REVISIONS = {
-    "cluster": ("5", "01f791fc2aa3"),
-    "stream": ("1", "2daa7cfc3f1f"),
+    "cluster": ("6", "e6b396464bcb"),
+    "stream": ("2", "dabd8b746684"),
 }
 """The revision of each definition, and what it is of."""
 
@@ -119,7 +119,7 @@ async def test_the_account_may_apply_these_and_no_others(
     other = json.loads(json.dumps(definition("stream")).replace("stream", "tape").replace("Stream", "Tape"))
     (tmp_path / "other.yaml").write_text(json.dumps(other))
 
-    with pytest.raises(ApplyError, match=r"^tapes\.tidelog\.io is not applied: .*forbidden"):
+    with pytest.raises(ApplyError, match=r"^Cannot apply tapes\.tidelog\.io: .*forbidden"):
         await applied(tmp_path, str(account))
 
     for words in (
@@ -137,17 +137,20 @@ async def test_what_the_api_server_refuses_is_told_in_its_words(plane: ControlPl
     wrong["spec"]["names"]["plural"] = "tapes"
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
 
-    with pytest.raises(ApplyError, match=r"^streams\.tidelog\.io is not applied: .*field is immutable"):
+    with pytest.raises(ApplyError, match=r"^Cannot apply streams\.tidelog\.io: .*field is immutable"):
         await applied(tmp_path, str(plane.kubeconfig))
 
 
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        ([], "holds no definitions: there are no *.yaml files"),
-        (["a: [", ""], "first.yaml cannot be read: while parsing"),
-        (["kind: Secret"], "first.yaml holds 'Secret'; it is to hold nothing but a CustomResourceDefinition"),
-        (["just words"], "first.yaml holds 'just words'; it is to hold nothing but"),
+        ([], "contains no *.yaml files. Give the folder that contains the definitions."),
+        (["a: [", ""], "first.yaml: while parsing"),
+        (
+            ["kind: Secret"],
+            "first.yaml contains 'Secret'. It may contain only objects of the kind CustomResourceDefinition.",
+        ),
+        (["just words"], "first.yaml contains 'just words'. It may contain only objects of the kind"),
     ],
 )
 def test_a_folder_that_holds_something_else_is_refused(
@@ -168,6 +171,9 @@ def test_the_command_says_what_it_did_and_fails_with_a_sentence(plane: ControlPl
     done = CliRunner().invoke(app, [*words, str(plane.kubeconfig)])
     failed = CliRunner().invoke(app, [*words, str(tmp_path / "none")])
 
-    assert (done.exit_code, done.stdout.splitlines()) == (0, [f"{name} is as {CRDS} says" for name in NAMES])
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [f"{name} is up to date with {CRDS}" for name in NAMES],
+    )
     assert failed.exit_code == 1
-    assert failed.stderr.startswith("tidelog-operator: cannot log in: ")
+    assert failed.stderr.startswith("tidelog-operator: Cannot log in to the API server: ")

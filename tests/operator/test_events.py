@@ -38,44 +38,53 @@ LEAVING = manifest("StatefulSet", {"replicas": 3}, **{DRAINING_ANNOTATION: "1,2"
 SAID = [
     (
         do.CreateStream(KEY, "orders", StreamSettings(), "", ((0, 1, 2), (1, 2, 0), (2, 0, 1))),
-        "Created: made the stream orders with 3 partitions of 3 copies",
+        "Created: Created the stream orders with 3 partitions and 3 replicas of each.",
     ),
     (
         do.CreateStream(KEY, "orders", StreamSettings(), "", ((0,),)),
-        "Created: made the stream orders with 1 partition of 1 copy",
+        "Created: Created the stream orders with 1 partition and 1 replica of each.",
     ),
     (
         do.AlterStream(KEY, "orders", b"", 1, StreamSettings(subject="a", partitions=2, dedupe_count_max=1)),
-        "Altered: set subject, partitions and dedupe.count of the stream orders",
+        "Altered: Changed subject, partitions and dedupe.count of the stream orders.",
     ),
     (
         do.AlterStream(KEY, "orders", b"", 1, owner="kubernetes:shop/orders/1"),
-        "Adopted: took over the stream orders with the records that it has",
+        "Adopted: Adopted the stream orders with its records.",
     ),
     (
         do.AlterStream(KEY, "orders", b"", 1, StreamSettings(segment_bytes=1), "kubernetes:shop/orders/1"),
-        "Adopted: took over the stream orders with the records that it has, and set its segments.bytes",
+        "Adopted: Adopted the stream orders with its records, and changed its segments.bytes.",
     ),
     (
         do.RetainStream(StreamClaim(KEY, "1"), "orders.eu", b"", 1, "retained:shop/orders"),
-        "LetGo: the Stream orders is gone; the stream orders.eu stays, with all its records",
+        "Retained: The Stream orders was deleted. The brokers keep the stream orders.eu and its records.",
     ),
-    (do.DeleteStream(KEY, "orders", b"", 1), "Deleted: deleted the stream orders with all its records"),
+    (do.DeleteStream(KEY, "orders", b"", 1), "Deleted: Deleted the stream orders and all its records."),
     (
-        do.Reassign((MOVE, MOVE), "brokers are emptied that are to go"),
-        "Moving: began to move copies of 2 partitions: brokers are emptied that are to go",
+        do.Reassign((MOVE, MOVE), "to drain brokers that will be removed"),
+        "Moving: Moving replicas of 2 partitions to drain brokers that will be removed.",
     ),
-    (do.CordonBroker(3, 7), "Cordoned: broker 3 gets no more copies: it is to go"),
-    (do.UncordonBroker(3, 7), "Uncordoned: broker 3 stays, and gets copies again"),
-    (do.UnregisterBroker(3, 7), "Unregistered: broker 3 held nothing any more, and is gone for good"),
-    (do.ElectPreferred(NAMES), "Elected: gave 2 streams back to the preferred leaders"),
-    (do.Throttle(1000), "Throttled: copies that are far behind are fed at most 1000 bytes a second"),
-    (do.Throttle(0), "Throttled: copies that are far behind are fed as each broker is set"),
-    (do.CreateObject(manifest("ConfigMap")), "Created: made the ConfigMap main"),
-    (do.ApplyObject(manifest("Service")), "Applied: applied the Service main"),
-    (do.ApplyObject(PODS), "Applied: applied the StatefulSet main with 3 brokers"),
-    (do.ApplyObject(LEAVING), "Applied: applied the StatefulSet main with 3 brokers, and 1, 2 to be emptied"),
-    (do.DeleteObject("Pod", ObjectKey(NAMESPACE, "main-2"), ""), "Deleted: deleted the Pod main-2"),
+    (do.CordonBroker(3, 7), "Cordoned: Broker 3 gets no new replicas, because it will be removed."),
+    (do.UncordonBroker(3, 7), "Uncordoned: Broker 3 will not be removed, and can get new replicas again."),
+    (do.UnregisterBroker(3, 7), "Unregistered: Unregistered broker 3, which holds no replicas."),
+    (do.ElectPreferred(NAMES), "Elected: Elected the preferred leaders of 2 streams."),
+    (
+        do.Throttle(1000),
+        "Throttled: Replicas that are far behind now catch up at most 1000 bytes per second.",
+    ),
+    (
+        do.Throttle(0),
+        "Throttled: Replicas that are far behind now catch up as fast as each broker's settings allow.",
+    ),
+    (do.CreateObject(manifest("ConfigMap")), "Created: Created the ConfigMap main."),
+    (do.ApplyObject(manifest("Service")), "Applied: Applied the Service main."),
+    (do.ApplyObject(PODS), "Applied: Applied the StatefulSet main with 3 brokers."),
+    (
+        do.ApplyObject(LEAVING),
+        "Applied: Applied the StatefulSet main with 3 brokers, of which 1, 2 will be removed.",
+    ),
+    (do.DeleteObject("Pod", ObjectKey(NAMESPACE, "main-2"), ""), "Deleted: Deleted the Pod main-2."),
     (do.SetLowestCount(KEY, 3), None),
     (do.AddFinalizer(STREAM, KEY), None),
     (do.RemoveFinalizer(STREAM, KEY), None),
@@ -102,7 +111,7 @@ def test_what_could_not_be_done_is_a_warning(action: Any) -> None:
     event = failure_of(action, "no broker answers")
 
     assert event.reason == "Failed"
-    assert event.note.startswith("could not ")
+    assert event.note.startswith("Cannot ")
     assert event.note.endswith(": no broker answers")
     assert event.warning
 
@@ -127,7 +136,7 @@ def two(reason: str) -> dict[str, Any]:
         (status("Conflict", "it is another's"), status(), None),
         (status("NoLeader"), status("BrokersUnreachable"), None),
         (status(moving=2), status(moving=1), None),
-        (status(moving=2), status(moving=0), Event("Moved", "every copy lies where it is to lie")),
+        (status(moving=2), status(moving=0), Event("Moved", "All replicas are on their new brokers.")),
         (status(moving=2), status("Deleting"), None),
         (status(moving=0), status(moving=0), None),
     ],
@@ -292,7 +301,7 @@ async def test_a_full_queue_drops_events_and_says_so(
 
     assert len(api.made) == 3
     assert writer.dropped == 2
-    assert capsys.readouterr().out.count("events are dropped") == 1
+    assert capsys.readouterr().out.count("dropping events") == 1
 
 
 async def test_an_object_with_many_different_events_leaves_room_for_others(api: Api, clock: Clock) -> None:

@@ -1,9 +1,9 @@
 """Whether the operator notices what kopf does not watch, and what it needs of kopf's private parts.
 
-kopf looks once which resources the API server serves, and stops watching what it does not find later. It has no
-public way to ask what it watches, so `kubernetes.handlers` reads its private `Insights`. If an upgrade of kopf
-breaks the first three tests here, find out where kopf now keeps the resources that it watches, and change
-`kubernetes.handlers` alone.
+kopf looks once which resources the API server serves, and stops watching what it does not find later. It has
+no public way to ask what it watches, so `kubernetes.handlers` reads its private `Insights`. If an upgrade of
+kopf breaks the first three tests here, find out where kopf now keeps the resources that it watches, and
+change `kubernetes.handlers` alone.
 """
 
 from __future__ import annotations

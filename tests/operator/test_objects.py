@@ -71,11 +71,12 @@ def test_a_stream_that_cannot_be_read_says_why_and_is_there_all_the_same() -> No
     known.stream(manifest(5, name="third", uid="three", limits={}), gone=False)
 
     orders, other, third = known.streams.values()
-    assert "this operator cannot read it: 'for ever' is no duration" in orders.unreadable
+    assert "This operator cannot read the spec: 'for ever' is not a duration" in orders.unreadable
     assert orders.deletion_policy is DeletionPolicy.DELETE
-    assert "let the operator be of that version, too" in other.unreadable
+    assert "deletionPolicy is 'Archive', but must be one of Retain, Delete" in other.unreadable
+    assert "upgrade the operator" in other.unreadable
     assert other.deletion_policy is DeletionPolicy.RETAIN
-    assert "the field 'batchBytes' is not there" in third.unreadable
+    assert "the field batchBytes is missing" in third.unreadable
 
 
 def test_a_cluster_that_cannot_be_read_says_why() -> None:
@@ -85,7 +86,7 @@ def test_a_cluster_that_cannot_be_read_says_why() -> None:
 
     (found,) = known.unreadable_clusters.values()
     assert known.clusters == {}
-    assert "this operator cannot read it: 'soon' is no duration" in found.why
+    assert "This operator cannot read the spec: 'soon' is not a duration" in found.why
 
 
 def labelled(kind: str, name: str, **labels: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from support.kube.situations import Brokers, stream
 from tidelog_operator import actions as do
-from tidelog_operator.plan.balancing import LEADING, SPREADING, plan_balancing, plan_leaders
+from tidelog_operator.plan.balancing import BALANCE_LEADERS, BALANCE_REPLICAS, plan_balancing, plan_leaders
 
 ON_THREE = tuple(tuple((first + more) % 3 for more in range(3)) for first in (0, 1, 2)) * 5
 
@@ -40,7 +40,7 @@ def settle(brokers: Brokers, at_once: int = 4) -> int:
                 for one in action.moves
             )
             assert copies <= at_once
-            assert (copies > 0) == (action.why == SPREADING), "leaders wait until no copy is to move"
+            assert (copies > 0) == (action.why == BALANCE_REPLICAS), "leaders wait until no copy is to move"
             moved += copies
             brokers.do(action)
     raise AssertionError("it goes on for ever")
@@ -95,7 +95,7 @@ def test_another_order_of_the_same_copies_makes_leaders_even_and_moves_nothing()
     (reorder,) = plan_balancing(brokers.view(), 4)
 
     assert isinstance(reorder, do.Reassign)
-    assert reorder.why == LEADING
+    assert reorder.why == BALANCE_LEADERS
     assert all(set(one.replicas) == {0, 1, 2} for one in reorder.moves)
     brokers.do(reorder)
     assert led(brokers) == {0: 2, 1: 2, 2: 2}
@@ -111,7 +111,7 @@ def test_who_is_preferred_stays_while_copies_are_on_their_way() -> None:
     assert plan_balancing(Brokers(4, on_its_way).view(), 4) == ()
     (reorder,) = plan_balancing(Brokers(4, arrived).view(), 4)
     assert isinstance(reorder, do.Reassign)
-    assert reorder.why == LEADING
+    assert reorder.why == BALANCE_LEADERS
 
 
 def test_what_lies_well_stays() -> None:

@@ -90,7 +90,7 @@ def test_a_marker_that_somebody_else_wrote_stops_everything_and_is_explained() -
     decision = kube.plan()
 
     assert decision.actions == ()
-    assert "does not say whether the brokers formed a cluster" in decision.problem
+    assert "does not say whether the brokers have formed a cluster" in decision.problem
 
 
 def test_nothing_is_made_for_a_cluster_that_is_on_its_way_out() -> None:
@@ -355,7 +355,7 @@ def test_volumes_of_an_earlier_cluster_that_do_not_answer_are_explained() -> Non
 
     for _ in range(2):
         decision = kube.plan()
-        assert "an earlier Cluster are here (data-main-0, data-main-1, data-main-2)" in decision.problem
+        assert "of an earlier Cluster exist (data-main-0, data-main-1, data-main-2)" in decision.problem
         for action in decision.actions:
             kube.do(action)
 
@@ -443,7 +443,10 @@ def test_a_damaged_volume_with_the_only_copy_is_not_given_up() -> None:
     decision = kube.plan(brokers.view())
 
     assert deleted(decision) == []
-    assert "the volume of broker 1 is damaged, and nobody else has all of orders/0" in decision.problem
+    assert (
+        "The volume of broker 1 is damaged, and no other broker has all records of orders/0"
+        in decision.problem
+    )
 
 
 def test_a_volume_is_not_damaged_while_its_broker_is_up() -> None:
@@ -468,7 +471,7 @@ def test_the_only_copy_is_not_given_up() -> None:
     decision = kube.plan(brokers.view())
 
     assert decision.actions == ()
-    assert "nobody else has all of orders/0" in decision.problem
+    assert "no other broker has all records of orders/0" in decision.problem
 
 
 def gone(kube: Kubernetes, *brokers: int) -> None:
@@ -501,7 +504,7 @@ def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_br
     brokers.states[3] = "fenced"
     meanwhile = kube.plan(brokers.view())
     assert meanwhile.actions == ()
-    assert "it is replaced when every other broker is here, and 3 is not" in meanwhile.problem
+    assert "It will be replaced when all other brokers are available; unavailable: 3." in meanwhile.problem
 
     kube.claims.append(claim(3))
     brokers.states[3] = "active"
@@ -525,7 +528,7 @@ def test_a_broker_whose_volume_is_gone_too_vouches_for_nothing() -> None:
     decision = kube.plan(brokers.view())
 
     assert decision.actions == ()
-    assert "nobody else has all of orders/0" in decision.problem
+    assert "no other broker has all records of orders/0" in decision.problem
 
 
 def test_a_broker_that_was_lost_a_moment_ago_vouches_for_nothing() -> None:
@@ -546,7 +549,7 @@ def test_what_a_broker_holds_until_a_move_ends_counts() -> None:
     kube.settle(brokers)
     gone(kube, 4)
 
-    assert "nobody else has all of orders/0" in kube.plan(brokers.view()).problem
+    assert "no other broker has all records of orders/0" in kube.plan(brokers.view()).problem
 
 
 def test_the_only_copy_of_one_is_no_obstacle_to_another() -> None:
@@ -557,7 +560,9 @@ def test_the_only_copy_of_one_is_no_obstacle_to_another() -> None:
     decision = kube.plan(brokers.view())
 
     assert deleted(decision) == ["data-main-4", "main-4"]
-    assert "the volume of broker 3 is gone, and nobody else has all of orders/0" in decision.problem
+    assert (
+        "The volume of broker 3 is lost, and no other broker has all records of orders/0" in decision.problem
+    )
 
 
 def test_the_brokers_own_streams_are_looked_at_as_well() -> None:
@@ -571,7 +576,7 @@ def test_the_brokers_own_streams_are_looked_at_as_well() -> None:
     decision = kube.plan(replace(view, cluster=replace(view.cluster, troubled=troubled)))
 
     assert decision.actions == ()
-    assert "nobody else has all of __own/0" in decision.problem
+    assert "no other broker has all records of __own/0" in decision.problem
 
 
 def test_nothing_is_replaced_without_a_controller() -> None:
@@ -582,7 +587,7 @@ def test_nothing_is_replaced_without_a_controller() -> None:
     decision = kube.plan(without_controller(brokers.view()))
 
     assert decision.actions == ()
-    assert "it is replaced when the other brokers have a controller" in decision.problem
+    assert "It will be replaced when the other brokers have a controller" in decision.problem
 
 
 @pytest.mark.parametrize("other", ["lost", "away"])
@@ -596,7 +601,7 @@ def test_nothing_is_replaced_once_most_voters_are_gone(other: str) -> None:
     decision = kube.plan(brokers.view())
 
     assert decision.actions == ()
-    assert "of the voters 0, 1, 2 too few are here without it: bring a volume back" in decision.problem
+    assert "too few of the voters 0, 1, 2 are available. Restore a volume" in decision.problem
 
 
 def without_controller(view: BrokersView) -> BrokersView:

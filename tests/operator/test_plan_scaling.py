@@ -144,7 +144,8 @@ def test_more_copies_than_brokers_would_be_left_are_in_the_way() -> None:
     assert cluster.plan(2) == ()
 
     assert (
-        "the stream 'orders' has 3 copies of its partitions, and 2 brokers would be left" in cluster.problem
+        "The stream orders has 3 replicas of each partition, but only 2 brokers would remain"
+        in cluster.problem
     )
 
 
@@ -198,7 +199,7 @@ def test_too_few_brokers_to_take_the_copies_are_a_problem_that_is_told() -> None
 
     assert cluster.plan(3) == ()
 
-    assert "the brokers that are to go cannot be emptied now: no broker is left" in cluster.problem
+    assert "The brokers that will be removed cannot be drained now: no broker is left" in cluster.problem
 
 
 def test_who_is_uncordoned_is_so_even_where_the_others_cannot_go() -> None:
@@ -207,7 +208,7 @@ def test_who_is_uncordoned_is_so_even_where_the_others_cannot_go() -> None:
     cluster.brokers.states |= {2: "cordoned", 1: "cordoned"}
 
     assert cluster.plan(3) == (do.UncordonBroker(2, 1), do.SetBrokerCount(5, 5, (3, 4)))
-    assert "lower its replicationFactor first" in cluster.problem
+    assert "Lower its replicationFactor first" in cluster.problem
 
 
 @pytest.mark.parametrize("wanted", [3, 4, 5])
@@ -280,7 +281,10 @@ def test_brokers_without_pods_are_unregistered_once_they_hold_nothing_and_do_not
     cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 4)]), states=away), Pods(3), voters=(0, 1, 5))
 
     assert cluster.plan(3) == (do.UnregisterBroker(3, 1),)
-    assert "brokers that have no pods: 4, 5; set brokers to 6 until all are there" in cluster.problem
+    assert (
+        "Brokers without pods still hold replicas or votes: 4, 5. Set brokers to 6, wait until all brokers "
+        "are ready" in cluster.problem
+    )
 
 
 def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
@@ -292,10 +296,10 @@ def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
 @pytest.mark.parametrize(
     ("brokers", "wanted", "voters", "way_out"),
     [
-        (3, 2, (0, 1, 2), "set voters to 1 first"),
-        (3, 1, (0, 1, 2), "set voters to 1 first"),
-        (4, 2, (0, 1, 3), "set voters to 1 first"),
-        (5, 3, (0, 1, 2, 3, 4), "set voters to 3 first"),
+        (3, 2, (0, 1, 2), "Set voters to 1 first"),
+        (3, 1, (0, 1, 2), "Set voters to 1 first"),
+        (4, 2, (0, 1, 3), "Set voters to 1 first"),
+        (5, 3, (0, 1, 2, 3, 4), "Set voters to 3 first"),
     ],
 )
 def test_fewer_brokers_than_vote_are_explained_before_anybody_is_cordoned(

@@ -140,10 +140,10 @@ def test_copies_lie_in_as_many_zones_as_there_are() -> None:
 @pytest.mark.parametrize(
     ("brokers", "factor", "sentence"),
     [
-        (Brokers(2), 3, "3 copies of each partition need as many brokers, and 2 can take one now"),
-        (Brokers(3, states={1: "fenced"}), 3, "and 2 can take one now"),
-        (Brokers(3, states={1: "fenced"}), None, "and 2 can take one now"),
-        (Brokers(4, states={1: "cordoned", 2: "stopping"}), 3, "and 2 can take one now"),
+        (Brokers(2), 3, "3 replicas of each partition need 3 brokers, but only 2 can take replicas now"),
+        (Brokers(3, states={1: "fenced"}), 3, "but only 2 can take replicas now"),
+        (Brokers(3, states={1: "fenced"}), None, "but only 2 can take replicas now"),
+        (Brokers(4, states={1: "cordoned", 2: "stopping"}), 3, "but only 2 can take replicas now"),
     ],
 )
 def test_a_stream_waits_for_the_brokers_that_it_needs(
@@ -214,7 +214,7 @@ def test_a_stream_with_more_partitions_than_the_object_says_is_not_adopted() -> 
     assert decision.actions == ()
     assert decision.finding is not None
     assert decision.finding.reason is Reason.INVALID
-    assert "has 2 partitions, and the object asks for 1" in decision.finding.message
+    assert "has 2 partitions, but this Stream asks for 1" in decision.finding.message
 
 
 @pytest.mark.parametrize("owner", ["kubernetes:shop/other/uid-of-other", "terraform"])
@@ -239,7 +239,7 @@ def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says
     assert second.actions == ()
     assert second.finding is not None
     assert second.finding.reason is Reason.CONFLICT
-    assert "belongs to the Stream 'older'" in second.finding.message
+    assert "belongs to the Stream older" in second.finding.message
 
 
 def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None:
@@ -250,7 +250,7 @@ def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None
     assert decided(mine, brokers, yours).finding is None
     finding = decided(yours, brokers, mine).finding
     assert finding is not None
-    assert "belongs to the Stream 'mine'" in finding.message
+    assert "belongs to the Stream mine" in finding.message
 
 
 def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:

@@ -90,7 +90,7 @@ def guard(plane: ControlPlane, programs: Path) -> ControlPlane:
         plane.apply(stateful_set("orders", name), stateful_set("shop", name))
     plane.apply(counts(orders="3"))
     # Policies are in force a moment after they are there, and so are their parameters.
-    wait_until(lambda: "are emptied before" in scaled(plane, 2, DRY), "the policy is in force")
+    wait_until(lambda: "needs at least" in scaled(plane, 2, DRY), "the policy is in force")
     for name in (UNCOUNTED, NAMESPACE):
         counts_are_missing = partial(scaled, plane, 2, DRY, namespace=name)
         wait_until(counts_are_missing, "it is in force where counts are missing")
@@ -99,10 +99,9 @@ def guard(plane: ControlPlane, programs: Path) -> ControlPlane:
 
 
 SENTENCE = (
-    "the brokers of Cluster 'orders' are emptied before there are fewer of them, and 3 is the lowest count "
-    "that is safe now: lower spec.brokers of the Cluster instead (kubectl patch clusters.tidelog.io orders "
-    '--namespace guarded --type merge --patch \'{"spec": {"brokers": 2}}\'); '
-    "the operator then takes brokers away"
+    "the Cluster orders needs at least 3 broker pods now, because the operator must move replicas away from "
+    "a broker before it is removed. Lower spec.brokers of the Cluster instead: kubectl patch "
+    'clusters.tidelog.io orders --namespace guarded --type merge --patch \'{"spec": {"brokers": 2}}\''
 )
 
 
@@ -118,7 +117,7 @@ def test_scaling_down_is_refused_at_both_doors_with_what_to_do_instead(guard: Co
 def test_scaling_to_nothing_is_refused_too(guard: ControlPlane) -> None:
     """A Scale without pods has no `replicas`."""
     for refused in (scaled(guard, 0), patched(guard, replicas(0))):
-        assert "are emptied before there are fewer of them" in refused
+        assert "needs at least" in refused
         assert '{"brokers": 1}' in refused
 
 
@@ -142,7 +141,7 @@ def test_the_operator_takes_brokers_away(guard: ControlPlane) -> None:
     assert not patched_by_operator(guard, GUARDED)
 
     # It is below what is safe now, and may not be lowered further, but everything else may.
-    assert "are emptied before" in scaled(guard, 1)
+    assert "needs at least" in scaled(guard, 1)
     assert not patched(guard, {"metadata": {"annotations": {"note": "three"}}})
     assert not scaled(guard, 3)
 
@@ -180,7 +179,7 @@ def test_the_namespace_of_a_release_with_a_cluster_needs_no_label(guard: Control
     guard.apply(counts(NAMESPACE, orders="3"))
     wait_until(lambda: not scaled(guard, 5, name="shop", namespace=NAMESPACE), "the counts are known")
 
-    assert "are emptied before" in scaled(guard, 2, namespace=NAMESPACE)
+    assert "needs at least" in scaled(guard, 2, namespace=NAMESPACE)
 
 
 def test_the_type_check_has_nothing_to_say(guard: ControlPlane) -> None:

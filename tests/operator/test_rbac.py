@@ -277,14 +277,12 @@ def test_with_its_account_it_does_its_work_and_says_so(
     wait_until(lambda: len(described(plane, "stream", "orders")) == 2, "both changes are told")
     wait_until(lambda: len(described(plane, "stream", "other")) == 1, "so is the conflict")
     assert described(plane, "stream", "orders") == [
-        "Normal Altered set subject of the stream orders",
-        "Normal Created made the stream orders with 2 partitions of 1 copy",
+        "Normal Altered Changed subject of the stream orders.",
+        "Normal Created Created the stream orders with 2 partitions and 1 replica of each.",
     ]
-    assert described(plane, "stream", "other")[0].startswith(
-        "Warning Conflict the stream 'orders' belongs to"
-    )
+    assert described(plane, "stream", "other")[0].startswith("Warning Conflict The stream orders belongs to")
     plane.kubectl("delete", "stream", "other", "orders", "left", "--timeout=20s")
-    gone = "Normal LetGo the Stream left is gone; the stream left stays, with all its records"
+    gone = "Normal Retained The Stream left was deleted. The brokers keep the stream left and its records."
     wait_until(lambda: gone in described(plane, "clusters.tidelog.io", "main"), "what stays is told")
     words = operator.log_path.read_text().lower()
     for bad in ("forbidden", "permission", "error", "traceback", "warning"):

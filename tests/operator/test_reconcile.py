@@ -240,7 +240,9 @@ async def test_an_object_of_somebody_else_is_not_overwritten() -> None:
 
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
-    assert "there is a PodDisruptionBudget 'main' that is not this Cluster's" in ready["message"]
+    assert (
+        "The PodDisruptionBudget main already exists and does not belong to this Cluster" in ready["message"]
+    )
     assert "PodDisruptionBudget" not in kube.applied
     assert "StatefulSet" not in kube.applied
 
@@ -314,7 +316,7 @@ async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_elec
         (ready,) = [one for one in kube.statuses[name]["conditions"] if one["type"] == "Ready"]
         assert (name, ready["reason"]) == (name, "BrokersUnreachable")
         assert ready["status"] != "True"
-        assert "most of the brokers that vote" in ready["message"]
+        assert "Most of the voters (0, 1, 2) are unavailable" in ready["message"]
 
     assert operator._reportable(view, "") == (view, "")
     assert operator._no_controller_since is None
@@ -335,10 +337,10 @@ async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
     await operator.reconcile()
 
     assert (told["phase"], told["conditions"][0]["reason"]) == ("Invalid", "Invalid")
-    assert "'for ever' is no duration" in told["conditions"][0]["message"]
+    assert "'for ever' is not a duration" in told["conditions"][0]["message"]
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "Invalid")
-    assert "'soon' is no duration" in ready["message"]
+    assert "'soon' is not a duration" in ready["message"]
     assert kube.statuses[CLUSTER]["brokers"] == before["brokers"]
     assert kube.applied == []
 
@@ -364,13 +366,13 @@ async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned
 
     assert asked > 1
     ready = kube.statuses["orders"]["conditions"][0]
-    assert (ready["reason"], ready["message"]) == ("Creating", "the stream is being made")
+    assert (ready["reason"], ready["message"]) == ("Creating", "The stream is being created.")
 
     # Again and again is no chance any more.
     for _ in range(5):
         await operator.reconcile()
     ready = kube.statuses["orders"]["conditions"][0]
-    assert ready["message"] == "could not make the stream claimed: look at it again"
+    assert ready["message"] == "Cannot create the stream claimed: look at it again"
 
 
 async def test_copies_are_not_placed_before_the_zones_of_brokers_are_known() -> None:
@@ -462,7 +464,7 @@ async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up()
 
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "CannotChange")
-    assert ready["message"].endswith("does not take it: provided port is already allocated")
+    assert ready["message"].endswith("rejected the request: provided port is already allocated")
     assert kube.statuses[CLUSTER]["phase"] == "Degraded"
     assert "StatefulSet" in kube.applied
     assert kube.services == ["main-brokers", "main", "main-outside-2"]
@@ -506,7 +508,7 @@ async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_kn
 
     assert kube.services == ["main-brokers", "main", "main-a-b-1", "main-a-b-2"]
     ready = kube.statuses[CLUSTER]["conditions"][0]
-    assert "there is a Service 'main-a-b-0' that is not this Cluster's" in ready["message"]
+    assert "The Service main-a-b-0 already exists and does not belong to this Cluster" in ready["message"]
 
 
 async def test_services_of_a_listener_that_was_taken_away_are_deleted_once() -> None:

@@ -26,7 +26,7 @@ class NobodyWrites:
         raise AssertionError
 
 
-class CustomResource:
+class Reporter:
     """What is logged by one `Reports`, at what time."""
 
     def __init__(self) -> None:
@@ -38,32 +38,32 @@ class CustomResource:
         self.now += after_seconds
         with capture_logs() as lines:
             self.reports.failed(ORDERS, CHANGE, why)
-        return [f"{one['object']}: {one['what']}: {one['why']}" for one in lines]
+        return [f"{one['object']}: {one['action']}: {one['reason']}" for one in lines]
 
 
 def test_a_failure_that_repeats_is_logged_once_a_minute() -> None:
-    told = CustomResource()
+    reporter = Reporter()
 
-    times = [told.now for _ in range(61) if told.fails("it is full")]
+    times = [reporter.now for _ in range(61) if reporter.fails("it is full")]
 
     assert len(times) == 1 + 120 // LOGGED_EVERY_SECONDS
     assert times[1] - times[0] == LOGGED_EVERY_SECONDS
 
 
 def test_another_reason_is_logged_at_once() -> None:
-    told = CustomResource()
-    told.fails("it is full")
+    reporter = Reporter()
+    reporter.fails("it is full")
 
-    assert told.fails("it is away") == [
-        "Stream shop/orders: give 1 stream back to the preferred leaders: it is away"
+    assert reporter.fails("it is away") == [
+        "Stream shop/orders: elect the preferred leaders of 1 stream: it is away"
     ]
-    assert told.fails("it is full") == []
+    assert reporter.fails("it is full") == []
 
 
 def test_of_very_many_failures_the_last_are_known() -> None:
-    told = CustomResource()
+    reporter = Reporter()
     for number in range(FAILURES_KNOWN_MAX + 1):
-        assert told.fails(f"reason {number}", after_seconds=0)
+        assert reporter.fails(f"reason {number}", after_seconds=0)
 
-    assert told.fails(f"reason {FAILURES_KNOWN_MAX}", after_seconds=0) == []
-    assert told.fails("reason 0", after_seconds=0)
+    assert reporter.fails(f"reason {FAILURES_KNOWN_MAX}", after_seconds=0) == []
+    assert reporter.fails("reason 0", after_seconds=0)

@@ -67,11 +67,11 @@ def test_a_stream_that_is_well_says_who_keeps_it() -> None:
         "conditions": [
             {
                 "type": "Ready", "status": "True", "reason": "Serving", "observedGeneration": 1,
-                "message": "all 2 partitions are written and read", "lastTransitionTime": NOW,
+                "message": "All 2 partitions can be written and read.", "lastTransitionTime": NOW,
             },
             {
                 "type": "InSync", "status": "True", "reason": "InSync", "observedGeneration": 1,
-                "message": "every copy has everything", "lastTransitionTime": NOW,
+                "message": "All replicas are in sync.", "lastTransitionTime": NOW,
             },
         ],
     }  # fmt: skip
@@ -80,24 +80,25 @@ def test_a_stream_that_is_well_says_who_keeps_it() -> None:
 @pytest.mark.parametrize(
     ("existing", "phase", "reason", "sentence"),
     [
-        (with_partition(1, isr=(1, 2)), "Degraded", "Serving", "all 3 partitions are written and read"),
+        (with_partition(1, isr=(1, 2)), "Degraded", "Serving", "All 3 partitions can be written and read."),
         (
             with_partition(1, isr=(1,)),
             "Degraded",
             "TooFewInSync",
-            "partition 1 has fewer than 2 copies in sync (minInsyncReplicas): it can be read",
+            "Partition 1 has fewer than 2 in-sync replicas (minInsyncReplicas) and can be read, but not "
+            "written",
         ),
         (
             with_partition(2, leader=None),
             "Degraded",
             "NoLeader",
-            "partition 2 has no leader: it can be neither written nor read now",
+            "Partition 2 has no leader and can be neither written nor read.",
         ),
         (
             with_partition(0, replicas=(0, 1, 2, 3), adding=(3,)),
             "Moving",
             "Serving",
-            "all 3 partitions are written and read",
+            "All 3 partitions can be written and read.",
         ),
     ],
 )
@@ -135,7 +136,7 @@ def test_what_went_wrong_is_said_until_it_goes_right() -> None:
         "Creating",
         "no controller is known",
     )
-    assert ready(told(None)) == ("False", "Creating", "the stream is being made")
+    assert ready(told(None)) == ("False", "Creating", "The stream is being created.")
     changing = told(stream(owner=CLAIM), error="no controller is known")
     assert (changing["phase"], ready(changing)[1]) == ("Degraded", "CannotChange")
 
@@ -151,7 +152,7 @@ def test_when_nobody_can_be_asked_what_was_known_stays_and_is_not_vouched_for() 
     (in_sync,) = (one for one in status["conditions"] if one["type"] == "InSync")
     assert (in_sync["status"], in_sync["message"]) == (
         "Unknown",
-        "it was True when the brokers answered last",
+        "The brokers do not answer. When they answered last, this condition was True.",
     )
     again = told(None, replace(one, status=status), unreachable="no broker answers", now="much later")
     assert again == status

@@ -48,21 +48,21 @@ def writer(kube: Kube | Refusing, leads: bool = True) -> StatusWriter:
 
 async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_then() -> None:
     kube = Kube("phase", "conditions")
-    told = writer(kube)
+    statuses = writer(kube)
 
     for one in (ONE, ONE, replace(ONE, version="10", status=READY)):
-        assert await told.tell([(one, READY)])
+        assert await statuses.write([(one, READY)])
 
     assert kube.written == [READY]
 
 
 async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever() -> None:
     kube = Kube("phase")
-    told = writer(kube)
-    await told.tell([(ONE, READY)])
+    statuses = writer(kube)
+    await statuses.write([(ONE, READY)])
 
-    await told.tell([(replace(ONE, version="10", status={"phase": "Ready"}), READY)])
-    await told.tell([(replace(ONE, version="12", status={"phase": "Ready"}), READY)])
+    await statuses.write([(replace(ONE, version="10", status={"phase": "Ready"}), READY)])
+    await statuses.write([(replace(ONE, version="12", status={"phase": "Ready"}), READY)])
 
     assert kube.written == [READY]
 
@@ -70,13 +70,13 @@ async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever
 async def test_what_somebody_else_said_later_is_put_right() -> None:
     """Such as an operator that led before, and was held up."""
     kube = Kube("phase", "conditions")
-    told = writer(kube)
-    await told.tell([(ONE, READY)])
+    statuses = writer(kube)
+    await statuses.write([(ONE, READY)])
     theirs = {"phase": "Unreachable", "conditions": []}
 
-    await told.tell([(replace(ONE, version="7", status=theirs), READY)])
+    await statuses.write([(replace(ONE, version="7", status=theirs), READY)])
     assert kube.written == [READY]
-    await told.tell([(replace(ONE, version="11", status=theirs), READY)])
+    await statuses.write([(replace(ONE, version="11", status=theirs), READY)])
 
     assert kube.written == [READY, READY]
 
@@ -84,18 +84,18 @@ async def test_what_somebody_else_said_later_is_put_right() -> None:
 async def test_who_does_not_lead_says_nothing() -> None:
     kube = Kube("phase", "conditions")
 
-    assert not await writer(kube, leads=False).tell([(ONE, READY)])
+    assert not await writer(kube, leads=False).write([(ONE, READY)])
 
     assert kube.written == []
 
 
 async def test_what_is_refused_is_tried_again_and_logged_once_in_a_sentence() -> None:
-    told = writer(Refusing())
+    statuses = writer(Refusing())
 
     with capture_logs() as lines:
-        assert not await told.tell([(ONE, READY)])
-        assert not await told.tell([(ONE, READY)])
+        assert not await statuses.write([(ONE, READY)])
+        assert not await statuses.write([(ONE, READY)])
 
-    assert [(one["object"], one["what"], one["why"]) for one in lines] == [
+    assert [(one["object"], one["action"], one["reason"]) for one in lines] == [
         ("Stream shop/orders", "write its status", "you may not")
     ]

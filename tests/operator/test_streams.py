@@ -145,7 +145,7 @@ def test_of_two_streams_that_claim_one_the_second_says_so(plane: ControlPlane) -
     plane.apply(stream("yours", streamName="claimed"))
 
     wait_until(lambda: condition(plane, "yours")["reason"] == "Conflict", "the second one says so")
-    assert "belongs to the Stream 'mine'" in condition(plane, "yours")["message"]
+    assert "belongs to the Stream mine" in condition(plane, "yours")["message"]
     plane.kubectl("delete", "stream", "mine", "--timeout=20s")
     until_ready(plane, "yours")
 
@@ -174,7 +174,7 @@ def test_what_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
 
     wait_until(lambda: condition(plane, "wide")["reason"] == "WaitingForBrokers", "it says that it waits")
 
-    assert "5 copies of each partition need as many brokers, and 3" in condition(plane, "wide")["message"]
+    assert "5 replicas of each partition need 5 brokers, but only 3" in condition(plane, "wide")["message"]
     plane.kubectl("delete", "stream", "wide", "--timeout=20s")
 
 
