@@ -14,7 +14,6 @@ import threading
 from pathlib import Path
 
 from chaos.disk import DiskState, FaultyFiles
-from tidelog.cli.local.processes import die_with
 from tidelog.without_pandas import leave_pandas_out
 from tidelog_broker.__main__ import (
     EXIT_DAMAGED,
@@ -30,10 +29,8 @@ from tidelog_broker.errors import BrokerError, DirectoryDamaged
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.broker", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="the broker's settings, as YAML")
-    parser.add_argument("--parent", type=int, required=True, help="process id; the broker ends with it")
     parser.add_argument("--plant", default="", help="name of the bug to plant")
     asked = parser.parse_args()
-    die_with(asked.parent)()
     settings = Settings.load(asked.config)
     poll_in_place()
     leave_pandas_out()

@@ -18,6 +18,7 @@ from chaos.links import Links
 from chaos.proxy import Proxy
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
 from tidelog.cli.local.processes import Child, free_ports, python_module, start
+from tidelog.cli.local.waiting import holds_within_async
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS_MAX: Final = 60.0
@@ -58,8 +59,6 @@ class Cluster:
         self._nats: Child | None = None
         self._down: set[int] = set()
         """Brokers that do not run because a fault ended them."""
-        self._log_sizes: dict[int, int] = {}
-        """By broker: the size of its log file when its process started, in bytes."""
         self.ended: list[str] = []
         """Sentences about brokers that ended without a fault."""
 
@@ -135,15 +134,16 @@ class Cluster:
     async def launch(self, broker: int) -> None:
         """Starts a broker. Does not wait until it serves."""
         argv = python_module("chaos.broker", "--config", str(self._settings(broker)))
-        argv += ["--parent", str(os.getpid()), *(["--plant", self._plant] if self._plant else [])]
+        argv += ["--plant", self._plant] if self._plant else []
         await self.proxies[broker].open()
-        self._log_sizes[broker] = self._log_size(broker)
         environment = dict(os.environ)
         if self._faketime is not None:
             if not self._clock(broker).exists():
                 self.set_clock(broker, 0)
             environment |= faked_clock(self._faketime, self._clock(broker))
-        self._children[broker] = _started(f"broker {broker}", argv, self._log(broker), environment)
+        self._children[broker] = start(
+            f"broker {broker}", argv, self._log(broker), env=environment, stdin=subprocess.PIPE
+        )
         self._down.discard(broker)
 
     def running(self, broker: int) -> bool:
@@ -199,7 +199,7 @@ class Cluster:
         self._down.add(broker)
         child = self._children[broker]
         if child.running:
-            os.kill(child.process.pid, signal.SIGKILL)
+            child.send_signal(signal.SIGKILL)
         await self._gone(broker)
 
     async def stop(self, broker: int) -> None:
@@ -212,28 +212,17 @@ class Cluster:
         child = self._children[broker]
         if not self.running(broker):
             return
-        child.process.terminate()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + STOP_SECONDS_MAX
-        while self.running(broker):
-            if loop.time() > deadline:
-                raise ClusterFailure(
-                    f"Broker {broker} did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM."
-                )
-            await asyncio.sleep(LOOK_SECONDS)
+        child.ask_to_stop()
+        if not await holds_within_async(lambda: not child.running, STOP_SECONDS_MAX, pause=LOOK_SECONDS):
+            raise ClusterFailure(f"Broker {broker} did not stop within {STOP_SECONDS_MAX:g} s of SIGTERM.")
         await self._gone(broker)
-        unbegun = child.process.returncode == -signal.SIGTERM and (
-            self._log_size(broker) == self._log_sizes[broker]
-        )
+        unbegun = child.process.returncode == -signal.SIGTERM and not child.output()
         # SIGTERM before its handler is installed kills the process. It has then changed and logged nothing.
         if child.process.returncode != 0 and not unbegun:
             self.ended.append(f"Broker {broker} got SIGTERM and {child.how_it_ended()}")
 
     def _log(self, broker: int) -> Path:
         return self.folder / f"broker-{broker}.log"
-
-    def _log_size(self, broker: int) -> int:
-        return self._log(broker).stat().st_size if self._log(broker).exists() else 0
 
     async def _gone(self, broker: int) -> None:
         child = self._children[broker]
@@ -242,10 +231,10 @@ class Cluster:
         await self.proxies[broker].refuse()
 
     def freeze(self, broker: int) -> None:
-        self._children[broker].process.send_signal(signal.SIGSTOP)
+        self._children[broker].send_signal(signal.SIGSTOP)
 
     def thaw(self, broker: int) -> None:
-        self._children[broker].process.send_signal(signal.SIGCONT)
+        self._children[broker].send_signal(signal.SIGCONT)
 
     def tell_disk(self, broker: int, line: str) -> None:
         """Sends a broker's disk a line (`disk.DiskState`). A new process begins with a sound disk."""
@@ -292,13 +281,3 @@ def hang_up(child: Child) -> None:
     assert child.process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         child.process.stdin.close()
-
-
-def _started(name: str, argv: list[str], path: Path, environment: dict[str, str]) -> Child:
-    """Starts a process with a pipe to its standard input. No code of ours may run between fork and exec,
-    because gRPC runs in this process."""
-    with path.open("ab") as log:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0, env=environment
-        )
-    return Child(name, process, path)

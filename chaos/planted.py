@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from simulator.mutations import mutations
-from tidelog_broker.core.replication import leadership
+from tidelog_broker.core.replication import commits
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def a_leader_waits_for_nobody() -> Iterator[None]:
     def alone(current: int, *, leader_durable: int, **_: Any) -> int:
         return max(current, leader_durable)
 
-    with mock.patch.object(leadership, "next_high_watermark", alone):
+    with mock.patch.object(commits, "next_high_watermark", alone):
         yield
 
 

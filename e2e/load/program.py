@@ -116,7 +116,7 @@ async def _tell(recording: Recording, stop_file: Path, stop: asyncio.Event) -> N
 def _verdict(recording: Recording) -> dict[str, Any]:
     reports = judge(recording)
     return {
-        "clean": not recording.troubles and all(one.ok for one in reports.values()),
+        "clean": not recording.failures and all(one.ok for one in reports.values()),
         "acknowledged": sum(one.acknowledged for one in reports.values()),
         "read": sum(one.read for one in reports.values()),
         "longest_pause": str(recording.longest_pause),
@@ -124,7 +124,7 @@ def _verdict(recording: Recording) -> dict[str, Any]:
             who: sorted(set(told)) for who, told in recording.errors.items() if who not in (READER, PUBLISHER)
         },
         "repeated": {who: len(told) for who, told in recording.errors.items() if who in (READER, PUBLISHER)},
-        "troubles": recording.troubles,
+        "troubles": recording.failures,
         "anomalies": {
             name: {str(kind): count for kind, count in one.anomalies.items()}
             for name, one in reports.items()

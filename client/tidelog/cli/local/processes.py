@@ -3,12 +3,13 @@
 A child runs in a process group of its own, so that Ctrl-C in the terminal reaches only
 us and we stop the children in order; the kernel kills it when we die any other way.
 `Signals` makes a stop wait while something is being started or removed.
+
+The chaos runs, the benchmarks and the tests start their brokers with the same `start` and `Child`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import random
@@ -19,13 +20,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-from tidelog.cli.errors import Exit, fail
+from tidelog.cli.errors import CommandError, Exit, fail
+from tidelog.cli.local.waiting import holds_within
 
 STOP_SECONDS_MAX = 20.0
-POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 5
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -41,8 +43,20 @@ PORT_TRIES_MAX = 1_000
 
 _choice = random.SystemRandom()
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+_GUARD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)  # the parent was gone before the kernel knew what to do then
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""What a child runs first: the kernel kills it when its parent ends. Then it becomes the wanted program.
+
+A function of ours between fork and exec could do the same, but not where threads run, as gRPC's do.
+"""
+
+_starting = ThreadPoolExecutor(1, "tidelog-starts-processes")
+"""Starts all children: the kernel kills a child when the thread that started it ends. This one lives on."""
 
 
 class Signals:
@@ -132,11 +146,17 @@ class Signals:
             self._raise()
 
 
+class ChildFailed(CommandError):
+    """A child ended or was too slow; the message says how, with the last lines that it wrote."""
+
+
 class Child:
     """A process of ours; its output goes to a log file."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path, log_start: int = 0) -> None:
+        """`log_start`: where the output of this process begins in its log. Bytes."""
         self.name = name
+        self._log_start = log_start
         self.process = process
         self.log = log
         self.log_kept = True
@@ -157,23 +177,36 @@ class Child:
             return f"was killed ({signal.Signals(-code).name})"
         return f"ended with code {code}: {self._why()}"
 
-    def last_words(self) -> str:
-        """The end of its log, on one line."""
+    def output(self) -> str:
+        """All that this process has written to its log."""
         try:
-            lines = self.log.read_text("utf-8", "replace").strip().splitlines()
+            written = self.log.read_bytes()
         except OSError:
             return ""
+        return written[self._log_start :].decode("utf-8", "replace")
+
+    def last_words(self) -> str:
+        """The end of its output, on one line."""
+        lines = self.output().strip().splitlines()
         return " | ".join(line.strip() for line in lines[-LOG_TAIL_LINES:])
 
     def wait_ready(self, ready: Callable[[], bool], seconds_max: float) -> None:
-        """Returns when `ready` says so; ends the command if the child ends or is too slow."""
-        deadline = time.monotonic() + seconds_max
-        while not ready():
-            if not self.running:
-                fail(f"the {self.name} {self.how_it_ended()}")
-            if time.monotonic() > deadline:
-                fail(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
-            time.sleep(POLL_SECONDS)
+        """Returns when `ready` says so; raises `ChildFailed` if the child ends or is too slow."""
+        is_ready = False
+
+        def ready_or_ended() -> bool:
+            nonlocal is_ready
+            is_ready = ready()
+            return is_ready or not self.running
+
+        if not holds_within(ready_or_ended, seconds_max):
+            raise ChildFailed(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
+        if not is_ready:
+            raise ChildFailed(f"the {self.name} {self.how_it_ended()}")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process itself; without effect when it has ended."""
+        self.process.send_signal(number)
 
     def ask_to_stop(self) -> None:
         """What `stop` does first, for who stops several."""
@@ -215,35 +248,28 @@ def start(
     log: Path,
     *,
     env: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
     stdout: Path | None = None,
+    folder: Path | None = None,
 ) -> Child:
-    """Starts a process whose output goes to `log`, or its results to `stdout`.
+    """Starts a process in `folder` whose output goes to `log`, or its results to `stdout`.
 
-    To be called in the main thread (the kernel watches over the thread that started a
-    child) and within `Signals.held`.
+    To be called within `Signals.held` where those are caught. `stdin` may be `subprocess.PIPE`.
     """
+    log_start = log.stat().st_size if log.exists() else 0
+    guarded = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *argv]
     with log.open("ab") as errors, (stdout or log).open("ab") as output:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
+        starting = _starting.submit(
+            subprocess.Popen,
+            guarded,
+            stdin=stdin,
             stdout=output,
             stderr=errors,
             env=env,
+            cwd=folder,
             process_group=0,
-            preexec_fn=die_with(os.getpid()),
         )
-    return Child(name, process, log)
-
-
-def die_with(parent: int) -> Callable[[], None]:
-    """What a process calls that is to be killed when `parent`, which started it, ends."""
-
-    def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)  # the parent was gone before the kernel knew what to do then
-
-    return prepare
+        return Child(name, starting.result(), log, log_start)
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
