@@ -8,6 +8,7 @@ import pytest
 
 from support.api import Api, batch, code_of, record, refusal, start_of
 from support.broker import BrokerProcess
+from support.waiting import until_true
 from tidelog.records import Compression, decode_batch, split_batches, verify_batch
 from tidelog_proto import admin_pb2, common_pb2, log_pb2
 
@@ -300,10 +301,11 @@ async def test_readers_that_cancel_leave_nothing_behind(api: Api, broker: Broker
         call = api.log.Fetch(log_pb2.FetchRequest(partitions=[start_of(stream)], follow=True))
         await call.read()
         call.cancel()
-    deadline = time.monotonic() + 10
-    while "tidelog_fetch_calls 0.0" not in await asyncio.to_thread(broker.get, "/metrics"):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+
+    async def none_is_left() -> bool:
+        return "tidelog_fetch_calls 0.0" in await asyncio.to_thread(broker.get, "/metrics")
+
+    await until_true(none_is_left, "no call is left")
 
 
 async def test_a_reader_that_does_not_read_costs_a_bounded_amount_of_memory(

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from support.api import Api, batch, code_of, record, start_of
 from support.broker import BrokerProcess
+from support.waiting import until_true
 from tidelog.records import Compression
 from tidelog_broker.limits.checks import INLINE_BYTES_MAX
 from tidelog_proto import common_pb2, log_pb2
@@ -51,10 +52,10 @@ async def number_of(broker: BrokerProcess, name: str) -> float:
 
 
 async def until(broker: BrokerProcess, name: str, wanted: float) -> None:
-    deadline = time.monotonic() + 30
-    while (found := await number_of(broker, name)) != wanted:
-        assert time.monotonic() < deadline, (name, found)
-        await asyncio.sleep(0.02)
+    async def holds() -> bool:
+        return await number_of(broker, name) == wanted
+
+    await until_true(holds, f"{name} is {wanted:g}", 30)
 
 
 async def filled(api: Api, *batches: bytes) -> common_pb2.StreamDescription:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import grpc.aio
@@ -15,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.api import Api, Refusal, batch, code_of, start_of
 from support.broker import BrokerProcess
 from support.hosts import HOST
-from support.waiting import until
+from support.waiting import until, until_true
 from tidelog_proto import common_pb2, log_pb2
 
 pytestmark = pytest.mark.slow
@@ -195,14 +194,16 @@ async def test_retention_forgets_and_says_so(tmp_path: Path) -> None:
             )
             for _ in range(60):
                 await api.publish(stream, bytes(5000))
-            deadline = time.monotonic() + 10
-            while True:
+            start = 0
+
+            async def is_trimmed() -> bool:
+                nonlocal start
                 found = await api.log.Offsets(log_pb2.OffsetsRequest(partitions=[start_of(stream)]))
-                if found.partitions[0].log_start_offset >= 40:
-                    break
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.02)
-            assert len(await api.read(stream)) == 60 - found.partitions[0].log_start_offset
+                start = found.partitions[0].log_start_offset
+                return start >= 40
+
+            await until_true(is_trimmed, "40 records are removed")
+            assert len(await api.read(stream)) == 60 - start
 
 
 async def test_log_lines_can_be_json(tmp_path: Path) -> None:

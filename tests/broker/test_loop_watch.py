@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from support.broker import BrokerProcess
+from support.waiting import until
 from tidelog_broker.limits import loop_watch
 from tidelog_broker.limits.loop_watch import ALARM_SECONDS, Late, LoopWatch
 
@@ -21,13 +21,6 @@ class Said:
 
     def __call__(self, text: str, **facts: Any) -> None:
         self.lines.append({"text": text, **facts})
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 def hog_the_loop(watch: LoopWatch) -> None:
@@ -44,7 +37,7 @@ async def test_a_long_turn_is_told_with_what_the_loop_was_busy_with() -> None:
     watch.start()
     try:
         hog_the_loop(watch)
-        await until(lambda: bool(said.lines))
+        await until(lambda: bool(said.lines), "the turn is logged")
     finally:
         watch.stop()
     [line] = said.lines
@@ -70,7 +63,7 @@ async def test_a_turn_that_computes_is_told_from_one_that_sleeps() -> None:
         for hold, ran in ((time.sleep, False), (compute, True)):
             late.clear()
             hold(4 * ALARM_SECONDS)
-            await until(lambda: bool(late))
+            await until(lambda: bool(late), "the turn is seen")
             assert late[0].seconds >= ALARM_SECONDS
             assert (late[0].ran_max >= ALARM_SECONDS) == ran
     finally:
@@ -86,7 +79,7 @@ async def test_the_garbage_collector_is_told_from_the_code_that_it_stands_in() -
         deadline = time.monotonic() + 4 * ALARM_SECONDS
         while time.monotonic() < deadline:
             gc.collect()
-        await until(lambda: bool(late))
+        await until(lambda: bool(late), "the turn is seen")
     finally:
         watch.stop()
     assert late[0].collected_max > late[0].seconds / 2
@@ -117,7 +110,7 @@ async def test_lines_about_long_turns_are_few_and_the_next_says_how_many_were_le
         for at in (0.0, 1.0, 1.5, 100.0):
             now[0], watch.seen, before = at, None, long_turns()
             hog_the_loop(watch)
-            await until(lambda before=before: long_turns() > before)  # type: ignore[misc]
+            await until(lambda before=before: long_turns() > before, "the turn is counted")  # type: ignore[misc]
     finally:
         watch.stop()
     assert len(said.lines) < long_turns()
@@ -129,7 +122,7 @@ async def test_beats_are_counted_and_end_with_the_watch() -> None:
     late: list[Late] = []
     watch = LoopWatch(late.append, Said())
     watch.start()
-    await until(lambda: len(late) >= 3)
+    await until(lambda: len(late) >= 3, "three turns are seen")
     watch.stop()
     count = len(late)
     assert min(late).seconds >= 0

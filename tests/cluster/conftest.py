@@ -11,6 +11,7 @@ import uvloop
 
 import tidelog
 from support.trio import Trio
+from support.waiting import until
 from tidelog.errors import TidelogError
 
 STREAM = "orders"
@@ -67,10 +68,11 @@ class Writers:
     async def acknowledged_more(self, count: int) -> None:
         """Waits until so many more are acknowledged."""
         target = len(self.acknowledged) + count
-        deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while len(self.acknowledged) < target:
-            assert asyncio.get_running_loop().time() < deadline, f"{len(self.acknowledged)} of {target}"
-            await asyncio.sleep(0.01)
+        await until(
+            lambda: len(self.acknowledged) >= target,
+            lambda: f"{len(self.acknowledged)} of {target} are acknowledged",
+            WAIT_SECONDS,
+        )
 
     async def _write(self, writer: int) -> None:
         async with (

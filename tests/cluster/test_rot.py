@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import tidelog
 from cluster.conftest import STREAM, read_all
 from support.trio import Trio, complete, joined
+from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +51,11 @@ async def test_two_of_three_copies_rot_in_the_same_place_and_are_healed_from_the
             file.seek(FLIPPED_AT)
             file.write(bytes([whole[FLIPPED_AT] ^ 1]))
 
-    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while not (healed(trio, 0) and healed(trio, 1)):
-        assert asyncio.get_running_loop().time() < deadline, [broker.log() for broker in trio.brokers[:2]]
-        await asyncio.sleep(0.1)
+    await until(
+        lambda: healed(trio, 0) and healed(trio, 1),
+        lambda: str([broker.log() for broker in trio.brokers[:2]]),
+        WAIT_SECONDS,
+    )
     assert [path.read_bytes() for path in paths] == [whole] * 3
     assert len(await read_all(trio.addresses[0])) == 40
     async with tidelog.connect(trio.addresses[0]) as client:

@@ -11,6 +11,7 @@ import uvloop
 
 from simulator.disk import FakeDisk
 from support.hosts import HOST
+from support.waiting import seconds_until
 from tidelog.model import Listener, StreamSettings
 from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
@@ -162,13 +163,7 @@ class Cluster:
 
     async def eventually(self, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> float:
         """Waits for a condition; how long it took."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        while not condition():
-            waited = loop.time() - began
-            assert waited < seconds, f"not within {seconds:g} s: {[one.controller for one in self.running]}"
-            await asyncio.sleep(0.005)
-        return loop.time() - began
+        return await seconds_until(condition, lambda: str([one.controller for one in self.running]), seconds)
 
     async def stop(self) -> None:
         for broker in self.brokers:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import tidelog
 from support.hosts import HOST
+from tidelog.cli.local.waiting import holds_within_async
 from tidelog_broker.clock import system_clock
 from tidelog_broker.config import Settings
 from tidelog_broker.offline.formatting import format_solo
@@ -127,16 +127,8 @@ class Brokers:
             await node.stop()
 
     async def eventually(self, condition: Callable[[], bool | Awaitable[bool]]) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + WAIT_SECONDS
-        while True:
-            met = condition()
-            if met if isinstance(met, bool) else await met:
-                return
-            assert loop.time() < deadline, (
-                f"not within {WAIT_SECONDS:g} s: {[n.quorum for n in self.running]}"
-            )
-            await asyncio.sleep(LOOK_SECONDS)
+        in_time = await holds_within_async(condition, WAIT_SECONDS, pause=LOOK_SECONDS)
+        assert in_time, f"not within {WAIT_SECONDS:g} s: {[n.quorum for n in self.running]}"
 
 
 @asynccontextmanager

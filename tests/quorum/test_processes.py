@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from support.api import Api
 from support.broker import BrokerProcess
 from support.hosts import HOST, free_port
 from support.trio import Trio
+from support.waiting import until_true
 from tidelog_proto import admin_pb2, metadata_pb2
 
 pytestmark = pytest.mark.slow
@@ -43,10 +43,14 @@ async def described(address: str) -> admin_pb2.DescribeClusterResponse:
 async def eventually(
     broker: BrokerProcess, condition: Callable[[admin_pb2.DescribeClusterResponse], bool]
 ) -> admin_pb2.DescribeClusterResponse:
-    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while not condition(found := await described(broker.address)):
-        assert asyncio.get_running_loop().time() < deadline, found
-        await asyncio.sleep(0.02)
+    found = admin_pb2.DescribeClusterResponse()
+
+    async def holds() -> bool:
+        nonlocal found
+        found = await described(broker.address)
+        return condition(found)
+
+    await until_true(holds, lambda: str(found), WAIT_SECONDS)
     return found
 
 

@@ -7,13 +7,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from support.hosts import HOST
+from tidelog.cli.local.processes import Child, ChildFailed, python_module, start
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
 START_SECONDS_MAX = 30.0
@@ -39,7 +38,7 @@ class BrokerProcess:
         self._nats = nats
         self._flags = flags
         self._env = {**os.environ, **(env or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._started: Child | None = None
         self._host = host
         self._port, self._http_port = ports
 
@@ -52,13 +51,17 @@ class BrokerProcess:
         return self._http_port
 
     @property
+    def _child(self) -> Child:
+        assert self._started is not None, "the broker was not started"
+        return self._started
+
+    @property
     def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        return self._child.process.pid
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._started is not None and self._started.running
 
     def __enter__(self) -> BrokerProcess:
         if not self.data.exists():
@@ -74,7 +77,7 @@ class BrokerProcess:
     def command(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         """Runs `tidelog-broker NAME` on the data directory; raises if it fails."""
         return subprocess.run(
-            [sys.executable, "-m", "tidelog_broker", name, "--data-dir", str(self.data), *more],
+            python_module("tidelog_broker", name, "--data-dir", str(self.data), *more),
             check=True, capture_output=True, text=True, env=self._env, timeout=60,
         )  # fmt: skip
 
@@ -85,57 +88,49 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Starts the process and does not wait."""
-        arguments = [
-            sys.executable, "-m", "tidelog_broker", "run", "--data-dir", str(self.data),
+        command = python_module(
+            "tidelog_broker", "run", "--data-dir", str(self.data),
             "--listener", f"internal={self._host}:{self._port}", "--http", f"{self._host}:{self._http_port}",
             *(("--nats", self._nats) if self._nats else ()), *self._flags,
-        ]  # fmt: skip
-        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log, env=self._env)
+        )  # fmt: skip
+        self._started = start("broker", command, self.log_path, env=self._env)
 
     def wait_ready(self) -> None:
-        """Waits until the broker has said that it listens; raises with its log if it ends instead."""
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < deadline:
-            text = self.log()
-            host = re.escape(self._host)
-            found = re.search(rf"listening\s+address={host}:(\d+)", _plain(text))
-            http = re.search(rf"serving HTTP\s+address={host}:(\d+)", _plain(text))
-            if found and http:
-                self._port, self._http_port = int(found[1]), int(http[1])
-                return
-            assert self._process is not None
-            if self._process.poll() is not None:
-                raise AssertionError(f"the broker ended with {self._process.returncode}:\n{text}")
-            time.sleep(0.02)
-        self.kill()
-        raise AssertionError(f"the broker did not start within {START_SECONDS_MAX:g} s:\n{self.log()}")
+        """Waits until the broker has logged that it listens; raises with its log if it ends instead."""
+        try:
+            self._child.wait_ready(self._listens, START_SECONDS_MAX)
+        except ChildFailed as failure:
+            self.kill()
+            raise AssertionError(f"{failure}\n{self.log()}") from None
+
+    def _listens(self) -> bool:
+        text, host = _plain(self.log()), re.escape(self._host)
+        found = re.search(rf"listening\s+address={host}:(\d+)", text)
+        http = re.search(rf"serving HTTP\s+address={host}:(\d+)", text)
+        if found is None or http is None:
+            return False
+        self._port, self._http_port = int(found[1]), int(http[1])
+        return True
 
     def log(self) -> str:
         """What this run has logged."""
-        data = self.log_path.read_bytes() if self.log_path.exists() else b""
-        return data[self._log_start :].decode("utf-8", "replace")
+        return "" if self._started is None else self._started.output()
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._child.send_signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> None:
         """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(STOP_SECONDS_MAX)
+        self._child.kill()
 
     def wait(self) -> int:
         """The exit code, once it has ended."""
-        assert self._process is not None
         try:
-            return self._process.wait(STOP_SECONDS_MAX)
+            return self._child.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self.kill()
             raise AssertionError(
                 f"the broker did not end within {STOP_SECONDS_MAX:g} s:\n{self.log()}"
             ) from None

@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from support.hosts import HOST
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
+from tidelog.cli.local.processes import Child, ChildFailed, start
 
 READY_SECONDS_MAX = 10.0
 STOP_SECONDS_MAX = 10.0
@@ -29,12 +29,12 @@ class NatsServer:
         """Lines of a nats-server configuration file."""
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="tidelog-nats-")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self.port = -1
         """-1 until the first start: the server chooses a free one."""
 
     def __repr__(self) -> str:
-        state = f"pid={self._process.pid}" if self._process else "stopped"
+        state = f"pid={self._child.process.pid}" if self._child else "stopped"
         return f"<NatsServer {HOST}:{self.port} {state}>"
 
     def __enter__(self) -> Self:
@@ -65,28 +65,23 @@ class NatsServer:
 
     def start(self) -> None:
         """Start the process and wait until it accepts connections."""
-        assert self._process is None
+        assert self._child is None
         config = self.directory / "nats.conf"
         config.write_text(self._config)
         store = str(self.directory / "jetstream")
         address = ["-a", HOST, "-p", str(self.port), "--ports_file_dir", self._directory.name]
-        with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [find_nats_server(), *address, "-c", str(config), "-sd", store, *self._options],
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"nats-server did not become ready:\n{self.log}")
-            time.sleep(0.005)
+        command = [find_nats_server(), *address, "-c", str(config), "-sd", store, *self._options]
+        self._child = start("NATS server", command, self.directory / "log")
+        try:
+            self._child.wait_ready(self._ready, READY_SECONDS_MAX)
+        except ChildFailed as failure:
+            self.kill()
+            raise RuntimeError(f"{failure}\n{self.log}") from None
 
     def _ready(self) -> bool:
-        assert self._process is not None
+        assert self._child is not None
         if self.port < 0:
-            ports = self.directory / f"nats-server_{self._process.pid}.ports"
+            ports = self.directory / f"nats-server_{self._child.process.pid}.ports"
             try:
                 self.port = int(json.loads(ports.read_text())["nats"][0].rsplit(":", 1)[1])
             except (OSError, ValueError):
@@ -103,11 +98,11 @@ class NatsServer:
 
     def signal(self, number: int) -> None:
         """Send the process a signal, such as SIGSTOP, SIGCONT or SIGUSR2 (lame duck mode)."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        assert self._child is not None
+        self._child.send_signal(number)
         if number == signal.SIGSTOP:
             # Its threads stop one by one; from here on none runs.
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+            os.waitid(os.P_PID, self._child.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def restart(self) -> None:
         """Stop and start on the same port."""
@@ -115,13 +110,12 @@ class NatsServer:
         self.start()
 
     def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        child, self._child = self._child, None
+        if child is None:
             return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)
+        child.send_signal(number)
+        child.send_signal(signal.SIGCONT)
         try:
-            process.wait(STOP_SECONDS_MAX)
+            child.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            child.kill()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from support.broker import BrokerProcess
 from support.hosts import HOST, free_ports
+from support.waiting import until_true
 from tidelog import Client
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
@@ -67,7 +66,7 @@ async def complete(client: Client, stream: str) -> None:
         described, cluster = await client.describe_stream(stream), await client.describe_cluster()
         return len(cluster.voters) == 3 and all(len(one.isr) == 3 for one in described.partitions)
 
-    await _until(is_complete, "three replicas in sync and three voters")
+    await until_true(is_complete, "three replicas in sync and three voters", WAIT_SECONDS)
 
 
 async def joined(client: Client) -> None:
@@ -76,12 +75,4 @@ async def joined(client: Client) -> None:
     async def are_there() -> bool:
         return len((await client.describe_cluster()).brokers) == 3
 
-    await _until(are_there, "three brokers")
-
-
-async def _until(condition: Callable[[], object], what: str) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + WAIT_SECONDS
-    while not await condition():  # type: ignore[misc]
-        assert loop.time() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
-        await asyncio.sleep(0.02)
+    await until_true(are_there, "three brokers", WAIT_SECONDS)

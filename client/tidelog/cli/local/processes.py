@@ -204,7 +204,7 @@ class Child:
         if not is_ready:
             raise ChildFailed(f"the {self.name} {self.how_it_ended()}")
 
-    def send_signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
         """Sends a signal to the process itself; without effect when it has ended."""
         self.process.send_signal(number)
 
