@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from bench import report
-from bench.alternate import enter, measure, say
-from bench.catalog import PEERS, all_cases
-from bench.machine import describe
-from bench.model import Case, Entry, Missing, matching
-from bench.stage import Stage
-from bench.work import Effort
+from bench.cases.catalog import PEERS, all_cases
+from bench.harness import report
+from bench.harness.alternate import enter, measure, say
+from bench.harness.case import Case, matching
+from bench.harness.model import Missing
+from bench.harness.results import Entry
+from bench.harness.stage import Stage
+from bench.harness.work import Effort
+from bench.measuring.machine import describe
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

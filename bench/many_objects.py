@@ -20,6 +20,7 @@ import psutil
 from support.kube.broker_pods import BrokerPods
 from support.kube.control_plane import ControlPlane, assets
 from support.kube.operator_process import OperatorProcess
+from tidelog.cli.local.waiting import holds_within
 
 READY_SECONDS_MAX = 600.0
 LOOK_SECONDS = 0.5
@@ -62,9 +63,8 @@ def _measured(
     before, cpu, began = _requests(operator), _cpu(process), time.monotonic()
     plane.kubectl("apply", "--server-side", "-f", "-", given=manifests)
     applied = time.monotonic() - began
-    while _ready(plane) < streams:
-        assert time.monotonic() - began < READY_SECONDS_MAX, "not every Stream is Ready in time"
-        time.sleep(LOOK_SECONDS)
+    all_ready = holds_within(lambda: _ready(plane) == streams, READY_SECONDS_MAX, pause=LOOK_SECONDS)
+    assert all_ready, f"not every Stream is Ready within {READY_SECONDS_MAX:g} s"
     took = time.monotonic() - began
     busy, made = _cpu(process) - cpu, _requests(operator)
     # What was written last comes back to it.

@@ -19,6 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from support.kube.control_plane import ControlPlane, assets
 from support.kube.nodes import Nodes
 from support.kube.operator_process import OperatorProcess
 from support.kube.situation import ClusterOnNodes
+from tidelog.cli.local.waiting import holds_within
 
 SECONDS_MAX: Final = 120.0
 LOOK_SECONDS: Final = 0.02
@@ -118,7 +120,7 @@ def _clusters(programs: Path, folder: Path, times: int) -> list[float]:
                 cluster = ClusterOnNodes(plane, nodes, f"shop-{number}")
                 began = time.monotonic()
                 cluster.apply(brokers=3)
-                found.append(_until(lambda one=cluster: one.says_so(3), began))
+                found.append(_until(partial(cluster.says_so, 3), began))
                 plane.kubectl("delete", "cluster.tidelog.io", f"shop-{number}")
     return found
 
@@ -130,9 +132,7 @@ def _is_ready(found: dict[str, Any]) -> bool:
 
 def _until(condition: Callable[[], bool], began: float) -> float:
     """Seconds since `began`."""
-    while not condition():
-        assert time.monotonic() - began < SECONDS_MAX, "not in time"
-        time.sleep(LOOK_SECONDS)
+    assert holds_within(condition, SECONDS_MAX, pause=LOOK_SECONDS), f"not within {SECONDS_MAX:g} s"
     return round(time.monotonic() - began, 2)
 
 

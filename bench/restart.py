@@ -1,7 +1,7 @@
-"""How long a broker takes to be ready again: with one large stream, and with thousands of small ones.
+"""How long a broker takes to be ready again: with one large stream, and with thousands of small streams.
 
-``python -m bench.restart [--gigabytes 10] [--streams 5000] [--folder DIR]`` prints the figures
-as JSON. Needs as much free disk as it is told to fill, and removes what it wrote.
+``python -m bench.restart [--gigabytes 10] [--streams 5000] [--folder DIR]`` prints the figures as JSON. It
+needs 2.5 times as much free disk as it fills, and removes what it wrote.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,60 +21,34 @@ from typing import Any
 import grpc.aio
 import pyarrow as pa
 
+from bench.measuring.machine import process_seconds
+from bench.ours.broker import Broker
 from tidelog.records import Columns, encode_batch, schema_of
 from tidelog_proto import admin_pb2, admin_pb2_grpc, common_pb2, log_pb2, log_pb2_grpc
 
 BATCH_BYTES = 8 << 20
 CREATES_AT_ONCE = 64
 IDLE_SECONDS = 20.0
-READY_SECONDS_MAX = 120.0
 
 
-class Broker:
-    """A broker process on a data directory."""
+class RestartedBroker(Broker):
+    """A broker whose starts and ends are timed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.data = folder / "data"
-        self.log = folder / "broker.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.address = ""
-        subprocess.run(self._command("format"), check=True, stdout=subprocess.DEVNULL)
-
-    def _command(self, name: str, *more: str) -> list[str]:
-        return [sys.executable, "-m", "tidelog_broker", name, "--data-dir", str(self.data), *more]
-
-    def start(self) -> float:
-        """Seconds until it serves, the start of Python included."""
+    def timed_start(self) -> float:
+        """Seconds until it serves, the start of Python (and of the guard of `processes.start`) included."""
         began = time.perf_counter()
-        with self.log.open("wb") as log:
-            command = self._command("run", "--listener", "internal=127.0.0.1:0", "--http", "")
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        while time.perf_counter() - began < READY_SECONDS_MAX:
-            found = re.search(r"listening\s+address=(\S+)", self.log.read_text())
-            if found:
-                self.address = found[1]
-                return time.perf_counter() - began
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.005)
-        raise RuntimeError(f"the broker did not become ready:\n{self.log.read_text()}")
-
-    def end(self, number: int) -> float:
-        """Seconds until the process has ended after a signal."""
-        assert self.process is not None
-        began = time.perf_counter()
-        self.process.send_signal(number)
-        self.process.wait()
+        self.start()
         return time.perf_counter() - began
 
-    def cpu_seconds(self) -> float:
-        assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def end(self, number: signal.Signals) -> float:
+        """Seconds until the process has ended after a signal."""
+        began = time.perf_counter()
+        self.signal(number)
+        self.wait_ended()
+        return time.perf_counter() - began
 
     def memory_mb(self) -> float:
-        assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
@@ -96,7 +67,9 @@ async def _fill(address: str, size: int) -> None:
         config = common_pb2.StreamConfig(batch_bytes_max=2 * BATCH_BYTES)
         request = admin_pb2.CreateStreamRequest(name="large", config=config)
         created = await admin_pb2_grpc.AdminStub(channel).CreateStream(request)
-        call = log_pb2_grpc.LogStub(channel).Produce()
+        # The stubs of grpc ask for an iterator of requests; this call writes them one by one.
+        log: Any = log_pb2_grpc.LogStub(channel)
+        call = log.Produce()
         batch = _batch()
         count = -(-size // len(batch))
         unanswered = 0
@@ -141,51 +114,65 @@ async def _touch(address: str, count: int) -> None:
 
 
 def measure_large(folder: Path, gigabytes: float) -> dict[str, float]:
-    broker = Broker(folder)
-    broker.start()
-    began = time.perf_counter()
-    asyncio.run(_fill(broker.address, int(gigabytes * 1e9)))
-    found = {"gigabytes": gigabytes, "fill_s": time.perf_counter() - began}
-    found["stop_s"] = broker.end(signal.SIGTERM)
-    found["ready_after_stop_s"] = broker.start()
-    broker.end(signal.SIGKILL)
-    found["ready_after_kill_s"] = broker.start()
-    asyncio.run(_fill(broker.address, 2 * BATCH_BYTES))
-    broker.end(signal.SIGKILL)
-    found["ready_after_kill_under_load_s"] = broker.start()
-    broker.end(signal.SIGTERM)
-    return found
+    """One stream of so many gigabytes: ready after a stop, after a kill, and after a kill under load."""
+    broker = RestartedBroker(folder)
+    try:
+        broker.start()
+        began = time.perf_counter()
+        asyncio.run(_fill(broker.address, int(gigabytes * 1e9)))
+        found = {"gigabytes": gigabytes, "fill_s": time.perf_counter() - began}
+        found["stop_s"] = broker.end(signal.SIGTERM)
+        found["ready_after_stop_s"] = broker.timed_start()
+        broker.end(signal.SIGKILL)
+        found["ready_after_kill_s"] = broker.timed_start()
+        asyncio.run(_fill(broker.address, 2 * BATCH_BYTES))
+        broker.end(signal.SIGKILL)
+        found["ready_after_kill_under_load_s"] = broker.timed_start()
+        return found
+    finally:
+        broker.stop()
 
 
 def measure_many(folder: Path, streams: int) -> dict[str, float]:
-    broker = Broker(folder)
-    broker.start()
-    found = {"streams": float(streams), "memory_empty_mb": broker.memory_mb()}
-    found["create_s"] = asyncio.run(_create(broker.address, streams))
-    asyncio.run(_touch(broker.address, streams))
-    found["memory_after_writes_mb"] = broker.memory_mb()
-    found["stop_s"] = broker.end(signal.SIGTERM)
-    found["ready_after_stop_s"] = broker.start()
-    found["memory_mb"] = broker.memory_mb()
-    time.sleep(3)
-    before, began = broker.cpu_seconds(), time.perf_counter()
-    time.sleep(IDLE_SECONDS)
-    found["idle_cpu_percent"] = 100 * (broker.cpu_seconds() - before) / (time.perf_counter() - began)
-    broker.end(signal.SIGKILL)
-    found["ready_after_kill_s"] = broker.start()
-    broker.end(signal.SIGTERM)
-    return found
+    """Many small streams: ready after a stop and after a kill, memory, and CPU without requests."""
+    broker = RestartedBroker(folder)
+    try:
+        broker.start()
+        found = {"streams": float(streams), "memory_empty_mb": broker.memory_mb()}
+        found["create_s"] = asyncio.run(_create(broker.address, streams))
+        asyncio.run(_touch(broker.address, streams))
+        found["memory_after_writes_mb"] = broker.memory_mb()
+        found["stop_s"] = broker.end(signal.SIGTERM)
+        found["ready_after_stop_s"] = broker.timed_start()
+        found["memory_mb"] = broker.memory_mb()
+        time.sleep(3)
+        before, began = process_seconds(broker.pid), time.perf_counter()
+        time.sleep(IDLE_SECONDS)
+        used = process_seconds(broker.pid) - before
+        found["idle_cpu_percent"] = 100 * used / (time.perf_counter() - began)
+        broker.end(signal.SIGKILL)
+        found["ready_after_kill_s"] = broker.timed_start()
+        return found
+    finally:
+        broker.stop()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.restart", description=__doc__)
-    parser.add_argument(
-        "--gigabytes", type=float, default=10, help="size of the large stream; 0: leave it out"
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.restart",
+        description="Measures how long a broker takes to be ready again, and prints the figures as JSON.",
     )
     parser.add_argument(
-        "--streams", type=int, default=5000, help="number of small streams; 0: leave them out"
+        "--gigabytes", type=float, default=10,
+        help="size of the large stream; 0 leaves it out. Default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--streams", type=int, default=5000,
+        help="number of small streams; 0 leaves them out. Default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--folder", default=None, help="where to write. Default: the folder for temporary files"
     )
-    parser.add_argument("--folder", default=None, help="where to write; default: the temporary folder")
     options = parser.parse_args(arguments)
     for name, amount, measure in (
         ("large", options.gigabytes, measure_large),
@@ -195,7 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         with tempfile.TemporaryDirectory(prefix="tidelog-restart-", dir=options.folder) as folder:
             if name == "large" and shutil.disk_usage(folder).free < 2.5e9 * options.gigabytes:
-                raise SystemExit(f"too little room in {folder} for {options.gigabytes:g} GB")
+                raise SystemExit(
+                    f"{folder} has too little free disk: a stream of {options.gigabytes:g} GB needs "
+                    f"{2.5 * options.gigabytes:g} GB; choose another folder with --folder"
+                )
             found = measure(Path(folder), amount)
         print(json.dumps({name: {key: round(value, 3) for key, value in found.items()}}), flush=True)
 

@@ -7,11 +7,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from time import monotonic
 from typing import TypeVar
 
 import tidelog
-from bench.processes import Failed, Server, python, run
+from bench.harness.processes import Failed, Server, python, run
+from tidelog.cli.local.waiting import holds_within_async
+from tidelog.model import StreamDescription
 
 T = TypeVar("T")
 
@@ -119,13 +120,17 @@ class Broker(Server, Endpoint):
         return found is not None
 
 
-async def in_sync(client: tidelog.Client, stream: str, replicas: int) -> tidelog.StreamDescription:
+async def in_sync(client: tidelog.Client, stream: str, replicas: int) -> StreamDescription:
     """The stream, once each partition has a leader and so many in-sync replicas; raises `Failed`."""
-    deadline = monotonic() + IN_SYNC_SECONDS_MAX
-    while True:
+    found: StreamDescription | None = None
+
+    async def is_in_sync() -> bool:
+        nonlocal found
         found = await client.describe_stream(stream)
-        if all(one.leader is not None and len(one.isr) == replicas for one in found.partitions):
-            return found
-        if monotonic() > deadline:
-            raise Failed(f"{stream} is not in sync within {IN_SYNC_SECONDS_MAX:g} s: {found.partitions}")
-        await asyncio.sleep(0.02)
+        return all(one.leader is not None and len(one.isr) == replicas for one in found.partitions)
+
+    in_time = await holds_within_async(is_in_sync, IN_SYNC_SECONDS_MAX)
+    assert found is not None, "it was described at least once"
+    if not in_time:
+        raise Failed(f"{stream} is not in sync within {IN_SYNC_SECONDS_MAX:g} s: {found.partitions}")
+    return found

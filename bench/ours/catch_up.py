@@ -1,6 +1,6 @@
 """A reader of old records at a steady rate: `python -m bench.ours.catch_up …`, for `bench.catchup`.
 
-One partition, as Arrow batches, with the public library. `bench.cold` is the plain
+One partition, as Arrow batches, with the public library. `bench.catchup.cold` is the plain
 program that it is compared with.
 """
 
@@ -14,8 +14,8 @@ from time import perf_counter
 import uvloop
 
 import tidelog
-from bench.cold import READING
-from bench.pace import seconds_until_due
+from bench.catchup.cold import READING
+from bench.measuring.pace import seconds_until_due
 
 
 async def read(options: argparse.Namespace) -> None:

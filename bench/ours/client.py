@@ -16,9 +16,9 @@ import pyarrow as pa
 import uvloop
 
 import tidelog
-from bench.clock import Span, print_result
-from bench.latency import summary_ms
-from bench.pace import open_loop
+from bench.measuring.clock import Span, print_result
+from bench.measuring.latency import summary_ms
+from bench.measuring.pace import open_loop
 
 BATCH_BYTES = 900_000
 """Values of one Arrow batch: with their offsets and timestamps under the stream's 1 MiB."""

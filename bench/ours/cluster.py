@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from time import monotonic, sleep
 
 import tidelog
+from bench.harness.processes import Failed, Server, free_port
 from bench.ours.broker import Broker, Endpoint, in_sync
-from bench.processes import Failed, Server, free_port
+from tidelog.cli.local.waiting import holds_within
 
 BROKERS = 3
 WHOLE_SECONDS_MAX = 60.0
@@ -74,11 +73,8 @@ class Cluster(Endpoint):
             active = [broker for broker in found.brokers if broker.state == "active"]
             return found.controller is not None and len(found.voters) == len(active) == BROKERS
 
-        deadline = monotonic() + WHOLE_SECONDS_MAX
-        while not self.ask(whole):
-            if monotonic() > deadline:
-                raise Failed(f"the cluster is not whole within {WHOLE_SECONDS_MAX:g} s")
-            sleep(LOOK_SECONDS)
+        if not holds_within(lambda: self.ask(whole), WHOLE_SECONDS_MAX, pause=LOOK_SECONDS):
+            raise Failed(f"the cluster is not whole within {WHOLE_SECONDS_MAX:g} s")
 
     def leader_of(self, stream: str) -> Broker:
         async def leader(client: tidelog.Client) -> int:
@@ -89,15 +85,17 @@ class Cluster(Endpoint):
         return self.brokers[self.ask(leader)]
 
     def controller(self) -> Broker:
-        async def controller(client: tidelog.Client) -> int:
-            deadline = monotonic() + WHOLE_SECONDS_MAX
-            while (found := (await client.describe_cluster()).controller) is None:
-                if monotonic() > deadline:
-                    raise Failed(f"there is no controller within {WHOLE_SECONDS_MAX:g} s")
-                await asyncio.sleep(LOOK_SECONDS)
-            return found
+        found: int | None = None
 
-        return self.brokers[self.ask(controller)]
+        async def has_controller(client: tidelog.Client) -> bool:
+            nonlocal found
+            found = (await client.describe_cluster()).controller
+            return found is not None
+
+        holds_within(lambda: self.ask(has_controller), WHOLE_SECONDS_MAX, pause=LOOK_SECONDS)
+        if found is None:
+            raise Failed(f"the cluster has no controller within {WHOLE_SECONDS_MAX:g} s")
+        return self.brokers[found]
 
     def create_led_by_controller(self, names: list[str], *, fsync: bool, wanted: bool) -> str:
         """Makes streams of these names until the controller leads one, or does not; raises `Failed`.

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from bench.machine import memory_mb, process_seconds
-from bench.model import OURS, Contender, Missing, Sample
-from bench.ours.broker import Broker, Endpoint
-from bench.ours.cluster import Cluster
-from bench.peers.jetstream import client as nats_client
-from bench.processes import python, run, run_for_json
-from bench.stage import Stage
-from bench.work import (
+from bench.harness.model import OURS, Contender, Missing, Sample
+from bench.harness.processes import python, run, run_for_json
+from bench.harness.stage import Stage
+from bench.harness.work import (
     CONSUMED_BYTES,
     SPARK_PARTITIONS,
     SPARK_ROWS,
@@ -20,6 +16,10 @@ from bench.work import (
     sample_of,
     within_disk,
 )
+from bench.measuring.machine import memory_mb, process_seconds
+from bench.ours.broker import Broker, Endpoint
+from bench.ours.cluster import Cluster
+from bench.peers.jetstream import client as nats_client
 
 CLIENT = "bench.ours.client"
 SPARK = "bench.ours.spark"

@@ -14,10 +14,10 @@ from typing import TypeVar
 import uvloop
 
 import tidelog
-from bench.many import Footprint, contender, footprint
-from bench.model import OURS, Contender, Sample
+from bench.clusters.many import Footprint, contender, footprint
+from bench.harness.model import OURS, Contender, Sample
+from bench.harness.stage import Stage
 from bench.ours.cluster import BROKERS, Cluster
-from bench.stage import Stage
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from time import perf_counter
 
 from pyspark.sql import SparkSession
 
-from bench.clock import print_result
-from bench.processes import Failed
+from bench.harness.processes import Failed
+from bench.measuring.clock import print_result
 from tidelog_spark.options import SERVERS
 from tidelog_spark.session import local_session
 

@@ -1,4 +1,4 @@
-"""A producer at a fixed rate that says when each record is acknowledged, for `bench.failover`.
+"""A producer at a fixed rate that says when each record is acknowledged, for `bench.clusters.failover`.
 
 `python -m bench.ours.steady --address … --stream … --rate 200` goes on until its standard
 input ends. Lines: `A <ns since the epoch>` for an acknowledgement, `E <what>` for an error

@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from bench.buckets import buckets_of, difference, percentile, total_of
+from bench.measuring.buckets import buckets_of, difference, percentile, total_of
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from tidelog_broker.metrics import FLUSH_BUCKETS

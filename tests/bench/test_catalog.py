@@ -5,9 +5,10 @@ from itertools import groupby
 
 import pytest
 from bench.__main__ import main
-from bench.catalog import PEERS, all_cases
-from bench.model import Case, Contender, Missing, matching
-from bench.stage import Stage
+from bench.cases.catalog import PEERS, all_cases
+from bench.harness.case import Case, matching
+from bench.harness.model import Contender, Missing
+from bench.harness.stage import Stage
 
 NAMES = [case.name for case in all_cases()]
 

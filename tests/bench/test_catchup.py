@@ -7,12 +7,22 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 import pytest
-from bench.catchup import main
-from bench.catchup_load import reading
-from bench.catchup_old import OldStream, readers_of
-from bench.catchup_report import BASELINE, OURS, PLAIN, VALUES, Phase, cpus_to_burn, entries, medians, table
-from bench.cold import READING, chunks, evict, read
-from bench.processes import Failed
+from bench.catchup.__main__ import main
+from bench.catchup.cold import READING, chunks, evict, read
+from bench.catchup.load import reading
+from bench.catchup.old_stream import OldStream, readers_of
+from bench.catchup.report import (
+    BASELINE,
+    OURS,
+    PLAIN,
+    VALUES,
+    Phase,
+    cpus_to_burn,
+    entries,
+    medians,
+    table,
+)
+from bench.harness.processes import Failed
 from rich.console import Console
 
 QUIET = Phase(round=1, kind=BASELINE, **dict.fromkeys(VALUES, 0.0))

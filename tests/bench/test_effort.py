@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from bench.__main__ import main
-from bench.many import Footprint
-from bench.stage import Stage
-from bench.work import Effort
+from bench.clusters.many import Footprint
+from bench.harness.stage import Stage
+from bench.harness.work import Effort
 
 
 class Told:
@@ -60,7 +60,7 @@ def test_a_cleared_stage_starts_its_servers_anew(tmp_path: Path, monkeypatch: py
         made.append(Told())
         return made[-1]
 
-    monkeypatch.setattr("bench.stage.NatsServer", make)
+    monkeypatch.setattr("bench.harness.stage.NatsServer", make)
     with Stage(tmp_path) as stage:
         assert stage.nats() is stage.nats()
         stage.clear()

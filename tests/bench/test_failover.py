@@ -4,9 +4,9 @@ import sys
 from signal import SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
-from bench.failover import FAULTS, Failover, sample
-from bench.processes import Failed
-from bench.steady_load import RATE, Load, NotInTime, flow, widest_gap_s
+from bench.clusters.failover import FAULTS, Failover, sample
+from bench.clusters.steady_load import RATE, Load, NotInTime, flow, widest_gap_s
+from bench.harness.processes import Failed
 
 SECOND = 10**9
 

@@ -8,9 +8,18 @@ from pathlib import Path
 from signal import SIGKILL
 
 import pytest
-from bench.build import digest
-from bench.latency import summary_ms
-from bench.machine import (
+from bench.harness.build import digest
+from bench.harness.processes import (
+    CACHE,
+    Failed,
+    Server,
+    accepts,
+    free_port,
+    run,
+    run_for_json,
+)
+from bench.measuring.latency import summary_ms
+from bench.measuring.machine import (
     TICKS_PER_SECOND,
     ForeignLoad,
     ProcessStat,
@@ -19,7 +28,6 @@ from bench.machine import (
     process_seconds,
     tree_seconds,
 )
-from bench.processes import CACHE, Failed, Server, accepts, free_port, run, run_for_json
 
 
 def test_busy_time_is_user_nice_and_system() -> None:

@@ -5,7 +5,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from bench.pace import NS, intended_ns, open_loop, seconds_until_due
+from bench.measuring.pace import NS, intended_ns, open_loop, seconds_until_due
 
 
 @pytest.mark.parametrize(

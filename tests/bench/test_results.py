@@ -6,9 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from bench.alternate import Rounds, order_of
-from bench.model import OURS, Case, Contender, Entry, Sample, entries_of, ratio_of
-from bench.report import number, table, write_json
+from bench.harness.alternate import Rounds, order_of
+from bench.harness.case import Case
+from bench.harness.model import OURS, Contender, Sample
+from bench.harness.report import number, table, write_json
+from bench.harness.results import Entry, entries_of, ratio_of
 from rich.console import Console
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import uvloop
 
-from bench.clock import Span, print_result
-from bench.latency import summary_ms
-from bench.model import Sample
-from bench.processes import python, run_for_json
-from bench.work import sample_of
+from bench.harness.model import Sample
+from bench.harness.processes import python, run_for_json
+from bench.harness.work import sample_of
+from bench.measuring.clock import Span, print_result
+from bench.measuring.latency import summary_ms
 
 PENDING_MAX = 4000
 """Messages without an acknowledgement; nats-py's own default."""

@@ -6,14 +6,14 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from bench.build import BUILD_SECONDS_MAX, built
-from bench.machine import memory_mb, process_seconds
-from bench.model import Contender, Missing, Sample
+from bench.harness.build import BUILD_SECONDS_MAX, built
+from bench.harness.model import Contender, Missing, Sample
+from bench.harness.processes import run, run_for_json
+from bench.harness.stage import Stage
+from bench.harness.work import WARM_CPU_SECONDS, sample_of
+from bench.measuring.machine import memory_mb, process_seconds
 from bench.peers.jetstream import client
 from bench.peers.jetstream.server import NatsCluster, NatsServer, Streams, version
-from bench.processes import run, run_for_json
-from bench.stage import Stage
-from bench.work import WARM_CPU_SECONDS, sample_of
 
 SOURCES = Path(__file__).with_name("load")
 

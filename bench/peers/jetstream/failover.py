@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench import failover
-from bench.failover import FAULTS, Fault, Scene, Target
-from bench.model import Contender
+from bench.clusters import failover
+from bench.clusters.failover import FAULTS, Fault, Scene, Target
+from bench.clusters.steady_load import RATE
+from bench.harness.model import Contender
+from bench.harness.stage import Stage
 from bench.peers.jetstream.contenders import load_program
 from bench.peers.jetstream.server import NatsCluster, version
-from bench.stage import Stage
-from bench.steady_load import RATE
 
 WARM_SECONDS = 1.0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bench import many
-from bench.many import Footprint, footprint
-from bench.model import Contender
+from bench.clusters import many
+from bench.clusters.many import Footprint, footprint
+from bench.harness.model import Contender
+from bench.harness.processes import run_for_json
+from bench.harness.stage import Stage
 from bench.peers.jetstream.contenders import load_program
 from bench.peers.jetstream.server import NatsCluster, version
-from bench.processes import run_for_json
-from bench.stage import Stage
 
 
 def cost(stage: Stage, *, streams: int, aspect: str) -> Contender:

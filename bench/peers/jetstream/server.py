@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
-from time import monotonic
 from typing import Any, TypeVar
 
-from bench.model import Missing
-from bench.processes import Failed, Server, free_port
+from bench.harness.model import Missing
+from bench.harness.processes import Failed, Server, free_port
 from tidelog.cli.errors import CommandError
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
+from tidelog.cli.local.waiting import holds_within_async
 
 T = TypeVar("T")
 
@@ -94,15 +94,19 @@ async def _create(js: Any, stream: str, replicas: int) -> None:
     import nats.js.errors
 
     # A cluster refuses or does not answer until its leader knows all servers.
-    deadline = monotonic() + WHOLE_SECONDS_MAX
-    while True:
+    refusal: Exception | None = None
+
+    async def is_made() -> bool:
+        nonlocal refusal
         try:
             await js.add_stream(config)
-            break
-        except (nats.errors.Error, nats.js.errors.Error):
-            if monotonic() > deadline:
-                raise
-            await asyncio.sleep(LOOK_SECONDS)
+        except (nats.errors.Error, nats.js.errors.Error) as error:
+            refusal = error
+            return False
+        return True
+
+    if not await holds_within_async(is_made, WHOLE_SECONDS_MAX, pause=LOOK_SECONDS):
+        raise Failed(f"{stream} could not be made within {WHOLE_SECONDS_MAX:g} s: {refusal}")
     await leader_when_current(js, stream, replicas)
 
 
@@ -111,17 +115,21 @@ async def leader_when_current(js: Any, stream: str, replicas: int) -> str:
     import nats.errors
     import nats.js.errors
 
-    deadline = monotonic() + WHOLE_SECONDS_MAX
-    while monotonic() < deadline:
+    leader = ""
+
+    async def is_current() -> bool:
+        nonlocal leader
         try:
             found = (await js.stream_info(stream)).cluster
         except (nats.errors.Error, nats.js.errors.Error):
-            found = None
+            return False
+        leader = str(found.leader or "") if found else ""
         others = (found.replicas or []) if found else []
-        if found and found.leader and sum(one.current for one in others) == replicas - 1:
-            return str(found.leader)
-        await asyncio.sleep(LOOK_SECONDS)
-    raise Failed(f"{stream} is not on {replicas} servers within {WHOLE_SECONDS_MAX:g} s")
+        return bool(leader) and sum(one.current for one in others) == replicas - 1
+
+    if not await holds_within_async(is_current, WHOLE_SECONDS_MAX, pause=LOOK_SECONDS):
+        raise Failed(f"{stream} is not on {replicas} servers within {WHOLE_SECONDS_MAX:g} s")
+    return leader
 
 
 class NatsServer(Server, Streams):

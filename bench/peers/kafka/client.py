@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import uvloop
 
-from bench.clock import Span, print_result
+from bench.measuring.clock import Span, print_result
 
 LINGER_MS = 10
 BATCH_BYTES = 1 << 20

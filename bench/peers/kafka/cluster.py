@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import monotonic, sleep
 
+from bench.harness.processes import Failed, Server, free_port
 from bench.peers.kafka.server import REQUEST_SECONDS_MAX, Kafka, Topics, jars, new_cluster_id
-from bench.processes import Failed, Server, free_port
+from tidelog.cli.local.waiting import holds_within
 
 BROKERS = 3
 WHOLE_SECONDS_MAX = 60.0
@@ -58,20 +58,24 @@ class KafkaCluster(Topics):
 
     def wait_whole(self) -> None:
         """Until all brokers are registered; raises `Failed`."""
-        deadline = monotonic() + WHOLE_SECONDS_MAX
         admin = self.admin()
-        while len(admin.list_topics(timeout=REQUEST_SECONDS_MAX).brokers) < BROKERS:
-            if monotonic() > deadline:
-                raise Failed(f"not all brokers are registered within {WHOLE_SECONDS_MAX:g} s")
-            sleep(LOOK_SECONDS)
+
+        def all_registered() -> bool:
+            return len(admin.list_topics(timeout=REQUEST_SECONDS_MAX).brokers) == BROKERS
+
+        if not holds_within(all_registered, WHOLE_SECONDS_MAX, pause=LOOK_SECONDS):
+            raise Failed(f"not all brokers are registered within {WHOLE_SECONDS_MAX:g} s")
 
     def leader_of(self, topic: str) -> Kafka:
         """Once all replicas are in sync; raises `Failed`."""
-        deadline = monotonic() + WHOLE_SECONDS_MAX
-        admin = self.admin()
-        while monotonic() < deadline:
+        admin, leader = self.admin(), -1
+
+        def in_sync() -> bool:
+            nonlocal leader
             found = admin.list_topics(topic, timeout=REQUEST_SECONDS_MAX).topics[topic].partitions.get(0)
-            if found is not None and found.leader in self.brokers and len(found.isrs) == BROKERS:
-                return self.brokers[found.leader]
-            sleep(LOOK_SECONDS)
-        raise Failed(f"{topic} is not in sync within {WHOLE_SECONDS_MAX:g} s")
+            leader = -1 if found is None else found.leader
+            return found is not None and leader in self.brokers and len(found.isrs) == BROKERS
+
+        if not holds_within(in_sync, WHOLE_SECONDS_MAX, pause=LOOK_SECONDS):
+            raise Failed(f"{topic} is not in sync within {WHOLE_SECONDS_MAX:g} s")
+        return self.brokers[leader]

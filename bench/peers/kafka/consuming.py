@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from bench.model import Contender, Sample
+from bench.harness.model import Contender, Sample
+from bench.harness.processes import run, run_for_json
+from bench.harness.stage import Stage
+from bench.harness.work import CONSUMED_BYTES, sample_of
 from bench.peers.kafka.contenders import NAME, producer_performance
 from bench.peers.kafka.server import jars, java_command
-from bench.processes import run, run_for_json
-from bench.stage import Stage
-from bench.work import CONSUMED_BYTES, sample_of
 
 COLD_CONSUMED_BYTES = 2 * CONSUMED_BYTES
 """For a consumer that starts cold: the longer it reads, the less that counts."""

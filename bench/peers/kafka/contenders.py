@@ -7,14 +7,14 @@ import os
 import re
 from pathlib import Path
 
-from bench.machine import memory_mb, process_seconds
-from bench.model import Contender, Missing, Sample
+from bench.harness.model import Contender, Missing, Sample
+from bench.harness.processes import Failed, python, run, run_for_json
+from bench.harness.stage import Stage
+from bench.harness.work import sample_of, within_disk
+from bench.measuring.machine import memory_mb, process_seconds
 from bench.peers.kafka import client
 from bench.peers.kafka.cluster import KafkaCluster
 from bench.peers.kafka.server import MIN_ISR, Kafka, Topics, jars, java_command, version
-from bench.processes import Failed, python, run, run_for_json
-from bench.stage import Stage
-from bench.work import sample_of, within_disk
 
 NAME = f"kafka-{version()}"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from bench import failover
-from bench.failover import FAULTS, Fault, Scene, Target
-from bench.model import Contender
+from bench.clusters import failover
+from bench.clusters.failover import FAULTS, Fault, Scene, Target
+from bench.clusters.steady_load import RATE
+from bench.harness.model import Contender
+from bench.harness.stage import Stage
 from bench.peers.kafka.cluster import KafkaCluster
 from bench.peers.kafka.contenders import NAME
 from bench.peers.kafka.server import jars, java_command
-from bench.stage import Stage
-from bench.steady_load import RATE
 
 WARM_SECONDS = 3.0
 HEAP = "256M"

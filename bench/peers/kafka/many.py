@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from bench import many
-from bench.many import Footprint, footprint
-from bench.model import Contender
+from bench.clusters import many
+from bench.clusters.many import Footprint, footprint
+from bench.harness.model import Contender
+from bench.harness.stage import Stage
 from bench.peers.kafka.cluster import KafkaCluster
 from bench.peers.kafka.contenders import NAME
 from bench.peers.kafka.server import jars
-from bench.stage import Stage
 
 TOPICS_PER_REQUEST = 100
 

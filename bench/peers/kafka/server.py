@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.build import BUILD_SECONDS_MAX, built
-from bench.model import Missing
-from bench.processes import Server, accepts, free_port, run
+from bench.harness.build import BUILD_SECONDS_MAX, built
+from bench.harness.model import Missing
+from bench.harness.processes import Server, accepts, free_port, run
 
 HERE = Path(__file__).parent
 POM = HERE / "pom.xml"

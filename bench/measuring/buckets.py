@@ -1,0 +1,58 @@
+"""Percentiles of what a broker measured itself, from the buckets of its Prometheus histograms.
+
+A histogram counts since the broker's start; the difference of two looks is what happened
+between them. Pure: text and numbers in, numbers out. `bench.measuring.latency` is for latencies
+that we measure ourselves and keep one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+Buckets = Mapping[float, float]
+"""Upper bound → how many values were at most that, with infinity as the last."""
+
+
+def buckets_of(name: str, metrics: str) -> dict[float, float]:
+    """The buckets of a histogram without labels in the text of /metrics, bounds ascending.
+
+    Raises ValueError if it is not there.
+    """
+    found = re.findall(rf'^{re.escape(name)}_bucket{{le="([^"]+)"}} (\S+)$', metrics, re.MULTILINE)
+    if not found:
+        raise ValueError(f"there is no histogram {name} in the metrics")
+    return dict(sorted((float(bound), float(count)) for bound, count in found))
+
+
+def total_of(name: str, metrics: str) -> float:
+    """A counter, all its labels together; 0 if it has not counted yet."""
+    found = re.findall(rf"^{re.escape(name)}_total(?:{{[^}}]*}})? (\S+)$", metrics, re.MULTILINE)
+    return sum(float(value) for value in found)
+
+
+def difference(later: Buckets, earlier: Buckets) -> dict[float, float]:
+    """What was counted between two looks at the same histogram."""
+    return {bound: count - earlier[bound] for bound, count in later.items()}
+
+
+def percentile(buckets: Buckets, percent: float) -> float:
+    """The value below which `percent` of all lie, as if they were spread evenly in each bucket.
+
+    It is wrong by the width of its bucket at most; past the last finite bound it is that
+    bound. Raises ValueError if nothing was counted.
+    """
+    bounds = sorted(buckets)
+    total = buckets[bounds[-1]] if bounds else 0.0
+    if total <= 0:
+        raise ValueError("nothing was counted")
+    rank = total * percent / 100
+    low, below = 0.0, 0.0
+    for bound in bounds:
+        count = buckets[bound]
+        if count >= rank and count > below:
+            if bound == float("inf"):
+                return low
+            return low + (bound - low) * (rank - below) / (count - below)
+        low, below = bound, count
+    raise ValueError("the counts of the buckets do not ascend")
