@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import pytest
 from bench.catchup.__main__ import main
@@ -28,7 +29,7 @@ from rich.console import Console
 QUIET = Phase(round=1, kind=BASELINE, **dict.fromkeys(VALUES, 0.0))
 
 
-def phase(kind: str, **values: float) -> Phase:
+def phase(kind: str, **values: Any) -> Phase:
     return replace(QUIET, kind=kind, **values)
 
 

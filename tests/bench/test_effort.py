@@ -1,5 +1,6 @@
 """How much is done, what is done once for several cases, and what it cost each server."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_what_several_cases_ask_for_is_done_once(tmp_path: Path) -> None:
 
     with Stage(tmp_path) as stage:
         for name in ("a", "b", "a"):
-            stage.once(name, lambda name=name: asked.append(name))
+            stage.once(name, partial(asked.append, name))
 
     assert asked == ["a", "b"]
 

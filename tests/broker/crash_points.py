@@ -182,7 +182,8 @@ async def _load(
 
 
 async def _producer_id(api: Api) -> int:
-    return (await api.log.InitProducer(log_pb2.InitProducerRequest())).producer_id
+    response: log_pb2.InitProducerResponse = await api.log.InitProducer(log_pb2.InitProducerRequest())
+    return response.producer_id
 
 
 async def _batches(api, stream, partition, acknowledged, count, value, producer_id) -> None:  # type: ignore[no-untyped-def]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -269,7 +270,7 @@ def test_a_data_directory_that_lost_its_meta_is_damaged(
     # It would keep what is captured here.
     monkeypatch.setattr(command, "configure_logging", lambda settings: None)
     # That is for the rest of the process.
-    monkeypatch.setattr(command.gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     data = tmp_path / "data"
     assert command.run(["format", "--data-dir", str(data)]) == 0
     (data / "meta.json").unlink()

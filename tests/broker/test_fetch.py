@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ async def _collect(responses: AsyncIterator[log_pb2.FetchResponse]) -> tuple[lis
     return values, ends
 
 
-async def _fill(api: Api, count: int = 10, **config: object) -> common_pb2.StreamDescription:
+async def _fill(api: Api, count: int = 10, **config: Any) -> common_pb2.StreamDescription:
     stream = await api.create(**config)
     for number in range(count):
         await api.publish(stream, b"%d" % number, partition=0)

@@ -49,7 +49,8 @@ async def test_a_stop_answers_what_is_in_flight_and_ends_followers_with_stopping
                     found.append("ok" if response.HasField("receipt") else code_of(response.error))
             return found
 
-        loading, following, answering = map(asyncio.ensure_future, (load(), follow(), answers()))
+        loading, following = asyncio.ensure_future(load()), asyncio.ensure_future(follow())
+        answering = asyncio.ensure_future(answers())
         await until(lambda: sent >= 100, "records are sent")
         assert await asyncio.to_thread(own_broker.stop) == 0
         assert await asyncio.wait_for(following, 5) == "STOPPING"
@@ -194,12 +195,12 @@ async def test_retention_forgets_and_says_so(tmp_path: Path) -> None:
             )
             for _ in range(60):
                 await api.publish(stream, bytes(5000))
-            start = 0
+            start: int = 0
 
             async def is_trimmed() -> bool:
                 nonlocal start
                 found = await api.log.Offsets(log_pb2.OffsetsRequest(partitions=[start_of(stream)]))
-                start = found.partitions[0].log_start_offset
+                start = int(found.partitions[0].log_start_offset)
                 return start >= 40
 
             await until_true(is_trimmed, "40 records are removed")

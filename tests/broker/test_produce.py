@@ -17,7 +17,7 @@ MINUTE_US = 60_000_000
 
 
 async def _producer(api: Api) -> int:
-    response = await api.log.InitProducer(log_pb2.InitProducerRequest())
+    response: log_pb2.InitProducerResponse = await api.log.InitProducer(log_pb2.InitProducerRequest())
     return response.producer_id
 
 

@@ -132,7 +132,7 @@ async def test_pages_that_take_long_leave_room_for_probes(door: Door) -> None:
     door.http._metrics = slow
     pages = [loop.run_in_executor(None, door.get, "/metrics") for _ in range(PAGES_MAX)]
     await until(lambda: door.open == PAGES_MAX, "the pages are being made")
-    await until(lambda: door.http._pages._value == 0, "they have all begun")  # type: ignore[attr-defined]
+    await until(lambda: door.http._pages._value == 0, "they have all begun")
 
     with pytest.raises(urllib.error.HTTPError) as caught:
         await asyncio.to_thread(door.get, "/metrics")

@@ -60,6 +60,7 @@ async def test_a_fetch_of_records_that_a_stop_interrupts_ends_with_stopping(
     await service.stop()
 
     last = [answer async for answer in answers][-1]
+    assert isinstance(last, log_pb2.FetchResponse)
     assert code_of(last.error) == "STOPPING"
 
 
@@ -68,15 +69,16 @@ async def test_a_fetch_that_comes_after_the_threads_stopped_ends_with_stopping(
     service: Service, start: dict[str, Any]
 ) -> None:
     stream = await _filled(service)
-    partition = service.broker.leading(stream.stream_id, 0)
+    taken = service.broker.leading(stream.stream_id, 0)
     await service.stop()
     # As if it had found its partition just before.
-    partition.stopped = False
-    service.broker.leading = lambda stream_id, number: partition  # type: ignore[method-assign]
+    taken.stopped = False
+    service.broker.leading = lambda stream_id, partition: taken  # type: ignore[method-assign]
     request = log_pb2.FetchRequest(partitions=[start_of(stream, **start)], format=log_pb2.RECORDS)
 
     (answer,) = [one async for one in FetchCall(service.broker, request).responses()]
 
+    assert isinstance(answer, log_pb2.FetchResponse)
     assert code_of(answer.error) == "STOPPING"
 
 

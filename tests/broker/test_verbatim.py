@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -16,7 +18,7 @@ from tidelog_proto import log_pb2
 SIZES = st.sampled_from([0, 1, 500, SMALL_MESSAGE_BYTES - 1, SMALL_MESSAGE_BYTES, 3 * SMALL_MESSAGE_BYTES])
 
 
-def request(size: int, **fields: int) -> log_pb2.ProduceRequest:
+def request(size: int, **fields: Any) -> log_pb2.ProduceRequest:
     return log_pb2.ProduceRequest(stream_id=b"s" * 16, batch=bytes(range(256)) * (size // 256 + 1), **fields)
 
 

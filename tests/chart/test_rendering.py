@@ -133,7 +133,7 @@ def allowed(release: Release, policy: Manifest) -> dict[str, set[str]]:
     (part,) = release.selected(policy["spec"]["podSelector"]["matchLabels"])
     found: dict[str, set[str]] = {}
     for rule in policy["spec"]["ingress"]:
-        peers = set()
+        peers: set[str] = set()
         for peer in rule.get("from", [{"anybody": {}}]):
             labels = peer.get("podSelector", {}).get("matchLabels")
             peers |= release.selected(labels) if labels else set(peer)
@@ -370,7 +370,7 @@ def test_nats_takes_its_settings(programs: Path, name: str, tmp_path: Path) -> N
     file = tmp_path / "nats.conf"
     file.write_text(nats_config(Release(programs, RELEASES[name])))
 
-    words = [find_nats_server(), "-t", "--config", file]
+    words = [find_nats_server(), "-t", "--config", str(file)]
     done = subprocess.run(
         words, env={**os.environ, "POD_NAME": "log-nats-0"}, capture_output=True, text=True, check=False
     )

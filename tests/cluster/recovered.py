@@ -71,7 +71,8 @@ def _count_recovered(machines: Machines, report: Report) -> None:
     partitions = [one for s in machines.services.values() for one in s.broker.partitions.values()]
     report.cut_logs += sum(bool(one.log.cut_bytes) for one in partitions)
     report.suspect_logs += len(machines.suspects())
-    report.unclean += sum(machines.image.partition(*key).unclean_epoch > 0 for key in keys(machines.image))
+    images = [machines.image.partition(*key) for key in keys(machines.image)]
+    report.unclean += sum(one is not None and one.unclean_epoch > 0 for one in images)
 
 
 def _compare(

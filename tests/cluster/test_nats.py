@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client as NatsClient
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 
@@ -55,7 +56,7 @@ class Publisher:
             number += 1
         await client.close()
 
-    async def _publish(self, client: nats.NATS, payload: bytes, message_id: str) -> None:
+    async def _publish(self, client: NatsClient, payload: bytes, message_id: str) -> None:
         while True:
             try:
                 answer = await client.request(

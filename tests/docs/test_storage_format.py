@@ -56,7 +56,11 @@ def dumps() -> list[bytes]:
 
 
 def test_the_header_table_has_the_fields_of_the_code_at_their_offsets_and_sizes() -> None:
-    code = {"signed": "q", "unsigned": {2: "H", 4: "I", 8: "Q"}, "`TLB1`": "4s"}
+    code: dict[str, str | dict[int, str]] = {
+        "signed": "q",
+        "unsigned": {2: "H", 4: "I", 8: "Q"},
+        "`TLB1`": "4s",
+    }
     rows = table(section("Header"))
 
     names = [field.replace(" ", "_") for _, _, field, _, _ in rows]
@@ -95,7 +99,7 @@ def test_the_attribute_table_has_the_bits_of_the_code() -> None:
     assert [int(one) for one in (Compression.NONE, Compression.LZ4, Compression.ZSTD)] == [0, 1, 2]
     for column in (Columns.KEY, Columns.HEADERS, Columns.SUBJECT):
         bit = str(int(column).bit_length() - 1)
-        assert rows[bit] == (f"the {column.name.lower()} column is there", "client")
+        assert rows[bit] == (f"the {str(column.name).lower()} column is there", "client")
     for flag, word in (
         (layout.COMPACTED, "compacted"),
         (layout.CONTROL, "control"),

@@ -39,8 +39,9 @@ def registered(
     )
 
 
-def applied(image: ClusterImage, commands: Iterable[Command]) -> ClusterImage:
+def applied(image: ClusterImage, commands: Iterable[Command | None]) -> ClusterImage:
     for command in commands:
+        assert command is not None, "there was something to do"
         image = apply(image, command, image.version + 1)
     return image
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
+from tidelog.errors import UnsupportedVersion
 from tidelog_broker.core.metadata import registration
 from tidelog_broker.core.metadata.commands import (
     FEATURE_LEVEL,
@@ -21,6 +22,7 @@ from tidelog_broker.core.metadata.commands import (
 from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS, FeatureLevels
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member, Refusal, Refused, change_isr
+from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.reassignment import cancel, reassign
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
 
@@ -225,8 +227,8 @@ def test_what_an_earlier_run_said_of_its_software_does_not_count() -> None:
 def test_software_of_an_earlier_level_is_refused_from_then_on() -> None:
     said = registration.Registration(image_id(), 0, identifier(9), identifier(1), feature_level_max=1)
 
-    with pytest.raises(registration.UnsupportedVersion, match="run a later version"):
-        registration.register(cluster(), said, registration.Sessions(), 0)
+    with pytest.raises(UnsupportedVersion, match="run a later version"):
+        registration.register(cluster(), said, Sessions(), 0)
 
 
 def image_id() -> bytes:

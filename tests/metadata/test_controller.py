@@ -271,7 +271,7 @@ async def test_watchers_are_told_before_the_one_who_asked_and_until_they_stop(br
 
 async def test_a_watcher_that_raises_disturbs_nobody(broker: Broker) -> None:
     told: list[int] = []
-    broker.controller.watch(lambda old, new: 1 // 0)  # type: ignore[arg-type, return-value]
+    broker.controller.watch(lambda old, new: 1 // 0)  # type: ignore[arg-type]
     broker.controller.watch(lambda old, new: told.append(new.version))
 
     change = await broker.controller.change(create("a"))

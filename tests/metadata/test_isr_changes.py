@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
@@ -35,7 +37,7 @@ def member(broker: int, run: int = 1) -> Member:
     return Member(broker, identifier(1000 * broker + run))
 
 
-def proposal(image: ClusterImage, *isr: Member, proposer: Member | None = None, **fields: int) -> IsrProposal:
+def proposal(image: ClusterImage, *isr: Member, proposer: Member | None = None, **fields: Any) -> IsrProposal:
     now = the_partition(image)
     # As a leader knows them that sees this image.
     isr = tuple(one._replace(assignment=now.assignment_of(one.broker)) for one in isr)
@@ -105,7 +107,8 @@ def test_r10_the_leaders_run_before_this_one_is_fenced() -> None:
 
 @pytest.mark.parametrize("field", ["leader_epoch", "partition_epoch"])
 def test_r4_a_controller_that_is_behind_the_leader_decides_nothing(field: str) -> None:
-    said = proposal(cluster(), member(0), **{field: 9})
+    behind: dict[str, Any] = {field: 9}
+    said = proposal(cluster(), member(0), **behind)
 
     command, (result,) = change_isr(cluster(), [said])
 

@@ -197,7 +197,7 @@ async def test_many_writes_of_one_turn_are_sent_as_one(connect: Connect) -> None
         link = connection._session.link
         assert link is not None
         sent: list[bytes] = []
-        link.write = sent.append  # type: ignore[method-assign]
+        link.write = lambda data: sent.append(data)  # type: ignore[method-assign]
 
         for _ in range(100):
             connection.write(b"PUB a 0\r\n\r\n")

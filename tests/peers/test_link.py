@@ -36,6 +36,9 @@ class Owner(Recorded):
     def evidence(self, evidence: Evidence | None) -> None:
         self.told.append(evidence)
 
+    def put_back(self, reason: str) -> None:
+        raise AssertionError(f"the link takes this data directory for a copy: {reason}")
+
 
 @asynccontextmanager
 async def linked(owner: Owner) -> AsyncIterator[PeerLink]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog_broker.peers.watch import SILENCE_SECONDS_MAX, STALL_SECONDS, Evidence, Watch
+from tidelog_broker.peers.connection import STALL_SECONDS
+from tidelog_broker.peers.watch import SILENCE_SECONDS_MAX, Evidence, Watch
 
 
 def test_a_broker_that_was_never_there_is_nothing_to_report() -> None:

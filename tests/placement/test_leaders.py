@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidelog.placement import BrokerLoad, prefer
 
-Partitions = list[tuple[int, ...]]
+Partitions = Sequence[tuple[int, ...]]
 
 
 def loads(partitions: Partitions, brokers: int) -> list[BrokerLoad]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidelog.errors import InvalidRequest
 from tidelog.placement import BrokerLoad, cost, drain, reassign
 
-Partitions = list[tuple[int, ...]]
+Partitions = Sequence[tuple[int, ...]]
 
 
 def loads(partitions: Partitions, racks: Sequence[str]) -> list[BrokerLoad]:

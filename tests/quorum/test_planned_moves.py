@@ -94,7 +94,7 @@ async def written(client: tidelog.Client) -> AsyncIterator[list[bytes]]:
 
 
 async def values(client: tidelog.Client) -> list[bytes]:
-    return [bytes(record.value) async for record in client.reader(STREAM, follow=False)]
+    return [record.value or b"" async for record in client.reader(STREAM, follow=False)]
 
 
 async def test_leaders_that_change_by_request_leave_nobody_in_doubt(client: tidelog.Client) -> None:

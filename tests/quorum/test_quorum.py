@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -357,9 +358,11 @@ async def test_brokers_that_find_each_other_before_they_find_the_controller_do_n
     # Each has heard of the other one only, and believes, or has believed, that it may know.
     for one, other in (others, reversed(others)):
         asking = one.controller.transport.controller_client
-        await cluster.eventually(
-            lambda asking=asking, other=other: asking.hint == other.id or other.id in asking._clueless
-        )
+
+        def knows(asking: Any = asking, other: Any = other) -> bool:
+            return bool(asking.hint == other.id or other.id in asking._clueless)
+
+        await cluster.eventually(knows)
 
     await first.start()
 

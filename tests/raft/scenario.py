@@ -202,7 +202,10 @@ class Script:
     def _remove(self, who: str) -> None:
         one, now = self._machine(who).me, self._configuration
         self._configure(
-            Configuration(*(tuple(v for v in vs if v != one) for vs in (now.voters, now.learners)))
+            Configuration(
+                tuple(voter for voter in now.voters if voter != one),
+                tuple(learner for learner in now.learners if learner != one),
+            )
         )
 
     def _transfer(self, who: str) -> None:

@@ -33,7 +33,7 @@ def compressed(data: bytes, codec: int | None, *, claim: int | None = None) -> b
     """A buffer as it is stored under `codec`; `claim` forges its length prefix."""
     if codec is None or not data:
         return data
-    packed = pa.compress(data, codec=["lz4", "zstd"][codec], asbytes=True)
+    packed: bytes = pa.compress(data, codec=["lz4", "zstd"][codec], asbytes=True)
     return struct.pack("<q", len(data) if claim is None else claim) + packed
 
 

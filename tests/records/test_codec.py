@@ -149,7 +149,7 @@ def test_an_uncompressed_batch_is_decoded_without_a_copy() -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_compacted_batch_decodes_with_its_offset_deltas(compression: Compression) -> None:
     schema = schema_of(Columns.KEY, compacted=True)
-    wanted = [
+    wanted: list[dict[str, Any]] = [
         {"key": b"a", "value": b"1", "timestamp": T0, "offset_delta": 2},
         {"key": b"b", "value": None, "timestamp": T0, "offset_delta": 9},
     ]

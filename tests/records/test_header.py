@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -22,7 +24,7 @@ from tidelog.records import (
 )
 from tidelog.records.checksum import crc32c
 
-PLACE = {"stream_id": STREAM_ID, "partition": 3}
+PLACE: dict[str, Any] = {"stream_id": STREAM_ID, "partition": 3}
 
 
 def stamped(base_offset: int = 1000, **fields: int) -> bytes:
@@ -42,7 +44,7 @@ def verify(batch: bytes, stream_id: bytes = STREAM_ID, partition: int = 3) -> No
 
 
 @given(header_fields)
-def test_a_header_packs_to_the_bytes_that_the_twin_writes_field_by_field(fields: dict) -> None:
+def test_a_header_packs_to_the_bytes_that_the_twin_writes_field_by_field(fields: dict[str, Any]) -> None:
     assert BatchHeader(**fields).pack() == twin.write_header(fields)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -35,7 +37,11 @@ def test_it_is_what_arrow_writes(
     schema = schema_of(columns)
     lists = {"key": keys, "value": values, "subject": texts, "timestamp": times}
     arrow = pa.record_batch([pa.array(lists[f.name], f.type) for f in schema], schema=schema)
-    sequence = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": base_sequence}
+    sequence: dict[str, Any] = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "base_sequence": base_sequence,
+    }
 
     found = encode_plain(
         values,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -70,7 +71,7 @@ def forgery(compression: Compression = Compression.NONE, present: Columns = ALL)
 
 @given(records, column_sets, compressions)
 def test_what_the_forge_leaves_as_it_was_is_accepted_and_read_alike(
-    wanted: list[dict], present: Columns, compression: Compression
+    wanted: list[dict[str, Any]], present: Columns, compression: Compression
 ) -> None:
     batch = encode_batch(columns_from(wanted, present), compression=compression)
 
@@ -117,7 +118,9 @@ def test_what_the_forge_leaves_as_it_was_is_accepted_and_read_alike(
         ({"timestamp_max_us": T0 + 6}, CorruptBatch, "timestamps"),
     ],
 )
-def test_a_wrong_header_field_is_refused(fields: dict, error: type[InvalidRequest], says: str) -> None:
+def test_a_wrong_header_field_is_refused(
+    fields: dict[str, int], error: type[InvalidRequest], says: str
+) -> None:
     refused(reseal(sample_batch(ALL), **fields), says, error)
 
 
@@ -523,6 +526,7 @@ def test_buffers_left_plain_inside_a_compressed_body_are_read_as_they_are(compre
 @pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
 def test_the_other_codec_inside_a_compressed_body_is_refused(compression: Compression) -> None:
     forged = forgery(compression)
+    assert forged.codec is not None
     other = 1 - forged.codec
     for index in (VALUE_DATA, KEY_VALIDITY, TIMESTAMP_DATA):
         plain = twin.plain(forged.buffers[index], forged.codec)

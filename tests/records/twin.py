@@ -164,7 +164,7 @@ class _Body:
         item_bitmap = self.buffers.pop()
         keys, values = self.text(), self.binary()
         assert len(keys) == len(values) == items
-        flat = [
+        flat: list[Any] = [
             {"key": key, "value": value} if _valid(item_bitmap, row) else None
             for row, (key, value) in enumerate(zip(keys, values, strict=True))
         ]

@@ -10,6 +10,7 @@ from tidelog.errors import InvalidRequest
 from tidelog.records import split_batches
 from tidelog.wire import error_from_proto
 from tidelog_broker.api.fetch import FetchCall
+from tidelog_broker.api.verbatim import VerbatimAnswer
 from tidelog_proto import log_pb2
 
 
@@ -23,6 +24,7 @@ async def read(cluster: Cluster, broker: int, **wanted: object) -> tuple[list[in
         if isinstance(answer, log_pb2.FetchResponse):
             ended = error_from_proto(answer.error).code if answer.HasField("error") else "end"
         else:
+            assert isinstance(answer, VerbatimAnswer)
             found += [header.base_offset for header, _ in split_batches(b"".join(answer.parts))]
     return found, ended
 

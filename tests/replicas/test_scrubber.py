@@ -34,8 +34,9 @@ def filled(folder: Path) -> PartitionLog:
 async def test_a_pass_takes_as_long_as_what_it_read_is_worth_and_no_segment_is_worth_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
-    log, slept, read = filled(tmp_path), [], []
-    sleep = asyncio.sleep
+    log, sleep = filled(tmp_path), asyncio.sleep
+    slept: list[float] = []
+    read: list[int] = []
 
     async def sleeping(seconds: float) -> None:
         slept.append(seconds)
@@ -43,7 +44,7 @@ async def test_a_pass_takes_as_long_as_what_it_read_is_worth_and_no_segment_is_w
 
     monkeypatch.setattr(scrubber, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(scrubber, "SEGMENT_BYTES_MIN", least)
-    monkeypatch.setattr(scrubber.asyncio, "sleep", sleeping)
+    monkeypatch.setattr(asyncio, "sleep", sleeping)
     partition: Any = SimpleNamespace(log=log, removed=False)
     with ThreadPoolExecutor(1) as thread:
         one = Scrubber(

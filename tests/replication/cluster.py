@@ -434,7 +434,7 @@ class Cluster:
             if isinstance(role, LeaderPartition):
                 self.answered_run = envelope.source_run
                 taken = role.position if isinstance(message, Position) else role.durable
-                self._perform(target, taken(source.broker, envelope.source_run, message, self.now))  # type: ignore[operator]
+                self._perform(target, taken(source.broker, envelope.source_run, message, self.now))
         elif isinstance(role, FollowerPartition):
             target.heard_at = self.now
             self._perform(target, role.received(message))

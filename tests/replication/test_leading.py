@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from replication.whole_logs import WholeLog
 from tidelog_broker.core.replication.effects import (
     AdvanceStart,
@@ -102,7 +104,7 @@ class Stage:
         self.now += ms
         return self.leader.tick(self.now)
 
-    def placed(self, **fields: object) -> list[LeaderEffect]:
+    def placed(self, **fields: Any) -> list[LeaderEffect]:
         epoch = self.placement.partition_epoch + 1
         self.placement = self.placement._replace(**{"partition_epoch": epoch, **fields})
         return self.leader.placed(self.placement, self.now)

@@ -26,8 +26,8 @@ def test_every_record_arrives_as_the_client_reads_it(
 ) -> None:
     name = stream()
     with log.producer(name) as producer:
-        for record in odd_records():
-            producer.send(**record)
+        for sent in odd_records():
+            producer.send(**sent)
     rows = read(name, includeHeaders="true").orderBy("offset").collect()
     with log.reader(name, follow=False) as reader:
         records = list(reader)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.samples import offsets, send, timed
 from support.broker import BrokerProcess
@@ -143,8 +143,8 @@ def test_a_query_that_goes_on_sees_new_records_and_stops(
 ) -> None:
     name = stream()
     seen: list[Any] = []
-    rows = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
-    rows = rows.option("startingOffsets", "earliest").load()
+    source = spark.readStream.format("tidelog").option(SERVERS, broker.address).option("subscribe", name)
+    rows = source.option("startingOffsets", "earliest").load()
     started = rows.writeStream.foreachBatch(lambda frame, number: seen.extend(frame.collect())).start()
     try:
         for round_number in range(2):

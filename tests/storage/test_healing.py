@@ -267,7 +267,7 @@ def test_the_append_guard_knows_what_the_healed_batch_said() -> None:
     bench.disk = bench.disk.crash(random.Random(1))
     log = bench.reopen()
     with pytest.raises(UnknownProducer):
-        log.guard.check(headers_of(item(records(2), producer_id=7, sequence=2).batch)[0], None)
+        log.guard.check(headers_of(bytes(item(records(2), producer_id=7, sequence=2).batch))[0], None)
     (found,) = find(log)
     log.healer.heal(found, bytes(good.parts[0]), leader_epoch=2)
 

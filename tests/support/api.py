@@ -94,7 +94,8 @@ class Api:
     """The services of one broker, and short forms of what tests say often."""
 
     def __init__(self, address: str) -> None:
-        self.channel = grpc.aio.insecure_channel(
+        # The stubs of grpc know neither how a streaming call is read or written nor what may be left out.
+        self.channel: Any = grpc.aio.insecure_channel(
             address,
             options=[
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -102,9 +103,9 @@ class Api:
                 ("grpc.use_local_subchannel_pool", 1),
             ],
         )
-        self.metadata = metadata_pb2_grpc.MetadataStub(self.channel)
-        self.log = log_pb2_grpc.LogStub(self.channel)
-        self.admin = admin_pb2_grpc.AdminStub(self.channel)
+        self.metadata: Any = metadata_pb2_grpc.MetadataStub(self.channel)
+        self.log: Any = log_pb2_grpc.LogStub(self.channel)
+        self.admin: Any = admin_pb2_grpc.AdminStub(self.channel)
 
     async def __aenter__(self) -> Api:
         return self
@@ -116,7 +117,7 @@ class Api:
         """A stream; without a name, one that no other test uses."""
         name = name or f"s{os.getpid()}-{next(_names)}"
         request = admin_pb2.CreateStreamRequest(name=name, config=common_pb2.StreamConfig(**config))
-        response = await self.admin.CreateStream(request)
+        response: admin_pb2.CreateStreamResponse = await self.admin.CreateStream(request)
         return response.stream
 
     async def publish(
@@ -124,7 +125,7 @@ class Api:
     ) -> Sequence[log_pb2.PublishReceipt]:
         given = [record(one) if isinstance(one, bytes) else one for one in records]
         request = log_pb2.PublishRequest(stream_id=stream.stream_id, records=given, **fields)
-        response = await self.log.Publish(request)
+        response: log_pb2.PublishResponse = await self.log.Publish(request)
         return response.receipts
 
     def produce(self) -> ProduceCall:
@@ -134,7 +135,10 @@ class Api:
         self, *partitions: log_pb2.FetchPartition, **fields: Any
     ) -> AsyncIterator[log_pb2.FetchResponse]:
         fields.setdefault("format", log_pb2.RECORDS)
-        return self.log.Fetch(log_pb2.FetchRequest(partitions=partitions, **fields))
+        call: AsyncIterator[log_pb2.FetchResponse] = self.log.Fetch(
+            log_pb2.FetchRequest(partitions=partitions, **fields)
+        )
+        return call
 
     async def read(
         self, stream: common_pb2.StreamDescription, partition: int = 0, **fields: Any
@@ -181,7 +185,7 @@ class Refusal:
 
     @property
     def code(self) -> str:
-        return self.info.reason
+        return str(self.info.reason)
 
     @property
     def facts(self) -> dict[str, str]:

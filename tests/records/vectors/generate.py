@@ -138,7 +138,7 @@ def other_writers() -> Iterator[Vector]:
 
 
 def stamped(batch: bytes, **fields: Any) -> bytes:
-    place = {
+    place: dict[str, Any] = {
         "stream_id": STREAM_ID,
         "partition": PARTITION,
         "base_offset": BASE_OFFSET,

@@ -46,7 +46,9 @@ class Kubernetes:
 
     @property
     def cluster(self) -> ClusterObject:
-        return read_cluster(self.manifest)
+        found = read_cluster(self.manifest)
+        assert isinstance(found, ClusterObject), found
+        return found
 
     @property
     def owned(self) -> Owned:

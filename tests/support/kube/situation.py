@@ -197,7 +197,7 @@ class ClusterOnNodes:
 
     def records(self, stream: str) -> set[bytes]:
         with self.connected() as brokers:
-            return {bytes(record.value) for record in brokers.reader(stream, follow=False)}
+            return {record.value or b"" for record in brokers.reader(stream, follow=False)}
 
     @contextmanager
     def load(self, stream: str) -> Iterator[Load]:

@@ -17,6 +17,7 @@ from tidelog.model import (
     StreamDescription,
 )
 from tidelog_operator import actions as do
+from tidelog_operator.actions import AlterStream, MovePartition
 from tidelog_operator.model import FINALIZER, ObjectKey, StreamObject, read_stream
 from tidelog_operator.plan import placement as plan
 from tidelog_operator.plan.placement import BrokersView
@@ -222,7 +223,7 @@ class Brokers:
         else:
             assert version == 0
 
-    def _alter(self, action: do.AlterStream) -> None:
+    def _alter(self, action: AlterStream) -> None:
         old = self.streams[action.name]
         assert (old.stream_id, old.version) == (action.stream_id, action.expected_version)
         first = len(old.partitions)
@@ -252,7 +253,7 @@ class Brokers:
             self._end(move)
         return bool(on_their_way)
 
-    def _move(self, move: do.MovePartition) -> None:
+    def _move(self, move: MovePartition) -> None:
         """Takes the place of a move that is on its way."""
         old = self.streams[move.name]
         part = old.partitions[move.partition]
@@ -268,7 +269,7 @@ class Brokers:
         if self.instant:
             self._end(move)
 
-    def _end(self, move: do.MovePartition) -> None:
+    def _end(self, move: MovePartition) -> None:
         leader = self.streams[move.name].partitions[move.partition].leader
         self._change(
             move,
@@ -279,7 +280,7 @@ class Brokers:
             removing=(),
         )
 
-    def _change(self, move: do.MovePartition, **change: Any) -> None:
+    def _change(self, move: MovePartition, **change: Any) -> None:
         old = self.streams[move.name]
         parts = list(old.partitions)
         part = parts[move.partition]
