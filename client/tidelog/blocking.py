@@ -76,6 +76,7 @@ class Client:
     uncordon = _blocking(client.Client.uncordon)
     drain = _blocking(client.Client.drain)
     prepare_stop = _blocking(client.Client.prepare_stop)
+    cancel_stop = _blocking(client.Client.cancel_stop)
     unregister_broker = _blocking(client.Client.unregister_broker)
     add_voter = _blocking(client.Client.add_voter)
     remove_voter = _blocking(client.Client.remove_voter)

@@ -133,7 +133,7 @@ class ClusterAdmin(Admin):
     async def prepare_stop(self, broker_id: int, timeout_s: float = 0.0) -> StopAnswer:
         """Waits up to `timeout_s` until `broker_id` can stop without harm, and says what is in the way.
 
-        Its leaderships go to others; it joins no ISR any more until it starts again.
+        Other brokers lead what it led, and it joins no ISR, until it starts again or `cancel_stop`.
         """
         request = admin_pb2.PrepareStopRequest(
             broker_id=_checked(broker_id), timeout_ms=round(timeout_s * 1000)
@@ -144,6 +144,15 @@ class ClusterAdmin(Admin):
             return await broker.admin.PrepareStop(request, timeout=timeout)
 
         return cluster_wire.stop_answer_from_proto(await self._call(ask, repeat_indefinite=True))
+
+    async def cancel_stop(self, broker_id: int) -> None:
+        """Undoes `prepare_stop`: `broker_id` may lead and join ISRs again. What moved away stays away."""
+        request = admin_pb2.CancelStopRequest(broker_id=_checked(broker_id))
+
+        async def ask(broker: BrokerChannel) -> admin_pb2.CancelStopResponse:
+            return await broker.admin.CancelStop(request, timeout=self._options.request_timeout_s)
+
+        await self._call(ask, repeat_indefinite=True)
 
     async def unregister_broker(
         self, broker_id: int, *, only_if_empty: bool = False, expected_version: int | None = None

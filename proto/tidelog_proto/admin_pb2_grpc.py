@@ -89,6 +89,11 @@ class AdminStub:
                 request_serializer=tidelog__proto_dot_admin__pb2.PrepareStopRequest.SerializeToString,
                 response_deserializer=tidelog__proto_dot_admin__pb2.PrepareStopResponse.FromString,
                 _registered_method=True)
+        self.CancelStop = channel.unary_unary(
+                '/tidelog.v1.Admin/CancelStop',
+                request_serializer=tidelog__proto_dot_admin__pb2.CancelStopRequest.SerializeToString,
+                response_deserializer=tidelog__proto_dot_admin__pb2.CancelStopResponse.FromString,
+                _registered_method=True)
         self.UnregisterBroker = channel.unary_unary(
                 '/tidelog.v1.Admin/UnregisterBroker',
                 request_serializer=tidelog__proto_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
@@ -207,6 +212,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelStop(self, request, context):
+        """The broker goes on after all: PrepareStop is undone. Leaders that moved away stay where they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UnregisterBroker(self, request, context):
         """A broker is gone for good. Refused while it is alive and holds replicas.
         """
@@ -320,6 +332,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.PrepareStop,
                     request_deserializer=tidelog__proto_dot_admin__pb2.PrepareStopRequest.FromString,
                     response_serializer=tidelog__proto_dot_admin__pb2.PrepareStopResponse.SerializeToString,
+            ),
+            'CancelStop': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelStop,
+                    request_deserializer=tidelog__proto_dot_admin__pb2.CancelStopRequest.FromString,
+                    response_serializer=tidelog__proto_dot_admin__pb2.CancelStopResponse.SerializeToString,
             ),
             'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterBroker,
@@ -659,6 +676,33 @@ class Admin:
             '/tidelog.v1.Admin/PrepareStop',
             tidelog__proto_dot_admin__pb2.PrepareStopRequest.SerializeToString,
             tidelog__proto_dot_admin__pb2.PrepareStopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelStop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidelog.v1.Admin/CancelStop',
+            tidelog__proto_dot_admin__pb2.CancelStopRequest.SerializeToString,
+            tidelog__proto_dot_admin__pb2.CancelStopResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,8 @@ class AdminStub:
     """Answers when the broker can stop without a partition having too few copies in sync,
     or when the time is over. Of several that ask at once, one after the other is let go.
     """
+    CancelStop: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelStopRequest, _admin_pb2.CancelStopResponse]
+    """The broker goes on after all: PrepareStop is undone. Leaders that moved away stay where they are."""
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]
     """A broker is gone for good. Refused while it is alive and holds replicas."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
@@ -93,6 +95,8 @@ class AdminAsyncStub(AdminStub):
     """Answers when the broker can stop without a partition having too few copies in sync,
     or when the time is over. Of several that ask at once, one after the other is let go.
     """
+    CancelStop: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelStopRequest, _admin_pb2.CancelStopResponse]  # type: ignore[assignment]
+    """The broker goes on after all: PrepareStop is undone. Leaders that moved away stay where they are."""
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
     """A broker is gone for good. Refused while it is alive and holds replicas."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
@@ -198,6 +202,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Answers when the broker can stop without a partition having too few copies in sync,
         or when the time is over. Of several that ask at once, one after the other is let go.
         """
+
+    @_abc_1.abstractmethod
+    def CancelStop(
+        self,
+        request: _admin_pb2.CancelStopRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CancelStopResponse, _abc.Awaitable[_admin_pb2.CancelStopResponse]]:
+        """The broker goes on after all: PrepareStop is undone. Leaders that moved away stay where they are."""
 
     @_abc_1.abstractmethod
     def UnregisterBroker(

@@ -154,12 +154,26 @@ def test_a_broker_that_may_not_stop_yet_ends_with_code_4_and_says_why(
     kept = trio("cluster", "prepare-stop", 2, "--timeout", "0s")
 
     assert kept.code == Exit.UNAVAILABLE
-    assert kept.out.startswith("broker 2 should not stop yet, after 0s\nwaits: needed/0: too few in sync\n")
+    assert kept.out.startswith("broker 2 must not stop yet, after 0s\nwaits: needed/0: too few in sync\n")
     answer = trio("cluster", "prepare-stop", 2, "--timeout", "0s", "-o", "json")
     assert json.loads(answer.out)["hindrances"][0]["blocks"]
     assert brokers[0].stop() == 0
     brokers[0].start()
     eventually(lambda: found(trio, "cluster", "describe")["brokers"][0]["state"] == "active")
+
+
+def test_a_prepared_stop_is_undone(trio: Call) -> None:
+    assert trio("stream", "create", "stays", "--replication-factor", 3).code == 0
+    prepared = trio("cluster", "prepare-stop", 0, "--timeout", "30s")
+    assert prepared.code == 0, prepared.err
+    assert "tidelog cluster prepare-stop 0 --undo" in prepared.out
+    assert found(trio, "cluster", "describe")["brokers"][0]["state"] == "stopping"
+
+    undone = trio("cluster", "prepare-stop", 0, "--undo")
+
+    assert (undone.code, undone.err) == (0, "")
+    assert undone.out.startswith("broker 0 is not stopping")
+    assert found(trio, "cluster", "describe")["brokers"][0]["state"] == "active"
 
 
 def test_what_loses_data_is_asked_for(trio: Call) -> None:

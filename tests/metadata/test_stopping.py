@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
@@ -125,9 +127,35 @@ def test_a_fenced_broker_that_asks_is_not_kept_waiting() -> None:
     assert stopping.is_prepared(image, 2, stopping.hindered(image, 2))
 
 
-def test_an_unknown_broker_is_refused() -> None:
+@pytest.mark.parametrize("decide", [stopping.prepare_stop, stopping.cancel_stop])
+def test_an_unknown_broker_is_refused(decide: Callable[[ClusterImage, int], Command | None]) -> None:
     with pytest.raises(InvalidRequest, match="broker 9 is not registered"):
-        stopping.prepare_stop(cluster(), 9)
+        decide(cluster(), 9)
+
+
+def test_a_mark_is_taken_away_and_the_broker_may_lead_again() -> None:
+    marked = handed_over(asked(cluster(), 0), 0)
+
+    command = stopping.cancel_stop(marked, 0)
+
+    assert command is not None
+    after = applied(marked, [command])
+    assert not after.brokers[0].stopping
+    assert after.streams[S].partitions[0].leader == 1, "leadership stays where it went"
+    assert asked(after, 1).brokers[1].stopping, "another broker may stop"
+    assert stopping.cancel_stop(after, 0) is None, "there is no mark any more"
+
+
+def test_a_broker_that_is_really_stopping_is_marked_again_by_its_next_heartbeat() -> None:
+    image = asked(cluster(), 2)
+    command = stopping.cancel_stop(image, 2)
+    assert command is not None
+    image = applied(image, [command])
+
+    again = upkeep.stop(image, 2, image.brokers[2].incarnation)
+
+    assert again is not None
+    assert applied(image, [again]).brokers[2].stopping
 
 
 def test_a_mark_ends_with_the_next_run() -> None:

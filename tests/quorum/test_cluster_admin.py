@@ -324,6 +324,24 @@ async def test_brokers_are_let_go_one_after_the_other(brokers: Brokers, client: 
     await brokers[second].restart()
 
 
+async def test_a_prepared_stop_is_undone(brokers: Brokers, client: tidelog.Client) -> None:
+    await client.create_stream("stays", replication_factor=4, min_insync_replicas=2)
+    (leader,) = [p.leader for p in (await client.describe_stream("stays")).partitions]
+    assert leader is not None
+    assert (await client.prepare_stop(leader, 5)).ready
+
+    await client.cancel_stop(leader)
+    await client.cancel_stop(leader)
+
+    assert states(await client.describe_cluster())[leader] == "active"
+    await client.elect_preferred(["stays"])
+
+    async def leads_again() -> bool:
+        return (await client.describe_stream("stays")).partitions[0].leader == leader
+
+    await brokers.eventually(leads_again)
+
+
 @pytest.mark.parametrize(
     ("rpc", "request_", "sentence"),
     [
@@ -337,6 +355,7 @@ async def test_brokers_are_let_go_one_after_the_other(brokers: Brokers, client: 
             admin_pb2.PrepareStopRequest(broker_id=1, timeout_ms=1 << 40),
             "it is 600000 at most",
         ),
+        ("CancelStop", admin_pb2.CancelStopRequest(broker_id=9), "broker 9 is not registered"),
         ("UnregisterBroker", admin_pb2.UnregisterBrokerRequest(broker_id=9), "broker 9 is not registered"),
         ("AddVoter", admin_pb2.AddVoterRequest(broker_id=9), "broker 9 is not registered"),
         ("RemoveVoter", admin_pb2.RemoveVoterRequest(broker_id=9), "broker 9 is not registered"),

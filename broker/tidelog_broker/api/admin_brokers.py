@@ -39,6 +39,7 @@ NamesBroker = (
     | pb.UncordonRequest
     | pb.DrainRequest
     | pb.PrepareStopRequest
+    | pb.CancelStopRequest
     | pb.UnregisterBrokerRequest
     | pb.AddVoterRequest
     | pb.RemoveVoterRequest
@@ -133,6 +134,11 @@ class BrokerRequests:
                 hindrance_count=len(found),
             )
         )
+
+    async def cancel_stop(self, request: pb.CancelStopRequest) -> pb.CancelStopResponse:
+        broker = _named(request)
+        await self._quorum.change(lambda image: stopping.cancel_stop(image, broker))
+        return pb.CancelStopResponse()
 
     async def until_prepared(
         self,

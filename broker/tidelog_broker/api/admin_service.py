@@ -47,6 +47,9 @@ class AdminService:
                     "PrepareStop", pb.PrepareStopRequest, pb.PrepareStopResponse, brokers.prepare_stop
                 ),
                 ControllerCall(
+                    "CancelStop", pb.CancelStopRequest, pb.CancelStopResponse, brokers.cancel_stop
+                ),
+                ControllerCall(
                     "UnregisterBroker",
                     pb.UnregisterBrokerRequest,
                     pb.UnregisterBrokerResponse,
@@ -98,6 +101,9 @@ class AdminService:
         return await self._brokers.until_prepared(
             request, self._broker_id, lambda once: self._forwarding.at_controller("PrepareStop", once)
         )
+
+    async def cancel_stop(self, request: pb.CancelStopRequest) -> Message:
+        return await self._at_controller("CancelStop", request)
 
     async def unregister_broker(self, request: pb.UnregisterBrokerRequest) -> Message:
         return await self._at_controller("UnregisterBroker", request)

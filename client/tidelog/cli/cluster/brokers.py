@@ -89,27 +89,42 @@ def drain(
 
 def prepare_stop(
     broker: int = BROKER,
-    timeout: str = typer.Option("30s", "--timeout", help="How long to wait until it can stop."),
+    timeout: str = typer.Option("30s", "--timeout", help="How long to wait until the broker can stop."),
+    undo: bool = typer.Option(False, "--undo", help="Undo it: the broker may lead and join ISRs again."),
     server: str = SERVER,
     output: Output = OUTPUT,
 ) -> None:
-    """Wait until a broker can stop without a partition having too few copies in sync.
+    """Wait until a broker can stop safely, and move its leaders away.
 
-    What it leads is handed over. Ends with code 4 if it is not to be stopped yet, and says why. Of several
-    brokers that ask at once, one after the other is let go.
+    Safely means that every partition keeps enough copies in sync. The command ends with code 4, and says
+    why, if the broker must not stop yet. If several brokers are prepared at the same time, only one after
+    the other may stop.
+
+    A prepared broker is `stopping`: it leads nothing and joins no ISR. This ends when the broker starts
+    again. If the broker will not be stopped after all, undo it with --undo; `cluster elect` then gives its
+    leaders back.
     """
+    if undo:
+        outcome = "is not stopping; `tidelog cluster elect` gives its leaders back"
+        _do(server, output, broker, lambda client: client.cancel_stop(broker), outcome)
+        return
     seconds = duration_ms(timeout, "--timeout") / 1000
     answer = connected(server, lambda client: client.prepare_stop(broker, seconds))
     if output is Output.JSON:
         print_json(_stop_json(broker, answer))
     else:
-        verdict = "can stop" if answer.ready else f"should not stop yet, after {timeout}"
+        verdict = "can stop" if answer.ready else f"must not stop yet, after {timeout}"
         sys.stdout.write(f"broker {broker} {verdict}\n")
         for one in answer.hindrances:
             kind = "waits" if one.blocks else "note"
             console().print(f"{kind}: {one.name}/{one.partition}: {one.reason}", markup=False)
         if answer.hindrance_count > len(answer.hindrances):
             sys.stdout.write(f"and {answer.hindrance_count - len(answer.hindrances)} more\n")
+        if answer.ready:
+            sys.stdout.write(
+                "It leads nothing until it starts again. "
+                f"If it goes on after all: tidelog cluster prepare-stop {broker} --undo\n"
+            )
     if not answer.ready:
         raise typer.Exit(Exit.UNAVAILABLE)
 
