@@ -31,14 +31,14 @@ from tidelog._producing.batching import (
 from tidelog._producing.buffer_budget import BufferFull
 from tidelog._producing.partition_queue import PartitionQueue
 from tidelog._producing.partitioner import StickyPartition, partition_of
-from tidelog._producing.sender import Sender
+from tidelog._producing.sender import Sender, Stall
 from tidelog._producing.splitting import split
 from tidelog._producing.unfinished import own_copy
 from tidelog.errors import BatchTooLarge, InvalidRequest, PartitionNotFound, TidelogError
 from tidelog.model import OFFSET_MAX, Receipt
 from tidelog.records.limits import BATCH_OVERHEAD_BYTES, RECORDS_PER_BATCH_MAX
 
-__all__ = ["BufferFull", "Producer"]
+__all__ = ["BufferFull", "Producer", "Stall"]
 
 KEYED_RECORD_BYTES: Final = RECORD_BYTES + COLUMN_BYTES
 
@@ -284,6 +284,10 @@ class Producer:
         self._check_started()
         self._accumulator.seal_all()
         await self._sender.unfinished.all_finished()
+
+    def stall(self) -> Stall | None:
+        """How long records have waited for a receipt, and after which failure; None: none wait."""
+        return self._sender.stall() if self._started else None
 
     # --- from records to batches
 

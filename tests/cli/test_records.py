@@ -195,7 +195,7 @@ def test_input_that_goes_on_is_produced_as_it_comes(cluster: Any, tidelog: Any, 
             out, _ = producer.communicate(timeout=DEADLINE_SECONDS)
         finally:
             producer.kill()
-    assert out.startswith(b"1 records to")
+    assert out.startswith(b"1 record to")
 
 
 def test_a_reader_that_leaves_ends_the_writer_quietly(

@@ -41,7 +41,8 @@ async def with_ten_records(cluster: Cluster) -> None:
     await cluster.create()
     # What is set aside stays, so that a test can look for it.
     for node in cluster.nodes.values():
-        node.broker._maintenance._deleted_delay = 3600.0
+        maintenance = node.broker._maintenance
+        maintenance._limits = maintenance._limits._replace(deleted_delay=3600.0)
     for number in range(10):
         await appended(cluster[1].append(b"%d" % number * 300))
     await cluster.become_equal()

@@ -24,7 +24,8 @@ async def test_a_replica_that_the_image_takes_away_goes_and_one_that_it_gives_co
     await appended(cluster[1].append(b"x"))
     before = cluster[3].partition().replica.role_number
     # What is set aside stays until the test has seen it.
-    cluster[3].broker._maintenance._deleted_delay = 3600.0
+    maintenance = cluster[3].broker._maintenance
+    maintenance._limits = maintenance._limits._replace(deleted_delay=3600.0)
 
     cluster.controller.change(replicas=(1, 2), isr=(1, 2))
     await until(lambda: list((cluster[3].folder / "streams").glob(".deleted-*")), "its folder is set aside")

@@ -128,6 +128,11 @@ class SendWindow:
         """Held, and nothing is in flight any more: what came back may be sorted out."""
         return self.held and not self._inflight
 
+    @property
+    def repeats_after(self) -> TidelogError | None:
+        """The last failure, if batches wait here to be sent again after it."""
+        return self.last_error if self.failures_in_a_row and not self.idle else None
+
     def next_sequence(self) -> int:
         """The sequence that the next pushed batch gets."""
         if not self.idempotent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog import wire
 from tidelog._connecting import status as _status
@@ -29,6 +29,15 @@ from tidelog._producing.unfinished import Unfinished
 from tidelog.errors import FencedProducer, InternalError, InvalidRequest, TidelogError
 from tidelog.model import StreamDescription
 from tidelog_proto import log_pb2
+
+
+class Stall(NamedTuple):
+    """How long records have waited for a receipt, and why."""
+
+    seconds: float
+    """Since the producer's last receipt, or since the oldest of the records was batched if that is later."""
+    error: TidelogError | None
+    """The last failure of a partition, which sends its records again. None: no broker has answered yet."""
 
 
 class Sender:
@@ -62,6 +71,8 @@ class Sender:
         self._identity = ANONYMOUS
         self._inflight_max = options.inflight_batches_max
         self._stopped = False
+        self._last_receipt_at = 0.0
+        """On the event loop's clock."""
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self) -> None:
@@ -131,6 +142,7 @@ class Sender:
         match answer.WhichOneof("outcome"):
             case "receipt":
                 window.acknowledged(batch)
+                self._last_receipt_at = self._loop.time()
                 self.unfinished.deliver(batch, wire.receipt_from_proto(answer.receipt, batch.partition))
             case "error":
                 error = of_a_leader(_status.error_from_message(answer.error), self._where(queue))
@@ -263,6 +275,15 @@ class Sender:
                 if not queue.window.idle:
                     for failure in queue.window.fail_all(self.fatal):
                         self.unfinished.fail(failure)
+
+    def stall(self) -> Stall | None:
+        """None: every batch has its result."""
+        oldest = self.unfinished.oldest
+        if oldest is None:
+            return None
+        begun = max(oldest.deadline - self._options.delivery_timeout_s, self._last_receipt_at)
+        errors = (queue.window.repeats_after for queue in self.queues.values())
+        return Stall(self._loop.time() - begun, next((error for error in errors if error is not None), None))
 
     def _expire(self, queue: PartitionQueue) -> None:
         queue.expiry = None

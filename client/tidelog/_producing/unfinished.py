@@ -42,6 +42,10 @@ class Unfinished:
         self._batches[batch.number] = batch
         return batch
 
+    @property
+    def oldest(self) -> Batch | None:
+        return next(iter(self._batches.values()), None)
+
     def deadline(self, partition: int) -> float | None:
         """When the next batch of the partition fails; None: there is none."""
         of_it = (batch.deadline for batch in self._batches.values() if batch.partition == partition)

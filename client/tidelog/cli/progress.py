@@ -56,6 +56,14 @@ class Counter:
     def set_total(self, bytes_total: int) -> None:
         self._total = bytes_total
 
+    def note(self, text: str) -> None:
+        """A line on standard error, above the progress line if there is one."""
+        if self._progress is None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+        else:
+            self._progress.console.print(text, markup=False)
+
     def _make(self) -> Progress:
         bar = (BarColumn(), TaskProgressColumn()) if self._total else ()
         columns = (SpinnerColumn(), TextColumn("{task.description}"), *bar, TimeElapsedColumn())

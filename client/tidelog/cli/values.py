@@ -70,6 +70,11 @@ def size_bytes(text: str, option: str) -> int:
     return count
 
 
+def count_of(number: int, what: str, several: str = "") -> str:
+    """``1 record``, ``2 records``; `several` is the plural where it is not `what` with an s."""
+    return f"{number} {what if number == 1 else several or what + 's'}"
+
+
 def show_bytes(count: float) -> str:
     """``3.2 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -22,6 +22,8 @@ from tidelog.cli.output import OUTPUT, Output, print_json
 from tidelog.cli.progress import Counter
 from tidelog.cli.records.input import chunks, lines
 from tidelog.cli.records.record_json import FIELDS, GivenRecord, from_json
+from tidelog.cli.records.stalls import stalls_shown
+from tidelog.cli.values import count_of
 from tidelog.errors import InvalidRequest, ResourceExhausted, TidelogError
 from tidelog.model import Headers, Receipt
 
@@ -117,7 +119,7 @@ def _report(stream: str, work: _Work, receipts: list[Receipt], output: Output) -
     else:
         rate = work.records / work.seconds if work.seconds > 0 else 0.0
         sys.stdout.write(
-            f"{work.records} records to {stream} in {work.seconds:.2f} s ({rate:,.0f} a second)\n"
+            f"{count_of(work.records, 'record')} to {stream} in {work.seconds:.2f} s ({rate:,.0f} a second)\n"
         )
 
 
@@ -132,6 +134,10 @@ class _Work:
         self.records = 0
         self.bytes = 0
         self.seconds = 0.0
+        self._counter = Counter("records produced")
+
+    def _say(self, text: str) -> None:
+        self._counter.note(f"tidelog: {text}")
 
     async def run(
         self, client: tidelog.Client, values: list[str], file: Path | None, **options: Any
@@ -139,7 +145,8 @@ class _Work:
         """Receipts of values and Arrow batches; none of lines, which may be millions."""
         started = time.perf_counter()
         receipts: list[Receipt] = []
-        async with client.producer(self._stream, **options) as producer:
+        producer = client.producer(self._stream, **options)
+        async with stalls_shown(producer, self._say), producer:
             if values:
                 records = [self._record(value.encode(), number) for number, value in enumerate(values, 1)]
                 receipts = list(await asyncio.gather(*(self._send(producer, record) for record in records)))
@@ -161,7 +168,8 @@ class _Work:
     async def _send_input(self, producer: tidelog.Producer, file: Path | None) -> None:
         fd = _open(file)
         flushed_at = time.monotonic()
-        with Counter("records produced", self._input_bytes(fd)) as counter:
+        self._counter = Counter("records produced", self._input_bytes(fd))
+        with self._counter as counter:
             try:
                 number = 0
                 async for some in self._values(fd):
