@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from tidelog.cli.errors import Exit
 from tidelog.cli.local import processes as _processes
 from tidelog.cli.local.processes import Signals
 
@@ -35,3 +38,32 @@ def test_a_stop_that_was_put_off_is_raised_when_the_block_ends() -> None:
         signal.raise_signal(signal.SIGTERM)
     assert signals._timer is not None
     assert not signals._timer.is_alive(), "nothing comes later"
+
+
+LOST = """
+import signal
+import subprocess
+import sys
+import sys
+
+class Lost:
+    def __del__(self):
+        # Python drops an exception that is raised in here.
+        signal.raise_signal(signal.SIGINT)
+
+class OnImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tidelog.cli.shell":
+            Lost()
+
+sys.meta_path.insert(0, OnImport())
+sys.argv = ["tidelog", "--version"]
+from tidelog.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_program_starts_ends_it_at_once() -> None:
+    ended = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (Exit.INTERRUPTED, "", "")

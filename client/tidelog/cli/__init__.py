@@ -23,7 +23,14 @@ from __future__ import annotations
 def main() -> None:
     """The console script ``tidelog``: runs one command and exits with its code."""
     import os
+    import signal
     import sys
+
+    # One that is ignored (a job in the background of a script) stays ignored.
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interrupts:
+        # Nothing has begun yet that must be ended well, and an exception could get lost in an import.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
 
     from tidelog.without_pandas import leave_pandas_out
 
@@ -31,8 +38,17 @@ def main() -> None:
     # Commands start processes while they talk over gRPC, which says of each that it is not ready for forks.
     # It reads this when it is imported.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+    from tidelog.cli.shell import run_process
+
+    code = 130
     try:
-        from tidelog.cli.shell import run_process
+        if interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = run_process(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(run_process(sys.argv[1:]))
+        pass
+    if interrupts:
+        # The command is over; Python takes a moment to end.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))
+    sys.exit(code)
