@@ -209,6 +209,35 @@ def test_one_broker_becomes_three_and_three_survive_the_death_of_one(
     assert "give --brokers 3" in answer.err
 
 
+@pytest.mark.long
+def test_a_broker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path) -> None:
+    dev = Dev(tmp_path / "dev", "--brokers", "3")
+    try:
+        wait_until(lambda: pid_of_broker(tmp_path, 2), "broker 2 is being started")
+        pid = pid_of_broker(tmp_path, 2)
+        os.kill(pid, signal.SIGKILL)
+
+        dev.wait_ready()
+        code, err = dev.end(signal.SIGINT)
+
+        assert code == 0, err
+        assert "broker 2 was killed (SIGKILL); it is started again" in err
+        assert dev.said["processes"]["broker 2"] != pid
+    finally:
+        dev.process.kill()
+        dev.process.communicate()
+
+
+def pid_of_broker(folder: Path, broker: int) -> int:
+    """0: it is not started yet."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if str(folder / "dev" / f"broker-{broker}") in words and "run" in words:
+                return int(path.parent.name)
+    return 0
+
+
 def is_ready(http: str) -> bool:
     try:
         with urllib.request.urlopen(f"{http}/readyz", timeout=2) as answer:

@@ -131,7 +131,9 @@ def _demonstrate(run: _Run, seconds: float) -> tuple[Recorded, Failover, Results
     with run.step("start", f"A NATS server and {BROKERS} Tidelog brokers, on this machine only"):
         run.cluster.start_nats()
         run.say(f"NATS server  {at.nats}")
-        run.cluster.start_brokers(_own_settings(run.folder))
+        run.cluster.launch_brokers(_own_settings(run.folder))
+        for broker in range(BROKERS):
+            run.cluster.wait_ready(broker)
         for broker in range(BROKERS):
             run.say(f"broker {broker}     {at.server_of(broker)} (gRPC), {at.http_of(broker)}/metrics")
     with run.step("record", f"A stream that records {SUBJECT}, and {seconds:g} s of this machine's metrics"):

@@ -26,7 +26,7 @@ from tidelog.cli.local.local_cluster import (
 )
 from tidelog.cli.local.nats_server import find_nats_server
 from tidelog.cli.local.processes import Child, Signals, check_port
-from tidelog.cli.local.supervision import until_it_cannot_go_on
+from tidelog.cli.local.supervision import Supervision
 from tidelog.cli.output import OUTPUT, Output, console, facts, print_json
 
 EXAMPLE = "tidelog dev --brokers 3 --data ./tidelog-data"
@@ -109,7 +109,7 @@ def dev(
     if killed:
         fail(f"did not stop in time and was killed: {', '.join(killed)}; see the logs in {folder}")
     if ended is not None:
-        fail(f"the {ended.name} {ended.how_it_ended()}")
+        fail(f"{ended.subject} {ended.how_it_ended()}")
     screen.print("stopped; the data is kept in", str(folder))
 
 
@@ -166,14 +166,16 @@ def _check_host(host: str) -> None:
 
 def _serve(cluster: LocalCluster, screen: Console, output: Output) -> Child:
     """Starts everything and waits; the child without which it cannot go on."""
+    supervision = Supervision(cluster, screen)
     cluster.start_nats()
-    cluster.start_brokers()
+    cluster.launch_brokers()
+    supervision.wait_ready()
     if output is Output.JSON:
         print_json(_as_json(cluster))
         sys.stdout.flush()
     else:
         _welcome(cluster, screen)
-    return until_it_cannot_go_on(cluster, screen)
+    return supervision.until_it_cannot_go_on()
 
 
 def _as_json(cluster: LocalCluster) -> dict[str, object]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
-from tidelog.cli.local.processes import Child, Signals, python_module, start
+from tidelog.cli.local.processes import Child, Signals, guarded, python_module, start
 
 NATS_READY_SECONDS_MAX = 15.0
 BROKER_READY_SECONDS_MAX = 60.0
@@ -147,15 +147,13 @@ class LocalCluster:
             self.nats = self._start("NATS server", argv, "nats.log")
         self.nats.wait_ready(lambda: is_serving(at.host, at.nats_port), NATS_READY_SECONDS_MAX)
 
-    def start_brokers(self, env: Mapping[str, str] | None = None) -> None:
-        """Formats the first data directory at the first start, and only then (M1); returns when all serve."""
+    def launch_brokers(self, env: Mapping[str, str] | None = None) -> None:
+        """Starts every broker and does not wait. The very first start formats the first data directory (M1)."""
         self._env = env
         if not any((self.data_of(broker) / "meta.json").exists() for broker in range(self.count)):
             self._format(self.data_of(0))
         for broker in range(self.count):
             self.launch(broker)
-        for broker in range(self.count):
-            self.wait_ready(broker)
 
     def launch(self, broker: int) -> None:
         """Starts a broker, or starts it again, and does not wait."""
@@ -166,7 +164,8 @@ class LocalCluster:
             )
 
     def wait_ready(self, broker: int) -> None:
-        self.brokers[broker].wait_ready(lambda: self._is_ready(broker), BROKER_READY_SECONDS_MAX)
+        """Returns when a broker serves; ends the command if it ends or takes too long."""
+        self.brokers[broker].wait_ready(lambda: self.is_ready(broker), BROKER_READY_SECONDS_MAX)
 
     def name_of(self, broker: int) -> str:
         return "broker" if self.count == 1 else f"broker {broker}"
@@ -191,8 +190,9 @@ class LocalCluster:
 
     def _format(self, data: Path) -> None:
         done = subprocess.run(
-            python_module("tidelog_broker", "format", "--data-dir", str(data)),
+            guarded(python_module("tidelog_broker", "format", "--data-dir", str(data))),
             stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self._env, check=False,
+            process_group=0,
         )  # fmt: skip
         if done.returncode:
             fail(f"the data directory could not be formatted: {done.stderr.strip() or done.stdout.strip()}")
@@ -205,7 +205,7 @@ class LocalCluster:
         child.log_kept = self._logs_kept
         return child
 
-    def _is_ready(self, broker: int) -> bool:
+    def is_ready(self, broker: int) -> bool:
         try:
             with urllib.request.urlopen(f"{self.addresses.http_of(broker)}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)

@@ -170,6 +170,11 @@ class Child:
     def running(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def subject(self) -> str:
+        """The name as the subject of a sentence: ``the NATS server``, ``broker 1``."""
+        return self.name if self.name[-1].isdigit() else f"the {self.name}"
+
     def how_it_ended(self) -> str:
         """For a sentence; it has ended."""
         code = self.process.returncode
@@ -200,13 +205,17 @@ class Child:
             return is_ready or not self.running
 
         if not holds_within(ready_or_ended, seconds_max):
-            raise ChildFailed(f"the {self.name} was not ready within {seconds_max:g} s: {self._why()}")
+            raise ChildFailed(self.too_slow(seconds_max))
         if not is_ready:
-            raise ChildFailed(f"the {self.name} {self.how_it_ended()}")
+            raise ChildFailed(f"{self.subject} {self.how_it_ended()}")
 
     def send_signal(self, number: int) -> None:
         """Sends a signal to the process itself; without effect when it has ended."""
         self.process.send_signal(number)
+
+    def too_slow(self, seconds: float) -> str:
+        """The sentence for a process that was not ready in time."""
+        return f"{self.subject} was not ready within {seconds:g} s: {self._why()}"
 
     def ask_to_stop(self) -> None:
         """What `stop` does first, for who stops several."""
@@ -257,11 +266,10 @@ def start(
     To be called within `Signals.held` where those are caught. `stdin` may be `subprocess.PIPE`.
     """
     log_start = log.stat().st_size if log.exists() else 0
-    guarded = [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *argv]
     with log.open("ab") as errors, (stdout or log).open("ab") as output:
         starting = _starting.submit(
             subprocess.Popen,
-            guarded,
+            guarded(argv),
             stdin=stdin,
             stdout=output,
             stderr=errors,
@@ -270,6 +278,11 @@ def start(
             process_group=0,
         )
         return Child(name, starting.result(), log, log_start)
+
+
+def guarded(argv: Sequence[str]) -> list[str]:
+    """The command that runs `argv` in a process which ends when this one does, however it ends."""
+    return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *argv]
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
