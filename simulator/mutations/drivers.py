@@ -9,7 +9,7 @@ import msgspec.structs
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.raft.leading import Leader
-from tidelog_broker.membership.session import Membership
+from tidelog_broker.membership.session import Session
 from tidelog_broker.model import Entry, HardState, Snapshot
 from tidelog_broker.quorum.driver import RaftDriver
 from tidelog_broker.storage.files import whole_files
@@ -132,7 +132,7 @@ def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
 
     async def hasty(self: RequestHandler, active: Any, request: Any) -> Any:
         if isinstance(request, AllocateBlock):
-            return Block(self._controller.image.next_producer_id, request.count)
+            return Block(self._committed.now.next_producer_id, request.count)
         return await do(self, active, request)
 
     do = RequestHandler._do
@@ -142,22 +142,22 @@ def producer_ids_are_given_out_before_that_is_committed() -> Iterator[None]:
 
 @mutation("R8")
 def a_producer_id_is_given_to_two() -> Iterator[None]:
-    from tidelog_broker.quorum.quorum_controller import QuorumController
+    from tidelog_broker.quorum.producer_id_blocks import ProducerIdBlocks
 
-    async def again(self: QuorumController) -> int:
+    async def again(self: ProducerIdBlocks) -> int:
         number = await allocate(self)
         if number % 2:
-            self._producer_ids = range(number, self._producer_ids.stop)
+            self._ids = range(number, self._ids.stop)
         return number
 
-    allocate = QuorumController.allocate_producer_id
-    with patched((QuorumController, "allocate_producer_id", again)):
+    allocate = ProducerIdBlocks.allocate
+    with patched((ProducerIdBlocks, "allocate", again)):
         yield
 
 
 @mutation("M3", "cut off")
 def a_session_outlives_its_deadline() -> Iterator[None]:
-    with patched((Membership, "session_good", lambda self: self._good_until > 0)):
+    with patched((Session, "session_good", lambda self: self._good_until > 0)):
         yield
 
 

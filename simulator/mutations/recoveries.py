@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker.core.raft.history import Relation
 from tidelog_broker.offline import quorum_recovery
-from tidelog_broker.quorum import quorum_controller
+from tidelog_broker.quorum import producer_id_blocks
 from tidelog_broker.quorum import transport as control_neighbours
 
 
@@ -21,7 +21,7 @@ def a_forced_recovery_raises_no_leader_epochs() -> Iterator[None]:
 def a_forced_recovery_gives_out_producer_ids_again() -> Iterator[None]:
     """The entries that are forgotten would have to hold ids of a client, and hardly any client comes just
     then. `tests/quorum/test_forced_recovery.py` has it."""
-    with patched((quorum_recovery, "PRODUCER_ID_STRIDE", 0), (quorum_controller, "PRODUCER_ID_BLOCK", 1)):
+    with patched((quorum_recovery, "PRODUCER_ID_STRIDE", 0), (producer_id_blocks, "PRODUCER_ID_BLOCK", 1)):
         yield
 
 

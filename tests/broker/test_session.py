@@ -29,9 +29,8 @@ async def test_only_a_broker_with_peers_falls_silent_when_its_session_is_over(
     await service.start()
     heard: list[bool] = []
     monkeypatch.setattr(service.broker, "session", heard.append)
-    membership = service.assembly.controller.membership
-    membership.on_session(False)
-    membership.on_session(True)
+    service.assembly.session_changed(False)
+    service.assembly.session_changed(True)
 
     assert heard == told
     await service.stop()

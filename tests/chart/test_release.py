@@ -111,9 +111,7 @@ def test_it_is_installed_changed_and_taken_away_and_what_holds_data_stays(
     assert "max_payload: 2MB" in plane.object("ConfigMap", "tidelog-nats", NAMESPACE)["data"]["nats.conf"]
     # Helm would delete the Cluster, and all its brokers with it.
     for other in ({"name": "other"}, {"create": False}):
-        assert "this upgrade would delete the Cluster main" in release.is_refused(
-            "upgrade", cluster=other
-        )
+        assert "this upgrade would delete the Cluster main" in release.is_refused("upgrade", cluster=other)
 
     release.does("uninstall")
 

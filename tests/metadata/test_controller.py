@@ -12,6 +12,7 @@ import pytest
 
 from metadata.samples import CLUSTER, LISTENERS
 from simulator.disk import FakeDisk, Operation
+from support.quorum_host import RecordingHost
 from tidelog.errors import (
     DiskFull,
     ResourceExhausted,
@@ -30,7 +31,8 @@ from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.quorum.controller import PRODUCER_ID_BLOCK, Controller, Decision
 from tidelog_broker.quorum.opening import open_quorum_controller
-from tidelog_broker.quorum.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.quorum.options import QuorumOptions
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 
 DIRECTORY = b"\0" * 15 + b"\1"
@@ -55,7 +57,7 @@ class Broker:
         self.controller = open_quorum_controller(
             self.directory,
             self.threads,
-            fail=self.failures.append,
+            RecordingHost(self.failures),
             options=QuorumOptions(snapshot_entries=snapshot_entries, pending_max=pending_max),
         )
         return self.controller

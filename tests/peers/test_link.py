@@ -36,7 +36,7 @@ class Owner(Recorded):
     def evidence(self, evidence: Evidence | None) -> None:
         self.told.append(evidence)
 
-    def put_back(self, reason: str) -> None:
+    def directory_restored(self, reason: str) -> None:
         raise AssertionError(f"the link takes this data directory for a copy: {reason}")
 
 
@@ -144,7 +144,7 @@ class Mute(PeerConnection):
 async def test_a_process_that_hangs_is_silent_and_heard_again_when_it_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
+    monkeypatch.setattr("tidelog_broker.peers.listener.PeerConnection", Mute)
     station = Station(identity(1))
     await station.listener.start(HOST, 0)
     owner = Owner(station.port)
@@ -161,7 +161,7 @@ async def test_a_connection_that_stays_silent_is_given_up_and_that_stays_a_silen
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else a leader waits for a follower that hears nothing, or is not heard, for `replica_lag_max` (R4)."""
-    monkeypatch.setattr("tidelog_broker.peers.listener.Connection", Mute)
+    monkeypatch.setattr("tidelog_broker.peers.listener.PeerConnection", Mute)
     monkeypatch.setattr("tidelog_broker.peers.connection.SILENCE_SECONDS_END", 0.7)
     station = Station(identity(1))
     await station.listener.start(HOST, 0)

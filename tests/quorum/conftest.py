@@ -11,6 +11,7 @@ import uvloop
 
 from simulator.disk import FakeDisk
 from support.hosts import HOST
+from support.quorum_host import RecordingHost
 from support.waiting import seconds_until
 from tidelog.model import Listener, StreamSettings
 from tidelog_broker.core.metadata import decide
@@ -20,7 +21,8 @@ from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.offline.formatting import format_joiner, format_solo
 from tidelog_broker.quorum.controller import Decision
 from tidelog_broker.quorum.opening import open_quorum_controller
-from tidelog_broker.quorum.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.quorum.options import QuorumOptions
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.quorum.transport import PEER_LISTENER
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 
@@ -41,7 +43,7 @@ class Broker:
         self.directory_id = identifier(100 * (broker_id + 1) + disk_number)
         self.disk = FakeDisk()
         self.port = 0
-        self.failures: list[BaseException] = []
+        self.host = RecordingHost()
         self.running = False
 
     def format(self) -> None:
@@ -68,7 +70,7 @@ class Broker:
         self.controller = open_quorum_controller(
             self.directory,
             self.threads,
-            fail=self.failures.append,
+            self.host,
             options=QuorumOptions(
                 voters_wanted=self.cluster.voters_wanted,
                 seeds=self.cluster.addresses(),
@@ -76,8 +78,7 @@ class Broker:
                 formed=self.cluster.formed,
             ),
         )
-        self.port = await self.controller.listen(HOST, self.port)
-        self.controller.transport.address = (HOST, self.port)
+        _, self.port = await self.controller.listen(HOST, self.port, {}, (HOST, None))
         self.running = True
         return self.controller
 
@@ -112,7 +113,7 @@ class Broker:
         self.running = False
         self.disk, old = self.disk.crash(), self.disk
         assert old is not self.disk, "what this run still writes is not seen by the next"
-        await self.controller.links.stop("killed")
+        await self.controller.connections.stop("killed")
         await self.controller.close()
         self.threads.shutdown()
 

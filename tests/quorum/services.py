@@ -9,6 +9,7 @@ from pathlib import Path
 import tidelog
 from support.hosts import HOST
 from tidelog.cli.local.waiting import holds_within_async
+from tidelog_broker.assembly import Assembly
 from tidelog_broker.clock import system_clock
 from tidelog_broker.config import Settings
 from tidelog_broker.offline.formatting import format_solo
@@ -80,8 +81,12 @@ class Node:
 
     @property
     def quorum(self) -> QuorumController:
+        return self.assembly.controller
+
+    @property
+    def assembly(self) -> Assembly:
         assert self.service is not None
-        return self.service.assembly.controller
+        return self.service.assembly
 
 
 class Brokers:

@@ -289,7 +289,7 @@ async def test_the_first_voter_stays_alone_until_the_cluster_is_known_to_be_form
     await planned_again(young)
     assert {one.controller.voters for one in young.running} == {(0,)}
 
-    young.brokers[0].controller.formed = True
+    young.brokers[0].controller.leadership.formed = True
 
     await young.eventually(lambda: all(one.controller.voters == (0, 1, 2) for one in young.running))
 
@@ -306,14 +306,14 @@ async def test_nobody_can_give_it_company_by_command_before(young: Cluster) -> N
     await planned_again(young)
     assert first.voters == (0,)
 
-    first.formed = True
+    first.leadership.formed = True
     await young.eventually(lambda: young.brokers[1].controller.voters == (1,))
 
 
 async def test_a_cluster_with_more_voters_keeps_them_whatever_the_marker_says(cluster: Cluster) -> None:
     await cluster.quorum(3)
     for broker in cluster.brokers:
-        broker.controller.formed = False
+        broker.controller.leadership.formed = False
     await planned_again(cluster)
 
     assert {one.controller.voters for one in cluster.running} == {(0, 1, 2)}

@@ -22,7 +22,7 @@ async def test_a_controller_that_is_deposed_while_it_hands_over_stops_all_the_sa
         await cluster.eventually(lambda: not node.leads)
         raise TimeoutError
 
-    monkeypatch.setattr(stopping.controller, "until", too_late)
+    monkeypatch.setattr(stopping.controller._committed, "until", too_late)
 
     await stopping.stop()
 

@@ -6,7 +6,7 @@ from quorum.conftest import CLUSTER, Cluster, identifier
 from support.hosts import HOST
 from support.waiting import until
 from tidelog_broker.core.raft.messages import VoteRequest
-from tidelog_broker.membership.links import HEADER
+from tidelog_broker.membership.control_connections import HEADER
 from tidelog_broker.membership.wire import encode
 from tidelog_broker.model import Voter
 from tidelog_broker.peers.connection import PeerConnection

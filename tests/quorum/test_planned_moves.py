@@ -140,7 +140,7 @@ async def test_a_leader_that_does_not_settle_is_deposed_all_the_same(
 ) -> None:
     first = await leader(client)
     assert first is not None
-    monkeypatch.setattr(brokers[first].quorum.membership, "on_wishes", lambda wishes: None)
+    monkeypatch.setattr(brokers[first].assembly, "handovers_requested", lambda leaderships: None)
     loop = asyncio.get_running_loop()
     await client.reassign({(STREAM, 0): (1, 2, 0)} if first != 1 else {(STREAM, 0): (2, 0, 1)})
     began = loop.time()

@@ -122,7 +122,7 @@ async def test_a_controller_without_a_majority_answers_nobody(cluster: Cluster) 
     with pytest.raises(Unavailable):
         await alone.controller.change(create("orders"))
 
-    await cluster.eventually(lambda: not alone.controller.session_good())
+    await cluster.eventually(lambda: not alone.controller.session.session_good())
 
 
 async def test_producer_ids_of_all_brokers_differ(cluster: Cluster) -> None:
@@ -149,7 +149,7 @@ async def test_an_observer_follows_and_takes_the_place_of_a_voter_that_is_gone_f
 
     await cluster.eventually(lambda: observer.voters == (0, 1, 3))
     assert voters_before == (0, 1, 2)
-    assert observer.session_good()
+    assert observer.session.session_good()
 
 
 async def test_a_broker_that_is_unregistered_while_it_runs_does_not_come_back_by_itself(
@@ -158,10 +158,10 @@ async def test_a_broker_that_is_unregistered_while_it_runs_does_not_come_back_by
     await cluster.grow(2)
 
     await cluster.brokers[0].controller.change(lambda image: UnregisterBroker(1))
-    membership = cluster.brokers[1].controller.membership
-    await cluster.eventually(lambda: bool(membership.over))
+    session = cluster.brokers[1].controller.session
+    await cluster.eventually(lambda: bool(session.over))
     # A heartbeat later: one that went on would register again then, and never end.
-    await cluster.eventually(lambda: membership._task is not None and membership._task.done())
+    await cluster.eventually(lambda: session._task is not None and session._task.done())
 
     assert sorted(cluster.brokers[0].controller.image.brokers) == [0]
 
@@ -186,17 +186,17 @@ async def test_a_start_ends_only_with_everything_that_was_committed_when_it_bega
     await cluster.quorum(3)
     leader, back = cluster.brokers[0].controller, cluster.brokers[2]
     await back.kill()
-    gate, confirm = asyncio.Event(), leader.confirm
+    gate, confirm = asyncio.Event(), leader._changes.confirm
 
     async def held() -> None:
         await gate.wait()
         await confirm()
 
-    monkeypatch.setattr(leader, "confirm", held)
+    monkeypatch.setattr(leader._changes, "confirm", held)
     controller = await back.launch()
 
     starting = asyncio.create_task(controller.start())
-    await cluster.eventually(lambda: controller._current)
+    await cluster.eventually(lambda: controller.leadership.current)
     await leader.change(create("late"))
     assert not starting.done()
     gate.set()
@@ -242,7 +242,7 @@ async def test_a_full_disk_of_the_controller_costs_its_leadership_and_nothing_el
     await successor.controller.change(create("after"))
 
     assert "after" in successor.controller.image.names
-    assert first.failures == []
+    assert first.host.failures == []
     assert not perhaps.done(), "it is not known yet what becomes of it"
     first.disk.faults.clear()
     with contextlib.suppress(TidelogError):
@@ -284,7 +284,7 @@ async def test_a_client_request_at_a_follower_is_done_by_the_controller_and_seen
         await cluster.brokers[0].controller.change(create(body.decode()))
         return b"done"
 
-    cluster.brokers[0].controller.serve_calls(serve)
+    cluster.brokers[0].host.calls = serve
 
     called = await cluster.brokers[1].controller.ask(Call("Create", b"orders"), 5)
 
@@ -301,7 +301,7 @@ async def test_errors_of_the_controller_keep_their_type(cluster: Cluster) -> Non
     async def serve(rpc: str, body: bytes) -> bytes:
         raise StreamExists("it is there", name="orders")
 
-    cluster.brokers[0].controller.serve_calls(serve)
+    cluster.brokers[0].host.calls = serve
 
     with pytest.raises(StreamExists) as raised:
         await cluster.brokers[1].controller.ask(Call("Create", b"orders"), 5)
@@ -325,7 +325,7 @@ async def test_a_bug_in_the_upkeep_ends_neither_the_broker_nor_the_controller(
     with capture_logs() as logs:
         await cluster.eventually(lambda: len(asked) > 1)
 
-    assert only.failures == []
+    assert only.host.failures == []
     assert [line["event"] for line in logs if line["log_level"] == "error"] == [
         "the controller's upkeep failed; it tries again"
     ]
@@ -338,7 +338,7 @@ async def test_a_broker_that_hears_no_answers_is_fenced_though_it_is_heard_and_c
     await cluster.quorum()
     asked, deaf = cluster.brokers[0].controller, cluster.brokers[2].controller
     with monkeypatch.context() as silence:
-        silence.setattr(deaf.membership, "session_good", lambda: False)
+        silence.setattr(deaf.session, "session_good", lambda: False)
         await cluster.eventually(lambda: asked.image.brokers[2].fenced)
         assert not asked.image.brokers[1].fenced
 

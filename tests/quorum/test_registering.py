@@ -8,19 +8,21 @@ from simulator.kernel.network import Network
 from simulator.kernel.processes import Process
 from simulator.kernel.wire import Conditions
 from simulator.world import SECOND, World
+from support.quorum_host import RecordingHost
 from tidelog.errors import Unavailable
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import NotConnected
 from tidelog_broker.membership.cluster_clock import ClusterClock
-from tidelog_broker.membership.session import TAKEN_SECONDS_MAX, Membership, RegistrationRefused
+from tidelog_broker.membership.failure_reporter import FailureReporter
+from tidelog_broker.membership.session import TAKEN_SECONDS_MAX, RegistrationRefused, Session
 from tidelog_broker.membership.wire import Answer, Done, Request
 
 REGISTRATION = Registration(b"c" * 16, 2, b"run", b"d" * 16, ())
 
 
 class Stage:
-    """A membership whose controller says what the test says, until some moment."""
+    """A session whose controller says what the test says, until some moment."""
 
     def __init__(self, error: Unavailable, seconds: float) -> None:
         self.world = World(1)
@@ -40,9 +42,10 @@ class Stage:
 
     async def _main(self) -> int:
         clock = ClusterClock(lambda: 0, lambda: self.world.now)
-        membership = Membership(b"run", self._ask, ClusterImage, clock)
-        await membership.register(REGISTRATION)
-        await membership.stop()
+        reporter = FailureReporter(2, b"run", self._ask, ClusterImage)
+        session = Session(2, b"run", self._ask, ClusterImage, clock, reporter, RecordingHost())
+        await session.register(REGISTRATION)
+        await session.stop()
         return 0
 
     def run(self) -> BaseException | int:

@@ -22,12 +22,12 @@ async def test_the_controller_knows_what_is_damaged_and_whose_clock_is_off_until
         active = controller.controller.active
         return {} if active is None else dict(active.deprioritized.of(active.tip, KEY))
 
-    damaged.controller.membership.damaged = lambda: (ReplicaName(*KEY),)
+    damaged.host.damaged = (ReplicaName(*KEY),)
     clock.wall = lambda: system_clock() - 5_000_000
     expected = {damaged.id: Reason.DAMAGED, off.id: Reason.CLOCK_OFF}
     await cluster.eventually(lambda: deprioritized() == expected)
     assert 4_500_000 < clock.ahead_us <= 5_100_000
 
-    damaged.controller.membership.damaged = tuple
+    damaged.host.damaged = ()
     clock.wall = system_clock
     await cluster.eventually(lambda: deprioritized() == {})

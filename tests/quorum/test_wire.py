@@ -18,16 +18,16 @@ from tidelog_broker.membership.wire import (
     Call,
     Called,
     ChangeIsr,
+    ControlMessage,
     Done,
-    Elsewhere,
     Failed,
     Heartbeat,
     Known,
     LoseReplicas,
+    NotControllerResponse,
     Register,
     Reply,
     Report,
-    Word,
     decode,
     encode,
     failed,
@@ -42,7 +42,7 @@ REGISTRATION = Registration(
     suspects=(Suspect(b"s" * 16, 0, 4, 17),), lost=(ReplicaName(b"s" * 16, 1),),
 )  # fmt: skip
 PROPOSAL = IsrProposal(Member(1, b"i" * 16), b"s" * 16, 0, 3, 4, (Member(1, b"i" * 16), Member(2, b"j" * 16)))
-WORDS: list[Word] = [
+WORDS: list[ControlMessage] = [
     AppendRequest(3, ONE, OTHER, 7, 2, (Entry(8, 3, EntryType.COMMAND, b"payload"),), 6),
     HeartbeatRequest(3, ONE, OTHER, round=9, commit=7),
     SnapshotRequest(3, ONE, OTHER, snapshot=Snapshot(7, 2, Configuration((ONE,), (OTHER,)), b"image")),
@@ -64,13 +64,13 @@ WORDS: list[Word] = [
     Reply(1, Done(17, 1_700_000_000_000_000)),
     Reply(2, Block(1, 1000)),
     Reply(3, Called(b"response", 17)),
-    Reply(4, Elsewhere(2, "host", 9310)),
+    Reply(4, NotControllerResponse(2, "host", 9310)),
     Reply(5, Failed("DISK_FULL", "full", 1000, {"name": "orders"})),
 ]
 
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: type(getattr(word, "request", word)).__name__)
-def test_every_word_arrives_as_it_was_said(word: Word) -> None:
+def test_every_message_arrives_as_it_was_sent(word: ControlMessage) -> None:
     assert decode(memoryview(encode(word))) == word
 
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_understood_breaks_the_connection_and_nothing_else(data: 
 )
 def test_an_error_arrives_with_its_type_and_its_facts(error: TidelogError) -> None:
     answer = failed(error)
-    assert isinstance(answer, Elsewhere | Failed)
+    assert isinstance(answer, NotControllerResponse | Failed)
 
     found = raised(answer)
 

@@ -78,7 +78,7 @@ class AdminViews:
             cluster_id=image.cluster_id,
             metadata_version=image.version,
             # Who is not in touch with it may know of an old one, and of an old cluster.
-            controller=self._quorum.leader if self._quorum.session_good() else None,
+            controller=self._quorum.leader if self._quorum.session.session_good() else None,
             voters=voters,
             brokers=tuple(broker.describe() for _, broker in sorted(image.brokers.items())),
             software_version=_software_version(),

@@ -21,7 +21,6 @@ from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import Evidence
 from tidelog_broker.quorum.quorum_controller import QuorumController
-from tidelog_broker.replication.links import ReplicaLinks
 
 log = structlog.get_logger(__name__)
 
@@ -47,12 +46,6 @@ class QuorumPeers:
     def __repr__(self) -> str:
         return f"<QuorumPeers asking={len(self._tasks)} lost={len(self._lost)}>"
 
-    def connect(self, links: ReplicaLinks) -> None:
-        """Gives `links` the connections for replication that other brokers open."""
-        self._controller.links.lanes[ConnectionKind.REPLICA] = links.accept
-        self._controller.links.lanes[ConnectionKind.CATCH_UP] = links.accept
-        self._controller.transport.on_refused = links.refused
-
     async def stop(self) -> None:
         tasks = [*self._tasks, *([] if self._telling is None else [self._telling])]
         for task in tasks:
@@ -65,10 +58,10 @@ class QuorumPeers:
         return self._controller.transport.identity()
 
     def address(self, broker_id: int) -> tuple[str, int] | None:
-        return self._controller.links.address(broker_id)
+        return self._controller.addresses.get(broker_id)
 
     def evidence(self, broker_id: int, run: bytes, evidence: Evidence | None) -> None:
-        self._controller.membership.accuse(broker_id, ConnectionKind.REPLICA, run, evidence)
+        self._controller.transport.failure_reporter.update(broker_id, ConnectionKind.REPLICA, run, evidence)
 
     def refuses(self, broker_id: int) -> bool:
         return self._controller.transport.refuses(broker_id)

@@ -1,8 +1,8 @@
-"""Finds the controller, wherever it is, and asks it.
+"""Finds the controller, on whichever broker it is, and sends it requests.
 
-Who leads is what Raft hears; before it hears anybody, it is what another broker said, and before that
-whoever answers at an address that somebody wrote down (a seed). Neighbours: `links`
-has the connections, `quorum.request_handler` what is said at the other end.
+Raft says which broker leads. Before this broker hears a leader, it asks the broker that another one named,
+and before that any broker that answers at a configured address (a seed). Neighbours: `control_connections`
+carries the requests, `quorum.request_handler` answers them at the other end.
 """
 
 from __future__ import annotations
@@ -16,63 +16,67 @@ import structlog
 from tidelog.errors import IndefiniteError, TidelogError, TimedOut, Unavailable
 from tidelog_broker.core.raft.history import Relation
 from tidelog_broker.errors import DirectoryDamaged, NotController
-from tidelog_broker.membership.links import Address, ControlLinks, who_is_there
+from tidelog_broker.membership.addresses import Address
+from tidelog_broker.membership.control_connections import ControlConnections, identify
 from tidelog_broker.membership.session import RegistrationRefused
-from tidelog_broker.membership.wire import Answer, Call, Elsewhere, Failed, Request, raised
+from tidelog_broker.membership.wire import Answer, Call, Failed, NotControllerResponse, Request, raised
 from tidelog_broker.model import Recovery
-from tidelog_broker.peers.errors import OtherHistory, PeerError, PutBack, WrongPeer
+from tidelog_broker.peers.errors import DirectoryRestored, OtherHistory, PeerError, WrongPeer
 from tidelog_broker.peers.hello import Identity
 
 log = structlog.get_logger(__name__)
 
 ASK_SECONDS_MAX: Final = 1.0
-"""How long one try of a request waits for its answer, if another one may follow."""
+"""How long one attempt of a request waits for its answer, if another attempt may follow."""
 
 ASK_PAUSE_SECONDS: Final = 0.05
-"""Between two tries of a request."""
+"""Between two attempts of a request."""
 
 SEED_PAUSE_SECONDS: Final = 0.5
-"""Between two rounds of asking the seeds who they are, while no controller is known."""
+"""Between two rounds in which all seeds are asked, while no controller is known."""
 
 
 class ControllerClient:
-    """See the module. Of one event loop."""
+    """Sends requests to the controller. Belongs to one event loop."""
 
     def __init__(
         self,
         me: Callable[[], Identity],
-        links: ControlLinks,
+        connections: ControlConnections,
         *,
         seeds: tuple[Address, ...],
         leader: Callable[[], int | None],
         answer_here: Callable[[Request], Awaitable[Answer]],
-        hinted: Callable[[], None],
+        candidate_found: Callable[[], None],
         other_history: Callable[[tuple[Recovery, ...]], Relation],
     ) -> None:
-        """`hinted`: there is somebody new to be connected to. `other_history` is told that of a seed which
-        refuses this broker for it, and says what the history here is to it."""
+        """`candidate_found` is called when there is another broker to connect to.
+
+        `other_history` gets the history of a seed that refuses this broker because of it, and returns how
+        the history here relates to that one.
+        """
         self._loop = asyncio.get_running_loop()
         self._me = me
-        self._links = links
+        self._connections = connections
         self._seeds = seeds
         self._leader = leader
         self._answer_here = answer_here
-        self._hinted = hinted
+        self._candidate_found = candidate_found
         self._other_history = other_history
         self._seeding: asyncio.Task[None] | None = None
         self.hint: int | None = None
-        """Who was said to be the controller, or to know, while no leader is heard."""
+        """The broker that is said to be the controller, or to know it, while no leader is heard."""
         self._clueless: dict[int, None] = {}
-        """Who was asked for the controller and did not know: others are asked before they are again."""
+        """Brokers that did not know the controller: they are asked again only after all others."""
 
     def __repr__(self) -> str:
         return f"<ControllerClient leader={self._leader()} hint={self.hint}>"
 
     async def ask(self, request: Request, seconds: float) -> Answer:
-        """Asks again, where that is safe, until `seconds` are over.
+        """Sends a request, and repeats it where that is safe, until `seconds` are over.
 
-        Raises what the controller raises, with its type; else `NotController`, `Unavailable`
-        or an indefinite error, whichever was last.
+        Raises what the controller raises, with its type. If no controller answers, raises the last error of
+        an attempt: `NotController`, `Unavailable` or an indefinite error.
         """
         deadline = self._loop.time() + seconds
         turn = 0
@@ -82,13 +86,13 @@ class ControllerClient:
                 answer = await self._once(request, turn, max(0.01, deadline - self._loop.time()))
             except (Unavailable, IndefiniteError) as error:
                 if isinstance(request, Call) and not error.definite:
-                    # It may have been done, and doing it twice is not for us to decide.
+                    # The call may have been carried out. Only its client may decide to repeat it.
                     raise
                 last, self.hint = error, None
             else:
                 if isinstance(answer, Failed):
                     raise raised(answer)
-                if not isinstance(answer, Elsewhere):
+                if not isinstance(answer, NotControllerResponse):
                     return answer
                 last = raised(answer)
                 self._follow(answer)
@@ -107,50 +111,52 @@ class ControllerClient:
                 raise TimedOut(f"the controller did not answer within {seconds:g} s") from None
         target = leader if leader is not None else self.hint
         if target is None:
-            reachable = self._links.open
+            reachable = self._connections.open
             if not reachable:
                 raise NotController(None)
             target = reachable[turn % len(reachable)]
         patience = seconds if isinstance(request, Call) else min(seconds, ASK_SECONDS_MAX)
-        return await self._links.ask(target, request, patience)
+        return await self._connections.ask(target, request, patience)
 
-    def _follow(self, answer: Elsewhere) -> None:
+    def _follow(self, answer: NotControllerResponse) -> None:
         if answer.controller is None or answer.controller == self._me().broker_id:
-            # Two that wait for the controller would else ask each other for ever.
+            # Otherwise two brokers that wait for the controller would ask each other for ever.
             if self.hint is not None:
                 self._clueless[self.hint] = None
                 self.hint = None
             return
         self.hint = answer.controller
         if answer.host:
-            self._links.learn(answer.controller, (answer.host, answer.port))
-        self._hinted()
+            self._connections.learn(answer.controller, (answer.host, answer.port))
+        self._candidate_found()
 
     # --- seeds
 
     async def start(self) -> None:
-        """Meets the seeds once, then whenever no controller is known.
+        """Asks the seeds for their identity once, and again while no controller is known.
 
-        Raises `RegistrationRefused` if one of them will have nothing to do with this broker, and
-        `DirectoryDamaged` if its data directory was put back from a copy (R19).
+        Raises `RegistrationRefused` if a seed refuses this broker, and `DirectoryDamaged` if the data
+        directory here was restored from a copy (R19).
         """
-        await self._meet_all(_refused)
+        await self._identify_all(_raise_refusal)
         if self._seeds:
-            self._seeding = asyncio.create_task(self._go_on(), name="seeds")
+            self._seeding = asyncio.create_task(self._keep_asking(), name="seeds")
 
     async def stop(self) -> None:
         if self._seeding is not None:
             self._seeding.cancel()
             await asyncio.gather(self._seeding, return_exceptions=True)
 
-    async def _go_on(self) -> None:
+    async def _keep_asking(self) -> None:
         while True:
             await asyncio.sleep(SEED_PAUSE_SECONDS)
             if self._leader() is None:
-                await self._meet_all(lambda error: log.warning("a seed refuses this broker", why=str(error)))
+                await self._identify_all(
+                    lambda error: log.warning("a seed refuses this broker", reason=str(error))
+                )
 
-    async def _meet_all(self, refused: Callable[[WrongPeer], None]) -> None:
-        answers = await asyncio.gather(*(self._meet(seed, refused) for seed in self._seeds))
+    async def _identify_all(self, refused: Callable[[WrongPeer], None]) -> None:
+        answers = await asyncio.gather(*(self._identify(seed, refused) for seed in self._seeds))
         found = [broker for broker in answers if broker is not None]
         if not found or self._leader() is not None or self.hint is not None:
             return
@@ -158,14 +164,14 @@ class ControllerClient:
         if not fresh:
             self._clueless.clear()
         self.hint = (fresh or found)[0]
-        self._hinted()
+        self._candidate_found()
 
-    async def _meet(self, address: Address, refused: Callable[[WrongPeer], None]) -> int | None:
-        """The broker that answers at an address; None: nobody, or this one itself."""
+    async def _identify(self, address: Address, refused: Callable[[WrongPeer], None]) -> int | None:
+        """The broker that answers at an address; None: no broker answers, or it is this one."""
         try:
-            found = await who_is_there(address, self._me)
+            found = await identify(address, self._me)
         except OtherHistory as error:
-            # A seed of an earlier history starts over, and this broker does if its own is the earlier one.
+            # The broker with the earlier history starts over, be it the seed or this one.
             if self._other_history(error.recoveries) is Relation.OTHER:
                 refused(error)
             return None
@@ -177,11 +183,11 @@ class ControllerClient:
             return None
         if found.broker_id == self._me().broker_id:
             return None
-        self._links.learn(found.broker_id, address)
+        self._connections.learn(found.broker_id, address)
         return found.broker_id
 
 
-def _refused(error: WrongPeer) -> None:
-    if isinstance(error, PutBack):
+def _raise_refusal(error: WrongPeer) -> None:
+    if isinstance(error, DirectoryRestored):
         raise DirectoryDamaged(str(error))
     raise RegistrationRefused(f"the cluster refuses this broker: {error}")

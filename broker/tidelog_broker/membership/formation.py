@@ -26,7 +26,8 @@ import structlog
 
 from tidelog.model import id_text
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.membership.links import Address, who_is_there
+from tidelog_broker.membership.addresses import Address
+from tidelog_broker.membership.control_connections import identify
 from tidelog_broker.peers.errors import PeerError, WrongPeer
 from tidelog_broker.peers.hello import Identity
 
@@ -158,7 +159,7 @@ async def _ask(seeds: Iterable[Address], broker_id: int) -> bytes | None:
     """A round: the cluster that a seed belongs to, or None when all of them were asked."""
     for address in seeds:
         try:
-            found = await who_is_there(address, lambda: Identity(broker_id))
+            found = await identify(address, lambda: Identity(broker_id))
         except WrongPeer:
             raise
         except PeerError as error:

@@ -22,14 +22,14 @@ from tidelog_broker.errors import NotController
 from tidelog_broker.peers.errors import ProtocolBroken
 
 
-class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class _ControlMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     pass
 
 
 # --- requests
 
 
-class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
+class Register(_ControlMessage, frozen=True, omit_defaults=True, tag="register?"):
     """`core.metadata.registration.Registration`, whose fields have these names, and what the clock shows."""
 
     cluster_id: bytes
@@ -54,7 +54,7 @@ class Register(_Said, frozen=True, omit_defaults=True, tag="register?"):
         return cls(**registration._asdict(), clock_us=clock_us)
 
 
-class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
+class Heartbeat(_ControlMessage, frozen=True, omit_defaults=True, tag="heart?"):
     broker_id: int
     incarnation: bytes
     stopping: bool = False
@@ -74,7 +74,7 @@ class Heartbeat(_Said, frozen=True, omit_defaults=True, tag="heart?"):
     """What its clock shows, µs since the epoch; 0: not said."""
 
 
-class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
+class Report(_ControlMessage, frozen=True, omit_defaults=True, tag="report?"):
     """R14: what a broker has against another one."""
 
     reporter: int
@@ -85,13 +85,13 @@ class Report(_Said, frozen=True, omit_defaults=True, tag="report?"):
     """A value of `core.metadata.reports.Evidence`."""
 
 
-class ChangeIsr(_Said, frozen=True, omit_defaults=True, tag="isr?"):
+class ChangeIsr(_ControlMessage, frozen=True, omit_defaults=True, tag="isr?"):
     """R4; the image tells what became of it."""
 
     proposals: tuple[IsrProposal, ...]
 
 
-class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
+class LoseReplicas(_ControlMessage, frozen=True, omit_defaults=True, tag="lost?"):
     """A running broker had to set logs aside (2c)."""
 
     broker_id: int
@@ -99,7 +99,7 @@ class LoseReplicas(_Said, frozen=True, omit_defaults=True, tag="lost?"):
     partitions: tuple[ReplicaName, ...]
 
 
-class Settled(_Said, frozen=True, omit_defaults=True, tag="settled?"):
+class Settled(_ControlMessage, frozen=True, omit_defaults=True, tag="settled?"):
     """N5: another broker may lead these now, and leaves nobody in doubt."""
 
     broker_id: int
@@ -107,18 +107,18 @@ class Settled(_Said, frozen=True, omit_defaults=True, tag="settled?"):
     settled: tuple[Led, ...]
 
 
-class AllocateBlock(_Said, frozen=True, omit_defaults=True, tag="block?"):
+class AllocateBlock(_ControlMessage, frozen=True, omit_defaults=True, tag="block?"):
     """Producer ids for a broker to give out."""
 
     broker_id: int
     count: int
 
 
-class Confirm(_Said, frozen=True, omit_defaults=True, tag="confirm?"):
+class Confirm(_ControlMessage, frozen=True, omit_defaults=True, tag="confirm?"):
     """Which version has everything that is committed now (ReadIndex, M5)."""
 
 
-class Known(_Said, frozen=True, omit_defaults=True, tag="known?"):
+class Known(_ControlMessage, frozen=True, omit_defaults=True, tag="known?"):
     """Whether the image shows a broker on a disk, as a broker asks whose metadata log is empty.
 
     Answered with a version of 0 if not."""
@@ -127,7 +127,7 @@ class Known(_Said, frozen=True, omit_defaults=True, tag="known?"):
     directory_id: bytes
 
 
-class Call(_Said, frozen=True, omit_defaults=True, tag="call?"):
+class Call(_ControlMessage, frozen=True, omit_defaults=True, tag="call?"):
     """A client's request that came to a broker that is not the controller, verbatim."""
 
     rpc: str
@@ -151,7 +151,7 @@ Request: TypeAlias = (
 # --- answers
 
 
-class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
+class Done(_ControlMessage, frozen=True, omit_defaults=True, tag="done"):
     version: int = 0
     """Of the image that shows it, or a later one."""
     clock_us: int = 0
@@ -161,17 +161,17 @@ class Done(_Said, frozen=True, omit_defaults=True, tag="done"):
     """Leaderships that the asker is to settle, in answers to heartbeats."""
 
 
-class Block(_Said, frozen=True, omit_defaults=True, tag="block"):
+class Block(_ControlMessage, frozen=True, omit_defaults=True, tag="block"):
     first: int
     count: int
 
 
-class Called(_Said, frozen=True, omit_defaults=True, tag="called"):
+class Called(_ControlMessage, frozen=True, omit_defaults=True, tag="called"):
     response: bytes
     version: int
 
 
-class Elsewhere(_Said, frozen=True, omit_defaults=True, tag="elsewhere"):
+class NotControllerResponse(_ControlMessage, frozen=True, omit_defaults=True, tag="elsewhere"):
     """The asked broker is not the controller; None, and no host: it does not know who is."""
 
     controller: int | None = None
@@ -179,7 +179,7 @@ class Elsewhere(_Said, frozen=True, omit_defaults=True, tag="elsewhere"):
     port: int = 0
 
 
-class Failed(_Said, frozen=True, omit_defaults=True, tag="failed"):
+class Failed(_ControlMessage, frozen=True, omit_defaults=True, tag="failed"):
     """A `TidelogError`, which keeps its type."""
 
     code: str
@@ -188,31 +188,31 @@ class Failed(_Said, frozen=True, omit_defaults=True, tag="failed"):
     details: dict[str, str] = {}
 
 
-Answer: TypeAlias = Done | Block | Called | Elsewhere | Failed
+Answer: TypeAlias = Done | Block | Called | NotControllerResponse | Failed
 
 
-class Ask(_Said, frozen=True, omit_defaults=True, tag="ask"):
+class Ask(_ControlMessage, frozen=True, omit_defaults=True, tag="ask"):
     id: int
     """Counted by the asker, for one connection."""
     request: Request
 
 
-class Reply(_Said, frozen=True, omit_defaults=True, tag="reply"):
+class Reply(_ControlMessage, frozen=True, omit_defaults=True, tag="reply"):
     id: int
     answer: Answer
 
 
-Word: TypeAlias = Message | Ask | Reply
+ControlMessage: TypeAlias = Message | Ask | Reply
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Word] = msgspec.msgpack.Decoder(Word)
+_decoder: msgspec.msgpack.Decoder[ControlMessage] = msgspec.msgpack.Decoder(ControlMessage)
 
 
-def encode(word: Word) -> bytes:
-    if isinstance(word, Ask) and isinstance(word.request, ChangeIsr):
-        # As brokers of earlier versions understand it, too: without an assignment that is 0.
-        word = Ask(word.id, ChangeIsr(tuple(_short(one) for one in word.request.proposals)))
-    return _encoder.encode(word)
+def encode(message: ControlMessage) -> bytes:
+    if isinstance(message, Ask) and isinstance(message.request, ChangeIsr):
+        # Brokers of earlier versions do not know assignments: an assignment of 0 is left out.
+        message = Ask(message.id, ChangeIsr(tuple(_short(one) for one in message.request.proposals)))
+    return _encoder.encode(message)
 
 
 def _short(proposal: IsrProposal) -> IsrProposal:
@@ -222,7 +222,7 @@ def _short(proposal: IsrProposal) -> IsrProposal:
     return proposal._replace(proposer=proposer, isr=tuple(members))
 
 
-def decode(data: bytes | memoryview) -> Word:
+def decode(data: bytes | memoryview) -> ControlMessage:
     """Raises `ProtocolBroken`."""
     try:
         return _decoder.decode(data)
@@ -234,13 +234,13 @@ def failed(error: TidelogError) -> Answer:
     """What the asker is told of an error."""
     if isinstance(error, NotController):
         host, port = error.address or ("", 0)
-        return Elsewhere(error.controller, host, port)
+        return NotControllerResponse(error.controller, host, port)
     return Failed(error.code, error.message, error.retry_after_ms, error.details)
 
 
-def raised(answer: Elsewhere | Failed) -> TidelogError:
+def raised(answer: NotControllerResponse | Failed) -> TidelogError:
     """The error that an answer is."""
-    if isinstance(answer, Elsewhere):
+    if isinstance(answer, NotControllerResponse):
         address = (answer.host, answer.port) if answer.host else None
         return NotController(answer.controller, address)
     return error_from_code(answer.code, answer.message, answer.details, answer.retry_after_ms)

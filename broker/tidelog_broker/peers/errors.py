@@ -26,7 +26,7 @@ class WrongPeer(PeerError):
     """A broker, but not one that may be talked to: another cluster, another id, another version."""
 
 
-class PutBack(WrongPeer):
+class DirectoryRestored(WrongPeer):
     """The data directory of the broker that is refused was put back from a copy (R19)."""
 
 

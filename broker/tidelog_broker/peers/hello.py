@@ -12,7 +12,7 @@ import msgspec
 
 from tidelog.model import id_text
 from tidelog_broker.model import Recovery
-from tidelog_broker.peers.errors import OtherHistory, ProtocolBroken, PutBack, WrongPeer
+from tidelog_broker.peers.errors import DirectoryRestored, OtherHistory, ProtocolBroken, WrongPeer
 
 VERSION = 1
 """Of the frames and messages between brokers."""
@@ -66,13 +66,13 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True, tag="refused"):
     reason: str
     recoveries: tuple[Recovery, ...] | None = None
     """Why, if not None: the metadata log at this end is of this other history (M2)."""
-    put_back: bool = False
-    """Why: the data directory at the other end was put back from a copy (R19)."""
+    restored: bool = msgspec.field(default=False, name="put_back")
+    """Why: the data directory at the other end was restored from a copy (R19)."""
 
     @classmethod
     def of(cls, error: WrongPeer) -> Refusal:
         recoveries = error.recoveries if isinstance(error, OtherHistory) else None
-        return cls(str(error), recoveries, isinstance(error, PutBack))
+        return cls(str(error), recoveries, isinstance(error, DirectoryRestored))
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -92,8 +92,8 @@ def decode(data: bytes) -> Hello:
     if isinstance(words, Refusal):
         if words.recoveries is not None:
             raise OtherHistory(words.reason, words.recoveries)
-        if words.put_back:
-            raise PutBack(words.reason)
+        if words.restored:
+            raise DirectoryRestored(words.reason)
         raise WrongPeer(words.reason)
     return words
 

@@ -14,7 +14,7 @@ import structlog
 
 from tidelog_broker.peers.connection import PeerConnection, Receiver
 from tidelog_broker.peers.dialing import dial
-from tidelog_broker.peers.errors import PeerError, PeerRefused, PutBack
+from tidelog_broker.peers.errors import DirectoryRestored, PeerError, PeerRefused
 from tidelog_broker.peers.hello import ConnectionKind, Identity
 from tidelog_broker.peers.watch import REDIAL_SECONDS_MAX, Evidence, Watch
 
@@ -36,7 +36,7 @@ class Owner(Receiver, Protocol):
     def evidence(self, evidence: Evidence | None) -> None:
         """What is known against the broker changed."""
 
-    def put_back(self, reason: str) -> None:
+    def directory_restored(self, reason: str) -> None:
         """The broker says that the data directory here was put back from a copy (R19)."""
 
 
@@ -95,8 +95,8 @@ class PeerLink:
                 # PeerError is what is expected. Whatever else it is, giving up would end replication.
                 if not isinstance(error, PeerError):
                     log.exception("a link failed unexpectedly; it tries again", broker=self._broker_id)
-                if isinstance(error, PutBack):
-                    self._owner.put_back(str(error))
+                if isinstance(error, DirectoryRestored):
+                    self._owner.directory_restored(str(error))
                 connection = None
             if connection is None:
                 pause = min(max(2 * pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)

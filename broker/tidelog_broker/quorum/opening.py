@@ -1,22 +1,23 @@
 """Opens the metadata log of a data directory, and the controller on it.
 
-A directory that a broker alone wrote, also before there were quorums, is that of a cluster with
-one voter, with nothing converted (M6). Neighbour: `formatting` makes new ones.
+A directory that a single broker wrote, also before there were quorums, belongs to a cluster with one
+voter; nothing is converted (M6). Neighbour: `offline.formatting` makes new directories.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import Executor
 from uuid import uuid4
 
 from tidelog_broker.core.metadata.commands import FormatCluster, decode_command
 from tidelog_broker.core.metadata.snapshot import decode_image
-from tidelog_broker.errors import BrokerError, DataDirectoryError
+from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.model import EntryType
-from tidelog_broker.quorum.quorum_controller import QuorumController, QuorumOptions
+from tidelog_broker.quorum.host import QuorumHost
+from tidelog_broker.quorum.options import QuorumOptions
+from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.raft.log import RaftLog
 from tidelog_broker.storage.raft.recovery import open_raft_log
@@ -25,9 +26,8 @@ from tidelog_broker.storage.raft.recovery import open_raft_log
 def open_quorum_controller(
     directory: DataDirectory,
     threads: Executor,
+    host: QuorumHost,
     *,
-    fail: Callable[[BaseException], None],
-    ended: Callable[[BrokerError], None] = lambda error: None,
     options: QuorumOptions | None = None,
     incarnation: bytes = b"",
     rng: random.Random | None = None,
@@ -35,11 +35,8 @@ def open_quorum_controller(
 ) -> QuorumController:
     """The controller of a broker, which takes part once it is started. Blocking.
 
-    `fail` is called on the event loop when the log's files fail: what is on disk is
-    unknown, and the broker must end. `ended` is called when this run must not go on although
-    the disk works; `start` and `register` raise it, too. `clock`: None: the machine's. Raises
-    `DataDirectoryError` if the log is damaged, of a later version, or of another cluster than
-    ``meta.json``.
+    `clock`: None: the machine's. Raises `DataDirectoryError` if the log is damaged, of a later version, or
+    of another cluster than ``meta.json``.
     """
     raft_log = open_raft_log(
         directory.files, directory.raft_folder, same_boot=directory.same_boot, reserve=directory.reserve
@@ -50,8 +47,7 @@ def open_quorum_controller(
             directory,
             raft_log,
             threads,
-            fail=fail,
-            ended=ended,
+            host,
             options=options or QuorumOptions(),
             incarnation=incarnation or uuid4().bytes,
             rng=rng or random.Random(),
@@ -63,12 +59,12 @@ def open_quorum_controller(
 
 
 def _check_cluster(directory: DataDirectory, raft_log: RaftLog) -> None:
-    """The log and meta.json speak of one cluster; an empty log speaks of none yet."""
+    """Raises `DataDirectoryError` if log and meta.json name different clusters; an empty log names none."""
     cluster_id = None
     if raft_log.snapshot is not None:
         cluster_id = decode_image(raft_log.snapshot.data).cluster_id
     elif raft_log.last_index:
-        # A cluster's first command, behind the first list of its voters.
+        # The first command of a cluster follows the first configuration.
         for entry in raft_log.entries(1, min(raft_log.last_index, 2) + 1):
             if entry.type is EntryType.COMMAND:
                 command = decode_command(entry.payload)

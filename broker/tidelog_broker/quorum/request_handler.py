@@ -1,13 +1,13 @@
-"""What the requests of brokers mean to the controller, and what it answers.
+"""Handles the requests that brokers send to the controller.
 
-Neighbours: `membership.wire` has the words, `core.metadata` the decisions. An answer is given
-when what it says is committed, and everything that it rests on.
+A request is answered once its result, and everything that the result rests on, is committed. Neighbours:
+`membership.wire` defines the messages, `core.metadata` makes the decisions, `changes` commits them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 import structlog
 
@@ -16,7 +16,7 @@ from tidelog_broker.core.metadata import decide, isr_changes, registration
 from tidelog_broker.core.metadata.commands import Command
 from tidelog_broker.core.metadata.image import ClusterImage
 from tidelog_broker.core.metadata.upkeep import stop
-from tidelog_broker.membership.cluster_clock import SteadyClock
+from tidelog_broker.membership.cluster_clock import ClusterClock, SteadyClock
 from tidelog_broker.membership.wire import (
     AllocateBlock,
     Answer,
@@ -35,43 +35,63 @@ from tidelog_broker.membership.wire import (
     Settled,
     failed,
 )
-
-if TYPE_CHECKING:
-    from tidelog_broker.quorum.active_controller import ActiveController
-    from tidelog_broker.quorum.quorum_controller import QuorumController
+from tidelog_broker.quorum.active_controller import ActiveController
+from tidelog_broker.quorum.changes import MetadataChanges
+from tidelog_broker.quorum.committed_image import CommittedImage
+from tidelog_broker.quorum.leadership import ControllerLeadership
 
 log = structlog.get_logger(__name__)
 
 CLOCKS_TO_MOVE: Final = 3
-"""So many clocks must have been compared before a broker loses its leaderships for its own (R18)."""
+"""A broker loses its leaderships for a wrong clock only if at least so many clocks were compared (R18)."""
 
 ServeCall = Callable[[str, bytes], Awaitable[bytes]]
-"""A client's request, by its rpc, to its response; raises `TidelogError`."""
+"""Serves a client's request, given its rpc and its bytes; returns the response. Raises `TidelogError`."""
 
 
 class RequestHandler:
-    """See the module."""
+    """Answers requests as the controller, or says which broker is the controller."""
 
-    def __init__(self, controller: QuorumController) -> None:
-        self._controller = controller
-        clock = controller.clock
+    def __init__(
+        self,
+        committed: CommittedImage,
+        leadership: ControllerLeadership,
+        changes: MetadataChanges,
+        clock: ClusterClock,
+        now_ms: Callable[[], int],
+        serve_call: ServeCall,
+    ) -> None:
+        """`now_ms`: the clock of sessions and reports."""
+        self._committed = committed
+        self._leadership = leadership
+        self._changes = changes
+        self._clock = clock
+        self._now_ms = now_ms
+        self._serve_call = serve_call
         self._steady = SteadyClock(clock.wall, clock.elapsed, skew_us_max=clock.skew_us_max)
-        """The cluster's clock while there is one broker to ask."""
-        self.serve_call: ServeCall | None = None
-        """None: the broker does not serve yet."""
+        """The cluster's clock while this broker's clock is the only one."""
+
+    def __repr__(self) -> str:
+        return f"<RequestHandler active={self._leadership.active}>"
 
     async def answer(self, request: Request) -> Answer:
-        """Never raises: what went wrong is an answer."""
+        """Never raises: an error is an answer, too."""
         try:
-            active = self._controller.active
+            active = self._leadership.active
             if active is None:
-                raise self._controller.elsewhere()
+                raise self._leadership.not_controller()
             return await self._do(active, request)
         except TidelogError as error:
             return failed(error)
         except Exception as error:
-            log.exception("a request of a broker failed", request=repr(request)[:200])
-            return failed(InternalError(f"an internal error ({type(error).__name__}) of the controller"))
+            log.exception(
+                "the controller failed to answer a request of a broker", request=repr(request)[:200]
+            )
+            return failed(
+                InternalError(
+                    f"the controller failed with an internal error ({type(error).__name__}); see its log"
+                )
+            )
 
     async def _do(self, active: ActiveController, request: Request) -> Answer:
         match request:
@@ -80,7 +100,7 @@ class RequestHandler:
             case Heartbeat():
                 return await self._heard(active, request)
             case Report():
-                active.report(request, self._controller.now_ms)
+                active.report(request, self._now_ms())
                 return Done()
             case ChangeIsr():
                 return await self._change_isr(request)
@@ -93,75 +113,73 @@ class RequestHandler:
             case Settled(broker, incarnation, settled):
                 known = active.tip.brokers.get(broker)
                 if known is not None and known.incarnation == incarnation:
-                    now_ms = self._controller.now_ms
+                    now_ms = self._now_ms()
                     active.handovers.settled(broker, settled, now_ms)
                     active.keep_up(now_ms)
-                return Done(self._controller.image.version)
+                return Done(self._committed.now.version)
             case AllocateBlock(broker, count):
-                done = await self._controller.change(
+                done = await self._changes.change(
                     lambda image: decide.allocate_producer_ids(image, broker, count)
                 )
                 return Block(done.image.next_producer_id - count, count)
             case Confirm():
-                await self._controller.confirm()
-                return Done(self._controller.image.version)
+                await self._changes.confirm()
+                return Done(self._committed.now.version)
             case Known(broker, directory_id):
-                await self._controller.confirm()
-                image = self._controller.image
+                await self._changes.confirm()
+                image = self._committed.now
                 shown = image.brokers.get(broker)
                 return Done(image.version if shown is not None and shown.directory_id == directory_id else 0)
             case Call(rpc, body):
-                if self.serve_call is None:
-                    raise Unavailable("the controller does not serve clients yet", retry_after_ms=500)
-                response = await self.serve_call(rpc, body)
-                return Called(response, self._controller.image.version)
+                response = await self._serve_call(rpc, body)
+                return Called(response, self._committed.now.version)
             case _:
                 assert_never(request)
 
     async def _changed(self, decision: Callable[[ClusterImage], Command | None]) -> Done:
-        return Done((await self._controller.change(decision)).image.version)
+        return Done((await self._changes.change(decision)).image.version)
 
     async def _register(self, active: ActiveController, request: Register) -> Done:
-        asked, now_ms = request.registration(), self._controller.now_ms
+        asked, now_ms = request.registration(), self._now_ms()
         done = await self._changed(
             lambda image: registration.register(
                 image, asked, active.sessions, now_ms, active.deprioritized.of
             )
         )
-        active.sessions.heard(active.tip, asked.broker_id, asked.incarnation, self._controller.now_ms)
-        active.clocks.heard(asked.broker_id, request.clock_us, self._controller.clock.elapsed())
+        active.sessions.heard(active.tip, asked.broker_id, asked.incarnation, self._now_ms())
+        active.clocks.heard(asked.broker_id, request.clock_us, self._clock.elapsed())
         return Done(done.version, self._clock_us(active))
 
     async def _heard(self, active: ActiveController, beat: Heartbeat) -> Done:
         broker, run = beat.broker_id, beat.incarnation
         if broker not in active.tip.brokers:
-            raise InvalidRequest(f"broker {broker} is not registered; it may have been unregistered")
+            raise InvalidRequest(f"broker {broker} is not registered; an operator may have unregistered it")
         if beat.unanswered and active.tip.brokers[broker].incarnation == run:
-            # It must not lead if nobody can tell it what it leads. The answer, once it arrives, ends that.
-            return Done(self._controller.image.version)
-        if not active.sessions.heard(active.tip, broker, run, self._controller.now_ms):
+            # A broker that hears no answers must not lead. Once it hears this one, heartbeats count again.
+            return Done(self._committed.now.version)
+        if not active.sessions.heard(active.tip, broker, run, self._now_ms()):
             raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
-        elapsed_us = self._controller.clock.elapsed()
+        elapsed_us = self._clock.elapsed()
         active.clocks.heard(broker, beat.clock_us, elapsed_us)
         known = active.clocks.now(active.tip, elapsed_us)
-        # Of two clocks nobody knows which is off: leaders stay.
+        # With two clocks it is not known which one is off, so leaders stay where they are.
         yields = beat.clock_yields and known is not None and known.clocks >= CLOCKS_TO_MOVE
         active.deprioritized.heard(broker, run, beat.damaged, clock_off=beat.clock_off, clock_yields=yields)
         active.feature_levels.heard(broker, run, beat.feature_level)
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, active.deprioritized.of))
-        wished = active.handovers.wished(active.tip, broker, self._controller.now_ms)
-        return Done(self._controller.image.version, self._clock_us(active), wished)
+        wished = active.handovers.wished(active.tip, broker, self._now_ms())
+        return Done(self._committed.now.version, self._clock_us(active), wished)
 
     def _clock_us(self, active: ActiveController) -> int:
         """The cluster's clock (R18); 0: it is not known yet.
 
-        A new controller goes on with what the one before told this broker, until it has heard the others.
+        A new controller continues with what the previous one told this broker, until the others report.
         """
         alone = self._steady.now()
-        known = active.clocks.now(active.tip, self._controller.clock.elapsed())
+        known = active.clocks.now(active.tip, self._clock.elapsed())
         if known is None:
-            return self._controller.clock.cluster_us() or 0
+            return self._clock.cluster_us() or 0
         return alone if known.clocks == 1 else known.us
 
     async def _change_isr(self, request: ChangeIsr) -> Done:
@@ -177,6 +195,6 @@ class RequestHandler:
             if isinstance(result, isr_changes.Refused):
                 if result.refusal.ask_again:
                     raise Unavailable(result.reason, retry_after_ms=50)
-                # The image says so, too (R4).
-                log.info("a change of an ISR was refused", reason=result.reason)
+                # The leader learns it from the image (R4).
+                log.info("the controller refused an ISR change", reason=result.reason)
         return done

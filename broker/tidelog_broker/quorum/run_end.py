@@ -62,7 +62,7 @@ class RunEnd:
             )
         )
 
-    def put_back(self, reason: str) -> None:
+    def directory_restored(self, reason: str) -> None:
         """Another broker knows of a later start of this directory. May be told again and again."""
         self._end(DirectoryDamaged(reason))
 

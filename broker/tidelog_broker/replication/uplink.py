@@ -86,7 +86,7 @@ class Uplink:
     def address(self) -> tuple[str, int] | None:
         return self._peers.address(self._leader)
 
-    def put_back(self, reason: str) -> None:
+    def directory_restored(self, reason: str) -> None:
         """The control connection hears of it, too."""
 
     def evidence(self, evidence: Evidence | None) -> None:
