@@ -9,6 +9,7 @@ from simulator.mutations.plant import mutation, patched
 from tidelog.errors import NotLeader
 from tidelog_broker.nats import recorder as recorder_module
 from tidelog_broker.nats import recording as recording_module
+from tidelog_broker.nats.answering import PublisherAnswers
 from tidelog_broker.nats.jetstream import Acknowledger, Failure, publication
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import Recording
@@ -30,17 +31,17 @@ def a_publisher_is_answered_before_the_commit() -> Iterator[None]:
 
 @mutation("N5", "nats")
 def a_former_leader_refuses_what_the_new_one_records() -> Iterator[None]:
-    answer = Recorder._answer
+    answer = PublisherAnswers.answer
 
-    def talkative(self: Recorder, partition: Any, group: Any, outcome: Any) -> None:
+    def talkative(self: PublisherAnswers, partition: Any, replies: Any, outcome: Any) -> None:
         if isinstance(outcome, NotLeader):
             body = Acknowledger(partition.name, partition.partition, partition.leader_epoch).refused(
                 Failure.STOPPING
             )
-            self._send(partition, [publication(reply, body) for reply in group.replies if reply])
-        answer(self, partition, group, outcome)
+            self.send(partition, [publication(reply, body) for reply in replies if reply])
+        answer(self, partition, replies, outcome)
 
-    with patched((Recorder, "partition_removed", lambda *_: None), (Recorder, "_answer", talkative)):
+    with patched((Recorder, "partition_removed", lambda *_: None), (PublisherAnswers, "answer", talkative)):
         yield
 
 
@@ -50,28 +51,30 @@ def a_leader_refuses_without_asking_whether_it_leads() -> Iterator[None]:
     followers and was replaced, and its image was a second late. `tests/replicas/test_nats_leader.py`
     holds it."""
 
-    def at_once(self: Recorder, led: Any, partition: Any, replies: Any, failure: Any, detail: str) -> None:
+    def at_once(
+        self: PublisherAnswers, led: Any, partition: Any, replies: Any, failure: Any, detail: str
+    ) -> None:
         body = Acknowledger(partition.name, led.key[1], led.epoch).refused(failure, detail)
-        if not self._silent:
-            self._send(partition, [publication(reply, body) for reply in replies if reply])
+        if not self.silent:
+            self.send(partition, [publication(reply, body) for reply in replies if reply])
 
-    with patched((Recorder, "_refuse_all", at_once)):
+    with patched((PublisherAnswers, "_refuse_all", at_once)):
         yield
 
 
 @mutation("N5", "nats")
 def a_former_leader_answers_as_if_it_had_recorded() -> Iterator[None]:
-    answer = Recorder._answer
+    answer = PublisherAnswers.answer
 
-    def proud(self: Recorder, partition: Any, group: Any, outcome: Any) -> None:
+    def proud(self: PublisherAnswers, partition: Any, replies: Any, outcome: Any) -> None:
         if isinstance(outcome, NotLeader):
             acknowledger = Acknowledger(partition.name, partition.partition, partition.leader_epoch)
             end = partition.log.end_offset
-            offsets = range(end, end + len(group.replies))
-            self._send(partition, acknowledger.publications(group.replies, offsets))
-        answer(self, partition, group, outcome)
+            offsets = range(end, end + len(replies))
+            self.send(partition, acknowledger.publications(replies, offsets))
+        answer(self, partition, replies, outcome)
 
-    with patched((Recorder, "partition_removed", lambda *_: None), (Recorder, "_answer", proud)):
+    with patched((Recorder, "partition_removed", lambda *_: None), (PublisherAnswers, "answer", proud)):
         yield
 
 
@@ -109,7 +112,7 @@ def a_message_is_dropped_by_a_full_queue_and_answered() -> Iterator[None]:
         acknowledger = Acknowledger(partition.name, partition.partition, partition.leader_epoch)
         end = partition.high_watermark
         offsets = range(max(0, end - len(group.replies)), end)
-        self._send(partition, acknowledger.publications(group.replies[: len(offsets)], offsets))
+        self._answers.send(partition, acknowledger.publications(group.replies[: len(offsets)], offsets))
 
     with patched((Recorder, "_append", lossy)):
         yield

@@ -17,7 +17,7 @@ from replicas.conftest import Cluster
 from support.fake_nats_server import FakeNatsServer, Peer
 from support.nats_server import NatsServer
 from support.waiting import until
-from tidelog_broker.nats import recorder as recorder_module
+from tidelog_broker.nats import answering as answering_module
 from tidelog_broker.nats.connection import NatsConnection
 from tidelog_broker.nats.recorder import Recorder
 from tidelog_broker.nats.recording import fnv1a_32
@@ -212,7 +212,7 @@ async def test_a_partition_that_is_led_again_is_recorded_after_a_break_of_the_li
 async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "REFUSALS_MAX", 2)
+    monkeypatch.setattr(answering_module, "REFUSALS_MAX", 2)
     async with scripted(cluster) as (script, connection, recorder):
         await cluster.create(subject="doubtful", batch_bytes_max=1 << 12)
         await connection.flush(5)
@@ -232,7 +232,7 @@ async def test_refusals_that_nobody_confirms_are_dropped_and_later_ones_are_sent
         await refuse(1, 3)
         assert len(script.told) == 1
 
-        recorder._refusals_count = 2
+        recorder._answers._refusals_count = 2
         await refuse(1, 4)
         assert len(script.told) == 1, "more than may wait are not answered"
 
