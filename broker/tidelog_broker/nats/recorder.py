@@ -73,7 +73,7 @@ class Recorder:
         self._begun: list[Recording] = []
         """The recordings whose subscription begins in this turn of the event loop."""
         self._opening: list[tuple[Recording, Partition, int]] | None = None
-        """Partitions that begin to be led in this turn, with their leader epochs; None: there are none yet."""
+        """Partitions that this broker begins to lead in this turn, with their leader epochs; None: none."""
 
     def __repr__(self) -> str:
         return f"<Recorder streams={len(self._recordings)} inflight={self._inflight} paused={self._paused}>"

@@ -1,16 +1,16 @@
-"""Performs the metadata log's Raft in a broker: time, disk, messages, snapshots (M6).
+"""Performs Raft for the metadata log of a broker: time, disk, messages, snapshots (M6).
 
-The rules are `core.raft`'s, the files `storage.raft.log`'s; here they meet an event loop and
-one thread. What the entries mean is the `Machine`'s business: `quorum_controller`.
+`core.raft` has the rules and `storage.raft.log` the files; here they meet an event loop and one thread. The
+`machine` gives the entries a meaning.
 
-What a ready says goes out at once, what it wants kept is written in the thread, and only
-then is said what rests on it. Everything that is proposed while the thread writes is the
-next write: group commit.
+The driver sends the messages of a `Ready` at once, writes its entries and state in the thread, and then
+sends the messages that rest on the write. Everything that is proposed while the thread writes is written
+together next: group commit.
 
-A disk that refuses a write (it is full) makes nothing undecided for the only voter: nobody
-else can have the entries, so its node begins again from the disk, as after a crash, and who
-proposed them is refused. With other voters they may be committed yet: the write is tried
-again, and a leader that is silent meanwhile is replaced.
+If the disk refuses a write (it is full), nothing stays undecided for the only voter: no other broker can
+have the entries, so its node begins again from the disk, as after a crash, and the proposals are refused.
+With other voters the entries may still be committed: the driver repeats the write, and the others replace a
+leader that is silent meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -30,7 +30,9 @@ from tidelog_broker.core.raft.node import RaftNode
 from tidelog_broker.core.raft.ready import Persist, Ready
 from tidelog_broker.core.raft.times import RaftTimes
 from tidelog_broker.errors import StorageFailure
-from tidelog_broker.model import Configuration, Entry, EntryType, HardState, Snapshot, Voter
+from tidelog_broker.model import Configuration, EntryType, HardState, Snapshot, Voter
+from tidelog_broker.quorum.configuration_history import ConfigurationHistory
+from tidelog_broker.quorum.machine import Machine
 from tidelog_broker.quorum.reads import WaitingReads
 from tidelog_broker.storage.files.reserve import Reserve
 from tidelog_broker.storage.raft.log import RaftLog
@@ -41,47 +43,19 @@ TICK_SECONDS: Final = 0.02
 """`tick`: of Raft and of the controller's clocks."""
 
 TICK_SECONDS_ALONE: Final = 0.5
-"""Of a broker that is alone: nobody elects another, and an idle broker is to cost nothing."""
+"""The tick of a broker that is alone: no other can be elected, and an idle broker must cost nothing."""
 
 SNAPSHOT_ENTRIES: Final = 10_000
-"""Entries after the last snapshot that call for the next; so many are replayed in well under a second."""
+"""So many entries after the last snapshot the next one is taken; they are replayed in well under 1 s."""
 
 RETRY_SECONDS: Final = 0.1
-"""Between two tries of a write that the disk refused."""
+"""Between two attempts of a write that the disk refused."""
 
 T = TypeVar("T")
 
 
-class Machine(Protocol):
-    """What committed entries are applied to. All of it on the event loop; nothing blocks."""
-
-    def apply(self, entries: Sequence[Entry]) -> None:
-        """In order, each once."""
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """A leader's image takes the place of everything that was applied."""
-
-    def encoder(self) -> Callable[[], bytes]:
-        """Encodes what is applied now; called in the thread."""
-
-    def ticked(self) -> None:
-        """A tick has passed."""
-
-    def changed(self) -> None:
-        """Role, term, leader, voters or what is applied may be others now."""
-
-    def withdrawn(self, saved_index: int, error: OSError) -> None:
-        """The entries behind `saved_index` are nowhere, and never will be."""
-
-    def failed(self, error: StorageFailure) -> None:
-        """Nothing is known of the disk any more; the broker has to end."""
-
-    def forgotten(self, reason: str) -> None:
-        """The log lacks what it acknowledged; the broker has to end."""
-
-
 class RaftDriver:
-    """See the module. Of one event loop; `threads` has one thread, which alone writes the log."""
+    """The Raft node of a broker. Belongs to one event loop; `threads` is one thread, which writes the log."""
 
     def __init__(
         self,
@@ -96,7 +70,7 @@ class RaftDriver:
         times: RaftTimes | None = None,
         snapshot_entries: int = SNAPSHOT_ENTRIES,
     ) -> None:
-        """`send`: to the broker that the message names; it may be lost."""
+        """`send` sends a message to the broker that it names; the message may be lost."""
         self._loop = asyncio.get_running_loop()
         self._me = me
         self.log = raft_log
@@ -106,8 +80,7 @@ class RaftDriver:
         self._reserve = reserve
         self._rng = rng
         self._times = times or RaftTimes()
-        self._configurations: list[tuple[int, Configuration]] = list(raft_log.configurations)
-        """On disk: who votes, and from which entry on."""
+        self._configurations = ConfigurationHistory(raft_log.configurations)
         self.node = self._new_node()
         self.applied = self.node.applied
         """The last entry that the machine has."""
@@ -121,7 +94,7 @@ class RaftDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._reads = WaitingReads()
         self.refusal: OSError | None = None
-        """What the disk says to a write that is tried again; None: no such write waits."""
+        """Why the disk refuses the write that is repeated; None: no write is repeated."""
         self._failure: StorageFailure | None = None
         self._closed = False
 
@@ -129,14 +102,14 @@ class RaftDriver:
         return f"<RaftDriver {self.node!r} applied={self.applied}>"
 
     def start(self) -> None:
-        """Time begins; one who needs nobody else's vote is elected at once."""
+        """Starts the ticks. A broker that needs no other vote is elected at once."""
         self._next_tick = self._loop.time() + TICK_SECONDS
         self._timer = self._loop.call_at(self._next_tick, self._tick)
         self._campaign_alone()
         self.wake()
 
     async def close(self) -> None:
-        """Ends time, waits for the disk, and keeps what is known to be committed."""
+        """Ends the ticks, waits for the disk, and saves which entries are known to be committed."""
         if self._closed:
             return
         self._closed = True
@@ -148,7 +121,7 @@ class RaftDriver:
         self._reads.end()
         await self._in_thread(self._close_log)
 
-    # --- what happens
+    # --- events
 
     def step(self, message: Message) -> None:
         if self._closed or self._failure is not None:
@@ -166,18 +139,18 @@ class RaftDriver:
         self.wake()
 
     def disconnected(self, broker: int) -> None:
-        """The stream to a broker broke."""
+        """The connection to a broker broke."""
         for voter in self._members(broker):
             self.node.disconnected(voter)
         self.wake()
 
     def wake(self) -> None:
-        """Has the node's wishes performed at the loop's next turn: what comes until then shares a write."""
+        """Performs what the node wants at the loop's next turn; whatever comes until then shares a write."""
         if not self._pump_due and not self._closed:
             self._pump_due = True
             self._loop.call_soon(self._pump)
 
-    # --- what is asked of it
+    # --- requests
 
     def propose(self, commands: Sequence[bytes]) -> int:
         """As `RaftNode.propose`."""
@@ -192,9 +165,9 @@ class RaftDriver:
         return index
 
     async def read(self) -> None:
-        """Returns when everything is applied that was committed when it was asked (ReadIndex).
+        """Returns when everything is applied that was committed when this was called (ReadIndex).
 
-        Raises `core.raft.errors.NotLeader`, `Busy`, or ConnectionError if leadership ended meanwhile.
+        Raises `core.raft.errors.NotLeader`, `Busy`, or ConnectionError if the leadership ends first.
         """
         token = self._reads.next_token()
         self.node.read(token)
@@ -208,7 +181,7 @@ class RaftDriver:
         seconds = TICK_SECONDS_ALONE if self._is_alone() else TICK_SECONDS
         self._next_tick += seconds
         if self._next_tick <= now:
-            # A loop that stalled gives one tick, not many: nobody was silent while it did not listen.
+            # A loop that stalled gives one tick, not many: it did not listen, so no broker counts as silent.
             self._next_tick = now + seconds
         self._timer = self._loop.call_at(self._next_tick, self._tick)
         try:
@@ -224,7 +197,7 @@ class RaftDriver:
         return self.node.leads and len(configuration.voters) == 1 and not configuration.learners
 
     def _pump(self) -> None:
-        """Performs what the node wants, until it waits for the disk."""
+        """Performs what the node wants, until it has to wait for the disk."""
         self._pump_due = False
         if self._closed or self._failure is not None or self._pumping:
             return
@@ -241,7 +214,7 @@ class RaftDriver:
             self._send(ready.messages)
             if ready.persist is not None:
                 self._saving = asyncio.create_task(self._save(ready, ready.persist), name="metadata log")
-            # What is committed may be applied while the disk writes.
+            # Committed entries may be applied while the disk writes.
             self._hand_out(ready)
             if ready.persist is None:
                 self._send(self.node.advance(ready))
@@ -259,14 +232,9 @@ class RaftDriver:
             self.applied = ready.committed[-1].index
             for entry in ready.committed:
                 if entry.type is EntryType.CONFIGURATION:
-                    self._configured(entry.index, Configuration.decode(entry.payload))
+                    self._configurations.committed(entry.index, Configuration.decode(entry.payload))
             self._machine.apply(ready.committed)
         self._reads.answered(ready.reads, ready.failed_reads, self.applied)
-
-    def _configured(self, index: int, configuration: Configuration) -> None:
-        # What stood at the index or behind it when the log was opened may be another leader's.
-        before = [one for one in self._configurations if one[0] < index]
-        self._configurations = [*before, (index, configuration)]
 
     # --- the disk
 
@@ -279,7 +247,7 @@ class RaftDriver:
                     return
                 self.refusal = error
                 self._machine.changed()
-                log.warning("the metadata log could not be written; it is tried again", error=str(error))
+                log.warning("the metadata log could not be written; the write is repeated", error=str(error))
                 if self._closed:
                     return
                 await asyncio.sleep(RETRY_SECONDS)
@@ -304,7 +272,7 @@ class RaftDriver:
         self._reserve.restore()
 
     def _withdraw(self, error: OSError) -> bool:
-        """Takes back what the only voter has proposed and could not write; whether that was possible."""
+        """Withdraws what the only voter proposed and could not write; returns whether that was possible."""
         node = self.node
         alone = node.leads and node.configuration.voters == (self._me,)
         if not alone or self.applied != node.log.saved_index or self._closed:
@@ -312,7 +280,7 @@ class RaftDriver:
         self._saving = None
         self._reads.end()
         self.node = self._new_node()
-        # The machine has these, and the log's own count of what is committed lags behind.
+        # The machine has applied these entries already; the commit index in the log lags behind.
         self.node.applied = self.applied
         self._machine.withdrawn(self.log.last_index, error)
         self._campaign_alone()
@@ -324,7 +292,7 @@ class RaftDriver:
             self._me,
             self.log,
             self.log.hard_state,
-            [one for one in self._configurations if one[0] <= self.log.last_index],
+            self._configurations.up_to(self.log.last_index),
             times=self._times,
             rng=self._rng,
         )
@@ -335,7 +303,7 @@ class RaftDriver:
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.applied = snapshot.index
-        self._configurations = [(snapshot.index, snapshot.configuration)]
+        self._configurations.restored(snapshot.index, snapshot.configuration)
         self._snapshot_due = snapshot.index + self._snapshot_entries
         self._machine.restore(snapshot)
 
@@ -345,7 +313,7 @@ class RaftDriver:
         try:
             taken = await self._in_thread(lambda: self._save_snapshot(index, configuration, encode))
         except OSError as error:
-            log.warning("a metadata snapshot could not be written; the log is kept", error=str(error))
+            log.warning("a metadata snapshot could not be written; the log stays as it is", error=str(error))
             self._snapshot_due = index + max(1, self._snapshot_entries // 10)
         except Exception as error:
             self._fail(error)
@@ -353,13 +321,12 @@ class RaftDriver:
             self._snapshot_due = max(self._snapshot_due, index + self._snapshot_entries)
             if taken:
                 self.node.compacted(index)
-                later = [one for one in self._configurations if one[0] > index]
-                self._configurations = [(index, configuration), *later]
+                self._configurations.compacted(index, configuration)
         finally:
             self._snapshotting = None
 
     def _save_snapshot(self, index: int, configuration: Configuration, encode: Callable[[], bytes]) -> bool:
-        """In the thread, where nothing is written meanwhile. False: a leader's image was faster."""
+        """Runs in the thread, where no other write runs. False: a leader's snapshot came first."""
         if self.log.snapshot_index >= index or self.log.term(index) is None:
             return False
         self.log.save_snapshot(configuration, index, encode())
@@ -368,7 +335,7 @@ class RaftDriver:
     def _close_log(self) -> None:
         try:
             if self._failure is None:
-                # The log may not end before this at the next start.
+                # At the next start the log must reach at least this far.
                 state = self.log.hard_state
                 commit = max(state.commit, min(self.node.log.commit, self.log.durable_index))
                 with suppress(OSError, StorageFailure):
@@ -386,7 +353,7 @@ class RaftDriver:
             self._reads.end()
             self._machine.forgotten(str(error))
             return
-        log.error("the metadata log failed; the broker must end", error=str(error), exc_info=error)
+        log.error("the metadata log failed; the broker must stop", error=str(error), exc_info=error)
         self._reads.end()
         self._machine.failed(self._failure)
 
