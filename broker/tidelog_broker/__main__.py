@@ -16,10 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 import structlog
-from pydantic_core import PydanticUndefined
 
 from tidelog.without_pandas import leave_pandas_out
-from tidelog_broker.config import Settings, SettingsInvalid, parse_broker_id
+from tidelog_broker.config import Settings, SettingsInvalid, default_text, parse_broker_id
 from tidelog_broker.errors import BrokerError, DirectoryDamaged
 
 KEPT_BLOCK_BYTES_MAX = 32 << 20
@@ -175,8 +174,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
         text = (field.description or "").replace("%", "%%")
-        if field.default is not PydanticUndefined and field.default not in ("", None):
-            text += f" Default: {field.default}."
+        default = default_text(name)
+        if default:
+            text += f" Default: {default}."
         kwargs: dict[str, Any] = {"default": None, "dest": f"setting_{name}", "help": text}
         if field.annotation is bool:
             kwargs |= {"action": argparse.BooleanOptionalAction}

@@ -23,7 +23,7 @@ from tidelog.model import Listener
 from tidelog_broker.api.admin_service import AdminService
 from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
-from tidelog_broker.config import Settings, parse_listen
+from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.commands import ReplicaName
 from tidelog_broker.core.metadata.handovers import Led
 from tidelog_broker.core.metadata.registration import Registration, put_back
@@ -32,6 +32,7 @@ from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.hosting.broker_limits import BrokerLimits
 from tidelog_broker.hosting.handover import HandingOver
 from tidelog_broker.hosting.quorum_peers import QuorumPeers
+from tidelog_broker.listener_addresses import parse_listen
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.formation import until_formatted
 from tidelog_broker.nats.broker_recording import BrokerRecording

@@ -1,11 +1,13 @@
-"""The broker's settings: flags over environment (``TIDELOG_*``) over a YAML file over defaults.
+"""The settings of a broker: flags win over the environment (``TIDELOG_*``), that over a YAML file, that over
+defaults.
 
-One validated object; every field has a unit in its name or its sentence, and a default.
-`tidelog-broker --help` and docs/configuration.md are made from the sentences here.
+All settings are checked in one object. Every setting has a description, which names its unit if the name of
+the setting does not. `tidelog-broker run --help` and docs/configuration.md are made from the descriptions.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 from annotated_types import Ge, Le
 from pydantic import AfterValidator, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticUndefined
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -24,299 +26,217 @@ from pydantic_settings import (
 )
 
 from tidelog_broker.errors import BrokerError
-from tidelog_broker.nats.errors import ServerAddressInvalid
-from tidelog_broker.nats.settings import parse_server
+from tidelog_broker.setting_checks import (
+    check_address,
+    check_listeners,
+    check_nats,
+    check_peer_listener,
+    check_seeds,
+    check_voters,
+)
 
 MIB = 1 << 20
 
-PORT_MAX = 65535
 BROKER_ID_MAX = 0xFFFFFFFF
-"""The files and the protocol have 32 bits for the number of a broker."""
+"""The files and the protocol have 32 bits for the id of a broker."""
 
 SHOWN_CHARACTERS_MAX = 100
-"""How much of a wrong value stands in the sentence about it."""
+"""A message shows at most so many characters of a wrong value."""
 
 
 class SettingsInvalid(BrokerError):
-    """Settings that cannot be used; a sentence for each."""
+    """Settings that cannot be used; each problem is a sentence."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(problems))
 
 
-PLUS_ID = "+id"
-"""After an advertised port: broker 2 advertises one that is higher by 2."""
-
-
-def parse_listen(spec: str, broker_id: int = 0) -> tuple[str, str, int, str, int | None]:
-    """``name=host:port[@advertised-host[:port[+id]]]`` → name, host, port, advertised host, advertised port.
-
-    Port 0 takes a free one. IPv6 hosts stand in brackets. Raises ValueError with what would be right.
-    """
-    name, equals, rest = spec.partition("=")
-    if not equals:
-        name, rest = "internal", spec
-    address, at, advertised = rest.partition("@")
-    host, port = _host_port(address, spec)
-    if port is None:
-        raise ValueError(
-            f"listener {spec!r} names no port; write name=host:port, for example {name}={host}:9210"
-        )
-    shown_host, shown_port = _host_port(advertised.removesuffix(PLUS_ID), spec) if at else (host, None)
-    if advertised.endswith(PLUS_ID):
-        if shown_port is None or shown_port + broker_id > PORT_MAX:
-            raise ValueError(
-                f"{spec!r}: {PLUS_ID!r} stands behind a port, to which the broker's number is added, "
-                f"{PORT_MAX} at most"
-            )
-        shown_port += broker_id
-    if not name.replace("-", "").isalnum():
-        raise ValueError(f"listener name {name!r} has other characters than letters, digits and '-'")
-    return name, host, port, shown_host, shown_port
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` → both; raises ValueError with what would be right."""
-    host, port = _host_port(address, address)
-    if port is None:
-        raise ValueError(f"address {address!r} names no port; write host:port, for example 127.0.0.1:9211")
-    return host, port
-
-
-def _host_port(address: str, spec: str) -> tuple[str, int | None]:
-    if address.startswith("["):
-        host, bracket, rest = address[1:].partition("]")
-        port = rest.removeprefix(":")
-        if not bracket:
-            raise ValueError(f"{spec!r}: the bracket of the IPv6 address is not closed")
-    else:
-        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
-    if not host:
-        raise ValueError(f"{spec!r} names no host; 127.0.0.1 listens on this machine only, 0.0.0.0 on all")
-    if not port:
-        return host, None
-    # ASCII and short: int() refuses other digits, and thousands of them.
-    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= PORT_MAX):
-        raise ValueError(f"{spec!r}: {port!r} is no port; it is a number up to {PORT_MAX}")
-    return host, int(port)
-
-
-def _checked(specs: list[str]) -> list[str]:
-    names = [parse_listen(spec)[0] for spec in specs]
-    if not specs:
-        raise ValueError("at least one listener is needed, for example internal=127.0.0.1:9210")
-    if len(set(names)) != len(names):
-        raise ValueError(f"listener names {names} repeat; each needs its own")
-    return specs
-
-
-def _checked_address(address: str) -> str:
-    if address:
-        parse_address(address)
-    return address
-
-
-def _checked_peers(spec: str) -> str:
-    if spec:
-        parse_listen(spec)
-    return spec
-
-
-def _checked_seeds(seeds: str) -> str:
-    for seed in seeds.split(","):
-        if seed.strip():
-            parse_address(seed.strip())
-    return seeds
-
-
-def _checked_voters(voters: int) -> int:
-    if voters % 2 == 0:
-        raise ValueError(f"{voters} voters tolerate no more failures than {voters - 1}; write 1, 3 or 5")
-    return voters
-
-
-def _checked_nats(servers: str) -> str:
-    for address in servers.split(","):
-        if address.strip():
-            try:
-                parse_server(address.strip())
-            except ServerAddressInvalid as error:
-                raise ValueError(str(error)) from None
-    return servers
-
-
 def parse_broker_id(text: str) -> int:
-    """The number of a broker as somebody wrote it; raises `SettingsInvalid`."""
+    """The id of a broker from its text. Raises `SettingsInvalid`."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= BROKER_ID_MAX):
         raise SettingsInvalid([_wrong("broker_id", text)])
     return int(text)
 
 
 class Settings(BaseSettings):
-    """See the module."""
+    """The checked settings of one broker."""
 
     model_config = SettingsConfigDict(env_prefix="TIDELOG_", extra="forbid", frozen=True)
 
-    data_dir: Path = Field(description="Folder for logs and metadata; created by `tidelog-broker format`.")
+    data_dir: Path = Field(description="The folder of logs and metadata; `tidelog-broker format` creates it.")
     broker_id: int | None = Field(
         default=None,
         ge=0,
         le=BROKER_ID_MAX,
-        description="This broker's number: needed to join a cluster with an empty data directory; "
-        "a data directory of another broker is refused. Absent: take what is there.",
+        description="The id of this broker. It is needed if the data directory is empty and the broker "
+        "joins or forms a cluster. The data directory of another broker is refused. Empty: the id in the "
+        "data directory.",
     )
-    listeners: Annotated[list[str], AfterValidator(_checked)] = Field(
+    listeners: Annotated[list[str], AfterValidator(check_listeners)] = Field(
         default=["internal=127.0.0.1:9210"],
-        description="gRPC addresses as name=host:port[@advertised-host[:port]]; port 0 takes a free one. "
-        "An advertised port may be written as 31090+id: the broker's number is added to it.",
+        description="gRPC addresses, each as name=host:port[@advertised-host[:port]]. Port 0 takes a free "
+        "port. An advertised port may be written as 31090+id: the broker's id is added to it.",
     )
-    http: Annotated[str, AfterValidator(_checked_address)] = Field(
+    http: Annotated[str, AfterValidator(check_address)] = Field(
         default="127.0.0.1:9211",
-        description="host:port of /metrics, /healthz, /readyz and /debug/state; empty: none.",
+        description="The address of /metrics, /healthz, /readyz and /debug/state, as host:port. Empty: no "
+        "HTTP.",
     )
-    peer_listener: Annotated[str, AfterValidator(_checked_peers)] = Field(
+    peer_listener: Annotated[str, AfterValidator(check_peer_listener)] = Field(
         default="",
-        description="Where other brokers connect, as host:port[@advertised-host[:port]]; "
-        "empty: this broker takes no peers and stays alone.",
+        description="The address to which other brokers connect, as host:port[@advertised-host[:port]]. "
+        "Empty: no other broker can connect, and this broker stays alone.",
     )
-    seeds: Annotated[str, AfterValidator(_checked_seeds)] = Field(
+    seeds: Annotated[str, AfterValidator(check_seeds)] = Field(
         default="",
-        description="host:port of the peer listeners of some brokers of the cluster, comma-separated. "
-        "With an empty data directory this broker joins their cluster.",
+        description="The peer listeners of some brokers of the cluster, each as host:port, separated by "
+        "commas. With an empty data directory this broker joins their cluster.",
     )
     formation: str = Field(
         default="",
-        description="Path of a file, which may be absent, that says whether the cluster was formed: "
-        '`{"state": "never formatted", "clusterId": "<uuid>"}`, later with the state `formatted`. It has '
-        "broker 0 form the cluster when its data directory is empty and no seed has data; empty: that is for "
-        "`tidelog-broker format` to do.",
+        description="The path of a file that says whether the cluster was formed: "
+        '`{"state": "never formatted", "clusterId": "<uuid>"}`, later with the state `formatted`. The '
+        "file may be absent. With it broker 0 forms the cluster if its data directory is empty and no seed "
+        "has data. "
+        "Empty: `tidelog-broker format` forms the cluster.",
     )
-    voters: Annotated[int, AfterValidator(_checked_voters)] = Field(
+    voters: Annotated[int, AfterValidator(check_voters)] = Field(
         default=3,
         ge=1,
         le=5,
-        description="How many brokers shall vote on the metadata: 1, 3 or 5. The others follow.",
+        description="How many brokers vote on the metadata: 1, 3 or 5. The other brokers follow.",
     )
-    rack: str = Field(default="", description="Where this broker stands; replicas are spread over racks.")
-    nats: Annotated[str, AfterValidator(_checked_nats)] = Field(
+    rack: str = Field(default="", description="The rack of this broker. Replicas are spread over racks.")
+    nats: Annotated[str, AfterValidator(check_nats)] = Field(
         default="",
-        description="URLs of NATS servers, comma-separated; empty: streams with a subject record nothing.",
+        description="The URLs of NATS servers, separated by commas. Empty: streams with a subject record "
+        "nothing.",
     )
-    nats_name: str = Field(default="tidelog", description="The client name shown by the NATS server.")
+    nats_name: str = Field(default="tidelog", description="The client name that the NATS server shows.")
 
-    flush_threads: int = Field(default=4, ge=1, le=64, description="Files flushed at a time.")
-    catch_up_threads: int = Field(default=2, ge=1, le=64, description="Threads that read old segments.")
+    flush_threads: int = Field(default=4, ge=1, le=64, description="How many files are flushed at a time.")
+    catch_up_threads: int = Field(default=2, ge=1, le=64, description="How many threads read old segments.")
     decode_threads: int = Field(
-        default=2, ge=1, le=64, description="Threads that turn batches into plain records for readers."
+        default=2, ge=1, le=64, description="How many threads turn batches into plain records for readers."
     )
     fetch_decoded_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="What readers of plain records (Fetch with the format RECORDS) have decoded at a time, "
-        "all together; others wait for their turn, and a batch that needs more is refused. Half as much "
-        "again may lie in answers with one large record that clients have not taken yet. Bytes.",
+        description="How much all readers of plain records (Fetch with the format RECORDS) together have "
+        "decoded at a time. Further readers wait for their turn, and a batch that needs more is refused. "
+        "Answers with one large record that clients have not taken yet may use half as much again. Bytes.",
     )
     fetch_answer_bytes_max: int = Field(
         default=256 * MIB,
         ge=4 * MIB,
-        description="What readers of batches (Fetch with the format VERBATIM) have in answers that they "
-        "have not taken yet, and read ahead, all together; a client's address has a quarter of it. Over it "
-        "answers are smaller, and a batch of more than 64 KiB waits for its turn. Bytes.",
+        description="How much all readers of batches (Fetch with the format VERBATIM) together have in "
+        "answers that they have not taken yet, and in batches read ahead. One client address may use a "
+        "quarter of it. Above it answers are smaller, and a batch of more than 64 KiB waits for its turn. "
+        "Bytes.",
     )
     validation_threads: int = Field(
-        default=2, ge=1, le=64, description="Threads that check large batches and requests of clients."
+        default=2, ge=1, le=64, description="How many threads check large batches and requests of clients."
     )
     catch_up_bytes_per_second: int = Field(
         default=64 * MIB,
         ge=MIB,
-        description="How fast a follower that is far behind is fed, beside the others. Bytes per second.",
+        description="How fast this broker sends to followers that are far behind, beside the other "
+        "followers. Bytes per second.",
     )
-    open_files_max: int = Field(default=512, ge=16, description="Files kept open between uses.")
+    open_files_max: int = Field(default=512, ge=16, description="How many files are kept open between uses.")
     tail_cache_bytes_max: int = Field(
-        default=64 * MIB, ge=0, description="Recent batches kept in memory. Bytes."
+        default=64 * MIB, ge=0, description="How much memory keeps recent batches. Bytes."
     )
     disk_reserve_bytes: int = Field(
-        default=16 * MIB, ge=0, description="Set aside so that metadata can be written on a full disk. Bytes."
+        default=16 * MIB,
+        ge=0,
+        description="Disk space set aside so that metadata can be written on a full disk. Bytes.",
     )
 
     clock_skew_max_ms: int = Field(
         default=500,
         ge=10,
-        description="A clock further from the cluster's is off: it is reported, others lead where they can, "
-        "and no append is dated further from it. ms.",
+        description="How far a clock may be from the cluster's clock. A clock that is further off is "
+        "reported, other brokers lead where they can, and no append gets a time that is further off. ms.",
     )
     produce_timeout_ms: int = Field(
         default=30_000,
         ge=1,
-        description="How long an append waits for its commit if the request does not say. ms.",
+        description="How long an append waits for its commit if the request names no time. ms.",
     )
     checkpoint_interval_ms: int = Field(
-        default=1000, ge=10, description="How often recovery points are saved while writing. ms."
+        default=1000, ge=10, description="How often recovery points are saved while records are written. ms."
     )
     page_cache_flush_interval_ms: int = Field(
         default=30_000,
         ge=10,
-        description="After this long page-cache streams are flushed in the background. ms.",
+        description="How often page-cache streams are flushed in the background. ms.",
     )
     page_cache_dirty_bytes_max: int = Field(
-        default=256 * MIB, ge=MIB, description="Over this much unflushed data a flush begins at once. Bytes."
+        default=256 * MIB,
+        ge=MIB,
+        description="Above this much unflushed data of page-cache streams a flush begins at once. Bytes.",
     )
     syncfs: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Whether many files are flushed by one syncfs, on ext4 and xfs and from Linux 5.17 on. "
-        "auto: if data_dir is the mount point of a file system of its own; on: wherever it is, because "
-        "nobody else writes much there; off: file by file.",
+        description="Whether one syncfs flushes many files, on ext4 and xfs from Linux 5.17 on. auto: only "
+        "if data_dir is the mount point of its own file system; on: on any file system, for which no other "
+        "program may write much there; off: never, each file is flushed alone.",
     )
     syncfs_dirty_bytes_max: int = Field(
         default=4 * MIB,
         ge=0,
-        description="Over this much unflushed data of page-cache streams no syncfs is used. Bytes.",
+        description="Above this much unflushed data of page-cache streams syncfs is not used. Bytes.",
     )
     sweep_interval_ms: int = Field(
-        default=10_000, ge=10, description="How often retention and age rolls are looked at. ms."
+        default=10_000, ge=10, description="How often retention and the age of segments are checked. ms."
     )
     scrub_bytes_per_second: int = Field(
         default=4 * MIB,
         ge=0,
-        description="How fast logs are read to look for rot; 0: never. Bytes per second.",
+        description="How fast logs are read to find damaged data (bit rot). 0: never. Bytes per second.",
     )
     scrub_interval_ms: int = Field(
-        default=86_400_000, ge=100, description="From the end of one look at all logs to the next. ms."
+        default=86_400_000,
+        ge=100,
+        description="The pause between two readings of all logs to find damaged data. ms.",
     )
     deleted_delay_ms: int = Field(
-        default=60_000, ge=0, description="How long a deleted stream's files are kept. ms."
+        default=60_000, ge=0, description="How long the files of a deleted stream are kept. ms."
     )
     message_bytes_max: int = Field(
         default=17 * MIB,
         ge=4 * MIB,
         le=65 * MIB,
         description="The largest message that clients may send, and the largest answer with plain records: "
-        "a batch and 1 MiB around it. Streams with a larger batch_bytes_max need more; but gRPC copies each "
-        "message on the event loop, which holds up all requests: up to a millisecond a MiB. Bytes.",
+        "a batch and 1 MiB around it. Streams with a larger batch_bytes_max need a larger value. But gRPC "
+        "copies each message on the event loop, which delays all requests by up to 1 ms per MiB. Bytes.",
     )
     connections_max: int = Field(
-        default=10_000, ge=1, description="gRPC calls served at a time; others are refused."
+        default=10_000,
+        ge=1,
+        description="How many gRPC calls are served at a time; further calls are refused.",
     )
     client_calls_max: int = Field(
         default=2_500,
         ge=1,
-        description="Of them, gRPC calls of one client's address; others of that client are refused.",
+        description="How many of these gRPC calls one client address may have; further ones are refused.",
     )
     http_connections_max: int = Field(
         default=32,
         ge=8,
-        description="HTTP connections at a time. The longest open of those that wait for their client makes "
-        "room for a new one, so that slow clients keep no probe out.",
+        description="How many HTTP connections are open at a time. A new connection replaces the oldest one"
+        " that waits for its client, so that slow clients do not keep probes out.",
     )
     http_timeout_ms: int = Field(
         default=10_000,
         ge=100,
-        description="How long an HTTP connection may take, from its opening to the end of its answer. ms.",
+        description="How long an HTTP connection may take from its opening to the end of its answer. ms.",
     )
-    log_json: bool = Field(default=False, description="Write log lines as JSON (for pods).")
+    log_json: bool = Field(default=False, description="Whether log lines are JSON, as pods need them.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="debug, info, warning or error."
+        default="info", description="The lowest level that is logged: debug, info, warning or error."
     )
 
     @classmethod
@@ -340,14 +260,14 @@ class Settings(BaseSettings):
         try:
             return Settings.model_validate(FromFile(**given).model_dump())
         except ValidationError as error:
-            # Not chained: what pydantic says may hold the credentials of NATS servers.
+            # Not chained: pydantic's message may hold the credentials of NATS servers.
             raise SettingsInvalid([_sentence(problem) for problem in error.errors()]) from None
         except SettingsError:
-            # Listeners are the only setting whose text in the environment has a form of its own.
+            # Listeners are the only setting that is written as JSON in the environment.
             name = "TIDELOG_LISTENERS"
             text = next((value for key, value in os.environ.items() if key.upper() == name), "")
             raise SettingsInvalid(
-                [f"{name} is {_shown(text)}; write a JSON list, such as '[\"internal=127.0.0.1:9210\"]'"]
+                [f"{name} is {_shown(text)}; write a JSON list, for example '[\"internal=127.0.0.1:9210\"]'"]
             ) from None
 
 
@@ -357,23 +277,31 @@ def _read_file(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise SettingsInvalid(
-            [f"cannot read the settings file {path}: {error.strerror or error}; name a YAML file"]
+            [
+                f"the settings file {path} cannot be read: {error.strerror or error}; give the path of a "
+                f"YAML file"
+            ]
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise SettingsInvalid([f"the settings file {path} is no YAML: {where}{error.problem}"]) from None
+        raise SettingsInvalid(
+            [f"the settings file {path} is not valid YAML: {where}{error.problem}"]
+        ) from None
     except (yaml.YAMLError, ValueError) as error:
-        # Bytes that are no text, dates that are none.
+        # Bytes that are not text, or dates that do not exist.
         reason = str(error).partition("\n")[0]
-        raise SettingsInvalid([f"the settings file {path} is no YAML that can be read: {reason}"]) from None
+        raise SettingsInvalid([f"the settings file {path} is not valid YAML: {reason}"]) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         # Not shown: it may hold the credentials of NATS servers.
         kind = "a list" if isinstance(content, list) else "a single value"
         raise SettingsInvalid(
-            [f"the settings file {path} holds {kind}; write a setting a line, such as data_dir: /data"]
+            [
+                f"the settings file {path} holds {kind}; write each setting on a line, for example "
+                f"data_dir: /data"
+            ]
         )
     unknown = [name for name in content if str(name).lower() not in Settings.model_fields]
     if unknown:
@@ -382,14 +310,14 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: ErrorDetails) -> str:
-    """What pydantic found wrong: the setting, its value, and what would be right."""
+    """A problem that pydantic found, as a sentence: the setting, its value, and what to write."""
     name = str(problem["loc"][0])
     if problem["type"] == "missing":
         return f"{name} is missing; give --{name.replace('_', '-')}"
     if problem["type"] == "extra_forbidden":
         return _unknown(name)
     if problem["type"] == "value_error":
-        # From the checks above, which say all of it.
+        # The checks above wrote the whole sentence.
         return f"{name}: {problem['ctx']['error']}"
     return _wrong(name, problem["input"])
 
@@ -400,8 +328,8 @@ def _unknown(name: object) -> str:
 
 def _wrong(name: str, value: object) -> str:
     # The addresses of NATS servers may hold credentials.
-    shown = "of another kind" if name == "nats" else _shown(value)
-    return f"{name} is {shown}; write {_right(name)}"
+    shown = "is of the wrong kind" if name == "nats" else f"is {_shown(value)}"
+    return f"{name} {shown}; write {_right(name)}"
 
 
 def _right(name: str) -> str:
@@ -422,6 +350,16 @@ def _right(name: str) -> str:
     return f"a whole number from {low} to {high}" if high is not None else f"a whole number, at least {low}"
 
 
+def default_text(name: str) -> str | None:
+    """The default of a setting as an operator would write it; empty: nothing. None: it has no default."""
+    default = Settings.model_fields[name].default
+    if default is PydanticUndefined:
+        return None
+    if isinstance(default, list):
+        return ", ".join(default)
+    return "" if default is None else json.dumps(default) if isinstance(default, bool) else str(default)
+
+
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"

@@ -15,8 +15,9 @@ from typing import Final
 import structlog
 
 from tidelog.model import id_text
-from tidelog_broker.config import Settings, parse_address
+from tidelog_broker.config import Settings
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.listener_addresses import parse_address
 from tidelog_broker.membership.formation import beginning
 from tidelog_broker.offline.formatting import format_joiner, format_solo, make_empty_log
 from tidelog_broker.platform import Platform

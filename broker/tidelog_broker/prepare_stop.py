@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from tidelog_broker.config import Settings, parse_listen
+from tidelog_broker.config import Settings
 from tidelog_broker.errors import BrokerError
+from tidelog_broker.listener_addresses import parse_listen
 from tidelog_proto import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 TIMEOUT_SECONDS_MAX: Final = 600

@@ -14,11 +14,12 @@ from tidelog.model import Listener
 from tidelog_broker.api.grpc_door import GrpcDoor
 from tidelog_broker.api.http import HttpDoor
 from tidelog_broker.assembly import Assembly, open_assembly
-from tidelog_broker.config import Settings, parse_address, parse_listen
+from tidelog_broker.config import Settings
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.limits.collector import Collector
 from tidelog_broker.limits.loop_watch import LoopWatch
+from tidelog_broker.listener_addresses import parse_address, parse_listen
 from tidelog_broker.platform import Platform, this_machine
 
 log = structlog.get_logger(__name__)

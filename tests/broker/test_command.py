@@ -18,7 +18,8 @@ from support.hosts import HOST
 from tidelog.cli.local.processes import free_ports
 from tidelog_broker import __main__ as command
 from tidelog_broker import prepare_stop
-from tidelog_broker.config import Settings, SettingsInvalid, parse_listen
+from tidelog_broker.config import Settings, SettingsInvalid
+from tidelog_broker.listener_addresses import parse_listen
 
 ENDS_SECONDS_MAX = 30
 
@@ -44,26 +45,26 @@ WRONG = [
     Wrong(("--flush-threads", "65"), "flush_threads is '65'; write a whole number from 1 to 64"),
     Wrong(("--sweep-interval-ms", "1"), "sweep_interval_ms is '1'; write a whole number, at least 10"),
     Wrong(("--broker-id", "-1"), "broker_id is '-1'; write a whole number from 0 to 4294967295"),
-    Wrong(("--http", "nowhere"), "http: address 'nowhere' names no port; write host:port"),
-    Wrong(("--http", "host:²"), "http: 'host:²': '²' is no port"),
-    Wrong(("--listener", "a=b"), "listeners: listener 'a=b' names no port; write name=host:port"),
+    Wrong(("--http", "nowhere"), "http: address 'nowhere' has no port; write host:port"),
+    Wrong(("--http", "host:²"), "http: 'host:²': '²' is not a port"),
+    Wrong(("--listener", "a=b"), "listeners: listener 'a=b' has no port; write name=host:port"),
     Wrong(("--nats", "foo://bar"), "nats: a NATS server's address begins with nats:// or tls://, not foo://"),
     Wrong(("--nats", "nats://a,nats://user:secret@b:x"), "nats: the port of NATS server b is none"),
 ]
 
 WRONG_FILES = [
-    WrongFile(b"a: [", "is no YAML: line 1, column 5"),
-    WrongFile(b"- a", "holds a list; write a setting a line"),
-    WrongFile(b"nats=nats://user:secret@b", "holds a single value; write a setting a line"),
-    WrongFile(b"\xff\xfe\x00", "is no YAML"),
-    WrongFile(b"rack: 2024-13-45", "is no YAML"),
+    WrongFile(b"a: [", "is not valid YAML: line 1, column 5"),
+    WrongFile(b"- a", "holds a list; write each setting on a line"),
+    WrongFile(b"nats=nats://user:secret@b", "holds a single value; write each setting on a line"),
+    WrongFile(b"\xff\xfe\x00", "is not valid YAML"),
+    WrongFile(b"rack: 2024-13-45", "is not valid YAML"),
     WrongFile(b"nope: 1", "there is no setting 'nope'"),
     WrongFile(b"1: 1", "there is no setting 1"),
     WrongFile(b"flush_threads: many", "flush_threads is 'many'; write a whole number from 1 to 64"),
     WrongFile(b"log_json: 7", "log_json is 7; write true or false"),
     WrongFile(b"rack: 7", "rack is 7; write text"),
     WrongFile(b"listeners: a=b:1", "listeners is 'a=b:1'; write a list of addresses, each as name=host:port"),
-    WrongFile(b"nats: [nats://user:secret@b]", "nats is of another kind; write text"),
+    WrongFile(b"nats: [nats://user:secret@b]", "nats is of the wrong kind; write text"),
 ]
 
 
@@ -154,7 +155,7 @@ def test_an_empty_settings_file_sets_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("port", ["65536", "1" * 5000, "-1", "٣"])
 def test_a_port_is_a_number_up_to_65535(port: str) -> None:
-    with pytest.raises(ValueError, match="is no port; it is a number up to 65535"):
+    with pytest.raises(ValueError, match="is not a port; write a number up to 65535"):
         parse_listen(f"a=host:{port}")
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic_core import PydanticUndefined
-
-from tidelog_broker.config import Settings
+from tidelog_broker.config import Settings, default_text
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -15,8 +13,8 @@ def settings_table() -> str:
     """The table of settings as it must stand in the document."""
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        default = "required" if field.default is PydanticUndefined else repr(field.default).replace("'", "")
-        shown = default if default not in ("", "None") else "–"
+        default = default_text(name)
+        shown = "required" if default is None else default or "–"
         rows.append(f"| `{name}` | {shown} | {field.description} |")
     return "\n".join(rows)
 

@@ -10,7 +10,7 @@ import pytest
 from support.kube.containers import expand
 from support.kube.imagined import SET, Kubernetes, every
 from support.kube.situations import CLUSTER, CLUSTER_UID, Brokers, stream
-from tidelog_broker.config import parse_listen
+from tidelog_broker.listener_addresses import parse_listen
 from tidelog_operator import actions as do
 from tidelog_operator.model import ObjectKey, UnreadableCluster, read_cluster
 from tidelog_operator.resources.stateful_set import Pods, stateful_set
