@@ -1,9 +1,12 @@
-"""Tidelog against its peers on this machine: the same work, in one run, pair by pair.
+"""Measures Tidelog and its peers on this machine: the same work, in one run, in turn.
 
-What belongs here: the harness (`catalog` names the cases, `alternate` measures them,
-`report` shows them), `ours` and one package per peer under `peers`, each with a server
-that is started as its own process and a client that is one too, and what everything
-stands on, measured alone: `layers` and `physical`. `restart` and `catchup` are programs of
-their own, because what they find is no race. Nothing here is imported by Tidelog, and no
-test asserts a time.
+`python -m bench` (`__main__`) runs the `cases` with the `harness`. A case is measured with Tidelog (`ours`)
+and with the systems in `peers`; each has a server and a client, both processes of their own. `clusters` has
+failovers and many streams, `alone` the machine and the layers without the rest, `measuring` the
+instruments.
+
+The other programs are no comparison with peers: `catchup` (readers of old records), `hostile_input`,
+`restart`, `placement`, and with a real Kubernetes API `many_objects` and `operator_times`.
+
+Tidelog imports nothing from here, and no test asserts a time.
 """

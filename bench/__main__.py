@@ -1,4 +1,4 @@
-"""`python -m bench`: see docs/benchmarks.md."""
+"""The command `python -m bench`: chooses cases, measures them and prints the table (docs/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def _measure_all(
             contenders = enter(case, stage, peers, absent)
             entries += measure(case, contenders, rounds=options.rounds, seconds=options.seconds)
         except Missing as lack:
-            # Of ours: there is nothing to compare.
+            # Tidelog itself cannot run the case: nothing to compare.
             absent(case.name, str(lack))
         except Exception as error:
-            # Whatever a server or a client library raises ends its case, not the run.
+            # An exception of a server or a client library ends its case, not the run.
             say(f"{case.name}: {type(error).__name__}: {error}")
             failed.append(case.name)
 
@@ -103,46 +103,57 @@ def _peers(text: str) -> list[str]:
     names = _split(text)
     for name in names:
         if name not in PEERS:
-            raise ValueError(f"no peer is called {name!r}; there are {', '.join(PEERS)}")
+            raise ValueError(f"there is no peer {name!r}; the peers are {', '.join(PEERS)}")
     return [name for name in PEERS if name in names]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measures Tidelog and its peers on the same work, in one run, pair by pair.",
+        description="Measures Tidelog and its peers with the same work, in one run, in turn.",
         epilog="Example: python -m bench --cases produce.rf1.fsync,consume --json out.json",
     )
     parser.add_argument(
         "--cases",
         default="",
         metavar="A,B",
-        help="names, or their first parts (produce.rf1.fsync). Default: all",
+        help="names of cases, or the first parts of names (produce.rf1.fsync). Default: all cases",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
-    parser.add_argument("--list", action="store_true", help="show the cases and end")
-    parser.add_argument("--rounds", type=_positive_int, default=3, help="measurements of each. Default: 3")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file as well")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
     parser.add_argument(
-        "--seconds", type=_positive_float, default=2.0, help="about how long one takes. Default: 2"
-    )
-    parser.add_argument(
-        "--peers", default=",".join(PEERS), metavar="A,B", help="Default: %(default)s; '' measures ours only"
+        "--rounds", type=_positive_int, default=3, help="measurements of each contender. Default: %(default)s"
     )
     parser.add_argument(
-        "--dir", type=Path, metavar="FOLDER", help="on the disk to measure. Default: for temporary files"
+        "--seconds",
+        type=_positive_float,
+        default=2.0,
+        help="about how long one measurement takes. Default: %(default)s",
+    )
+    parser.add_argument(
+        "--peers",
+        default=",".join(PEERS),
+        metavar="A,B",
+        help="peers to measure. Default: %(default)s; '' measures Tidelog alone",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder on the disk to measure. Default: the folder for temporary files",
     )
     usual = Effort()
     parser.add_argument(
         "--kills", type=_positive_int, default=usual.kills,
-        help="failovers of ours in each case of failover. Default: %(default)s",
+        help="failovers of Tidelog in each failover case. Default: %(default)s",
     )  # fmt: skip
     parser.add_argument(
         "--peer-kills", type=_positive_int, default=usual.peer_kills,
-        help="failovers of each peer. Default: %(default)s",
+        help="failovers of each peer in each failover case. Default: %(default)s",
     )  # fmt: skip
     parser.add_argument(
         "--streams-percent", type=_percent, default=usual.streams_percent, metavar="P",
-        help="of the streams that a case of streams names, to try it out. Default: all",
+        help="make only this share of the streams that a streams case names, to try it out. Default: 100",
     )  # fmt: skip
     return parser
 
@@ -150,21 +161,21 @@ def _parser() -> argparse.ArgumentParser:
 def _percent(text: str) -> float:
     value = float(text)
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and at most 100")
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 100")
     return value
 
 
 def _positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return value
 
 
 def _positive_float(text: str) -> float:
     value = float(text)
     if not 0 < value <= 60:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and at most 60")
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 60")
     return value
 
 

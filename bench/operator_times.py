@@ -1,14 +1,15 @@
-"""How long people wait for the operator: on a real Kubernetes API, with real brokers.
+"""How long users wait for the operator: on a real Kubernetes API, with real brokers.
 
     PYTHONPATH=tests python -m bench.operator_times [--times 5]
 
 - `stream_ready_s`: from `kubectl apply` of a Stream (3 partitions, 3 copies) until it is Ready.
-- `cluster_ready_s`: from `kubectl apply` of a Cluster until its three brokers serve, and it says so.
-- `true_after_s`: the API server and the operator are killed, then the broker that leads; from the start of
-  the two, and from the moment the API server answers again, until the status names the leader of now.
-  `written_while_away`: records that were acknowledged after the leader's death and before.
+- `cluster_ready_s`: from `kubectl apply` of a Cluster until its three brokers serve and its status is Ready.
+- `true_after_start_s` and `true_after_s`: the API server and the operator are killed, then the leader of a
+partition. The time until the status names the new leader: from the start of the API server and the
+operator, and from the moment when the API server answers again.
+- `written_while_away`: records that were acknowledged after the leader was killed and before the two started.
 
-Of each all that were measured, in seconds. JSON on standard output.
+Prints JSON with every measurement, in seconds, and the medians.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ STREAM: Final = {"cluster": "main", "partitions": 3, "replicationFactor": 3}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.operator_times", description=__doc__)
-    parser.add_argument("--times", type=int, default=5)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.operator_times",
+        description="Measures how long users wait for the operator and prints JSON.",
+        epilog="Needs the folder tests on PYTHONPATH.",
+    )
+    parser.add_argument("--times", type=int, default=5, help="measurements of each. Default: %(default)s")
     times = parser.parse_args().times
     programs, why_not = assets()
     if programs is None:
@@ -62,7 +67,7 @@ def _with_brokers(programs: Path, folder: Path, times: int) -> dict[str, list[fl
         plane.apply(manifest("Cluster", "main", CLUSTER))
         with (
             BrokerPods(plane, folder, "main", 3) as pods,
-            # A container that is started again in its pod has the name that it had.
+            # A container that is started again in its pod keeps its name.
             OperatorProcess(folder, plane.kubeconfig, "--identity", "tidelog-operator-0") as operator,
         ):
             ready = [_stream(plane, f"orders-{number}") for number in range(times)]
@@ -131,7 +136,7 @@ def _is_ready(found: dict[str, Any]) -> bool:
 
 
 def _until(condition: Callable[[], bool], began: float) -> float:
-    """Seconds since `began`."""
+    """Waits until the condition holds; seconds since `began`."""
     assert holds_within(condition, SECONDS_MAX, pause=LOOK_SECONDS), f"not within {SECONDS_MAX:g} s"
     return round(time.monotonic() - began, 2)
 

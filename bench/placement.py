@@ -1,8 +1,8 @@
-"""How well `tidelog.placement` places: beside the best there is where that can be tried, and beside chance.
+"""How well `tidelog.placement` places: compared with the best placement of small clusters, and with chance.
 
-``python -m bench.placement [--cases 400] [--seeds 21]`` prints the figures. Nothing is timed but a few
-large decisions; the other figures are the same each time. `tests/placement/test_against_optimum.py` holds
-them to bounds.
+``python -m bench.placement [--cases 400] [--seeds 21]`` prints the figures. Only a few large decisions
+are timed; all other figures are the same in each run. `tests/placement/test_against_optimum.py` asserts
+bounds for them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final, TypeAlias
 from tidelog.placement import BrokerLoad, cost, place, prefer, reassign
 
 Placement: TypeAlias = list[tuple[int, ...]]
-"""Of each partition its replicas, the preferred leader first."""
+"""The replicas of each partition, the preferred leader first."""
 
 SLACK: Final = 0.1
-"""As the operator has it."""
+"""The slack that the operator uses."""
 
 LEAST_GAP: Final = 1e-9
-"""Less is an error of rounding."""
+"""A smaller gap is a rounding error."""
 
 LARGE_PARTITIONS: Final = 1_000
 LARGE_COPIES: Final = 3
@@ -38,7 +38,7 @@ SMALL_SIZES: Final[tuple[Sequence[int], ...]] = ([0], [1, 2, 5, 10, 40], range(1
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """Some partitions that lie anyhow on few brokers."""
+    """Some partitions, placed at random on few brokers."""
 
     racks: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -50,16 +50,16 @@ class Gap:
     """How far a decision is from the best one."""
 
     cost: float
-    """More than the least that any placement has."""
+    """The cost above the least cost of any placement."""
     moves: int
-    """Copies that moved beyond the fewest that some placement of this cost, or a lower one, takes."""
+    """Copies that moved beyond the fewest moves to a placement of this cost or a lower one."""
     least_cost: float
     moves_made: int
 
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """What the fullest broker has, as a multiple of the mean."""
+    """The share of the fullest broker, as a multiple of the mean."""
 
     copies: float
     bytes: float
@@ -71,22 +71,22 @@ class Evenness:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A placement of many partitions that was made even."""
+    """A placement of many partitions, before and after it was made even."""
 
     before: Evenness
     after: Evenness
     moved: int
     least: int
-    """Copies that brokers with fewer than the mean lack of it: all have to come from others."""
+    """Copies that brokers below the mean lack: all of these must move."""
     moved_bytes: float
-    """As a part of all bytes."""
+    """A fraction of all bytes."""
     least_bytes: float
 
 
 def loads(
     placement: Sequence[tuple[int, ...]], sizes: Sequence[int], racks: Sequence[str]
 ) -> list[BrokerLoad]:
-    """Of brokers 0, 1, …, each in its rack."""
+    """The loads of brokers 0, 1, …, each in its rack."""
     copies = Counter(itertools.chain.from_iterable(placement))
     leaders = Counter(members[0] for members in placement)
     held: Counter[int] = Counter()
@@ -101,7 +101,7 @@ def loads(
 def improved(
     placement: Sequence[tuple[int, ...]], sizes: Sequence[int], racks: Sequence[str], slack: float
 ) -> Placement:
-    """As the operator does it: copies, then leaders."""
+    """The placement that the operator decides: copies first, then leaders."""
     moved = reassign(loads(placement, sizes, racks), placement, sizes=sizes, slack=slack)
     return prefer(loads(moved, sizes, racks), moved, slack=slack)
 
@@ -115,8 +115,11 @@ def moves(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -
 
 
 def small_cases(count: int, *, more: bool = False) -> Iterator[Small]:
-    """3 to 5 partitions on 3 or 4 brokers, most with sizes that differ, of which there is a choice where they
-    lie. With `more` 6 to 8 on 2 or 3, where moving and exchanging single copies may end beside the best.
+    """Cases of 3 to 5 partitions on 3 or 4 brokers, most with different sizes, that allow several
+    placements.
+
+    With `more` 6 to 8 partitions on 2 or 3 brokers, where moves and exchanges of single copies may miss the
+    best.
     """
     seeds = itertools.count()
     while count:
@@ -137,7 +140,7 @@ def small_cases(count: int, *, more: bool = False) -> Iterator[Small]:
 
 
 def gap(case: Small) -> Gap:
-    """Between what placement decides without slack, and the best of all placements that spread racks."""
+    """Compares the decision without slack with the best of all placements that spread over the racks."""
     ours = improved(case.placement, case.sizes, case.racks, 0.0)
     mine = cost(loads(ours, case.sizes, case.racks))
     every = [(_cost(sets, case), sum(moves(case.placement, sets))) for sets in _spread_sets(case)]
@@ -152,12 +155,12 @@ def gap(case: Small) -> Gap:
 
 
 def crowding(members: Sequence[int], racks: Sequence[str]) -> int:
-    """The smaller, the more evenly spread."""
+    """A measure of how unevenly the members are spread over racks."""
     return sum(count * count for count in Counter(racks[member] for member in members).values())
 
 
 def _spread_choices(case: Small) -> list[tuple[int, ...]]:
-    """The brokers that one partition may lie on."""
+    """The sets of brokers that a partition may be placed on."""
     choices = list(itertools.combinations(range(len(case.racks)), len(case.placement[0])))
     least = min(crowding(members, case.racks) for members in choices)
     return [members for members in choices if crowding(members, case.racks) == least]
@@ -168,7 +171,7 @@ def _spread_sets(case: Small) -> Iterator[tuple[tuple[int, ...], ...]]:
 
 
 def _cost(sets: Sequence[tuple[int, ...]], case: Small) -> float:
-    """With the best leaders."""
+    """The cost with the best leaders."""
     return cost(loads(_best_led(tuple(sorted(sets))), [0] * len(sets), case.racks)) + cost(
         [BrokerLoad(load.broker_id, bytes=load.bytes) for load in loads(sets, case.sizes, case.racks)]
     )
@@ -208,7 +211,7 @@ def by_chance(rng: random.Random, brokers: int, count: int = LARGE_PARTITIONS) -
 
 
 def placed(sizes: Sequence[int], racks: Sequence[str]) -> Placement:
-    """Streams come one after the other, and are full when the next one comes."""
+    """Places streams one after the other; a stream has its full size before the next is placed."""
     found: Placement = []
     for _ in range(0, len(sizes), STREAM_PARTITIONS):
         found += place(loads(found, sizes[: len(found)], racks), STREAM_PARTITIONS, LARGE_COPIES)
@@ -216,7 +219,7 @@ def placed(sizes: Sequence[int], racks: Sequence[str]) -> Placement:
 
 
 def new(seed: int, racks: Sequence[str]) -> tuple[Evenness, Evenness]:
-    """By placement, and by chance: the same partitions."""
+    """The same partitions, placed by `tidelog.placement` and by chance."""
     rng = random.Random(seed)
     sizes = large_sizes(rng)
     by_luck = by_chance(rng, len(racks))
@@ -224,13 +227,13 @@ def new(seed: int, racks: Sequence[str]) -> tuple[Evenness, Evenness]:
 
 
 def grown(seed: int, before: int = 8, brokers: int = 10) -> Spread:
-    """Brokers were added to a cluster that was even."""
+    """Adds brokers to an even cluster."""
     sizes = large_sizes(random.Random(seed))
     return _spread(placed(sizes, [""] * before), sizes, [""] * brokers)
 
 
 def scattered(seed: int, brokers: int = 10, racks: Sequence[str] = ()) -> Spread:
-    """Everything lies where chance put it."""
+    """Begins with a placement by chance."""
     rng = random.Random(seed)
     sizes = large_sizes(rng)
     return _spread(by_chance(rng, brokers), sizes, racks or [""] * brokers)
@@ -277,9 +280,9 @@ def _print_small(name: str, found: Sequence[Gap]) -> None:
     beyond = Counter(one.moves for one in found)
     least = statistics.fmean(one.least_cost for one in found)
     print(f"{count} clusters of {name}, against every placement:")
-    print(f"  as even as can be: {exact}; cost above the least (which is {least:.3f} on average):", end=" ")
+    print(f"  as even as possible: {exact}; cost above the least (which is {least:.3f} on average):", end=" ")
     print(f"{_pairs(at)} max {worse[-1]:.4f}")
-    print(f"  moves beyond the fewest that get as even: {dict(sorted(beyond.items()))}", end=" ")
+    print(f"  moves beyond the fewest to that evenness: {dict(sorted(beyond.items()))}", end=" ")
     print(f"of {sum(one.moves_made for one in found)} in all")
 
 
@@ -317,8 +320,8 @@ def _print_spread(name: str, found: Sequence[Spread]) -> None:
         statistics.median(getattr(one, what) for one in found) for what in ("moved_bytes", "least_bytes")
     )
     copies = LARGE_PARTITIONS * LARGE_COPIES
-    print(f"    moved {moved:.0f} of {copies} copies (an even share lacks {least:.0f}),", end=" ")
-    print(f"{data:.1%} of the bytes (lacks {fewest:.1%})")
+    print(f"    moved {moved:.0f} of {copies} copies (the fewest for an even share: {least:.0f}),", end=" ")
+    print(f"{data:.1%} of the bytes (the fewest: {fewest:.1%})")
 
 
 def _print_speed(partitions: int, brokers: int) -> None:
@@ -339,9 +342,15 @@ def _print_speed(partitions: int, brokers: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.placement", description=__doc__)
-    parser.add_argument("--cases", type=int, default=400, help="small clusters. Default: %(default)s")
-    parser.add_argument("--seeds", type=int, default=21, help="large ones of each kind. Default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.placement", description="Measures how well tidelog.placement places partitions."
+    )
+    parser.add_argument(
+        "--cases", type=int, default=400, help="small clusters of each kind. Default: %(default)s"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=21, help="large clusters of each kind. Default: %(default)s"
+    )
     options = parser.parse_args(arguments)
     few = [gap(case) for case in small_cases(options.cases)]
     _print_small("3-5 partitions on 3-4 brokers", few)

@@ -1,8 +1,8 @@
-"""What the machine can do without any of us: the disk, the page cache, the loopback network.
+"""The machine alone: the disk, the page cache, the loopback network.
 
-Each is a case of its own (`phys.…`) and, turned into records, a contender beside the
-peers, measured in the same rounds: how far a case is from what is possible.
-`python -m bench.alone.physical PORT MEGABYTES` is the sending side of the network.
+Each is a case of its own (`phys.…`). Converted to records, each is also a contender beside the peers,
+measured in the same rounds: it shows how far a case is from what the machine can do. `python -m
+bench.alone.physical PORT MEGABYTES` is the sending side of the network.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ BLOCK_BYTES = 1 << 20
 SMALL_BYTES = 4096
 FILE_BYTES_MAX = 1 << 30
 SECONDS_BESIDE_PEERS_MAX = 1.0
-"""How long a measurement takes as a contender: the machine needs no longer to be known."""
+"""Longest measurement as a contender: more time would not change the figure."""
 
 MANY_FILES = 512
 MANY_FILES_BYTES = 800
 """Written to each before a flush: about a batch of one record."""
 FLUSH_THREADS = 4
-"""As many as a broker has."""
+"""The number of a broker's flush threads."""
 
 LOOPBACK_BYTES = 1_500_000_000
 
@@ -50,7 +50,7 @@ def stored_bytes(size: int) -> float:
 
 
 def fdatasync(folder: Path, seconds: float) -> Sample:
-    """Milliseconds of a 4 KiB write at the end of a file and its fdatasync."""
+    """Milliseconds for a 4 KiB write at the end of a file and its fdatasync."""
     path, block = folder / "phys-fdatasync", os.urandom(SMALL_BYTES)
     with path.open("wb", buffering=0) as file:
         took = []
@@ -82,7 +82,8 @@ def sequential(folder: Path, seconds: float, *, fsync: bool) -> Sample:
 def many_files(folder: Path, seconds: float, *, how: Literal["turn", "threads", "syncfs"]) -> Sample:
     """Milliseconds to make a small write to each of many files durable.
 
-    One syncfs takes along what others have unflushed on that file system; a quiet one shows its worth.
+    A syncfs also flushes what other programs wrote to the file system, so only a quiet one gives a true
+    figure.
     """
     block = os.urandom(MANY_FILES_BYTES)
     volume = OsFiles().open_volume(str(folder))
@@ -150,7 +151,7 @@ def alone(measure: Callable[[Path, float], Sample], **settings: object) -> Ours:
 
 
 def write(stage: Stage, *, fsync: bool, size: int, copies: int = 1) -> Contender:
-    """Our records as 1 MiB blocks, without a network or a check; all copies go to this one disk."""
+    """Writes our records as 1 MiB blocks, without network or checks; all copies go to this one disk."""
 
     def measure(seconds: float) -> Sample:
         found = sequential(stage.folder, min(seconds, SECONDS_BESIDE_PEERS_MAX), fsync=fsync)
@@ -165,7 +166,7 @@ def write(stage: Stage, *, fsync: bool, size: int, copies: int = 1) -> Contender
 
 
 def network(_stage: Stage, *, size: int) -> Contender:
-    """Our records' bytes over loopback TCP."""
+    """Sends the bytes of our records over loopback TCP."""
 
     def measure(_seconds: float) -> Sample:
         found = loopback()

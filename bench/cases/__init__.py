@@ -1,1 +1,1 @@
-"""All cases of `python -m bench`: `catalog` lists them, `copies` and `replicated` have their parts."""
+"""All cases of `python -m bench`. `catalog` lists them; `copies` and `replicated` make parts of the list."""

@@ -1,4 +1,4 @@
-"""All cases: what is measured, in which unit, against whom. `copies` and `replicated` have their parts."""
+"""The list of all cases. `copies` and `replicated` make those with one and with three copies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.peers.jetstream import contenders as jetstream
 from bench.peers.kafka import contenders as kafka
 
 PEERS = ("jetstream", "kafka", "physical")
-"""What `--peers` can name. `physical` is the machine itself, measured in the same rounds."""
+"""The names for `--peers`. `physical` is the machine itself, measured in the same rounds."""
 
 ROWS = "rows/s"
 
@@ -60,7 +60,7 @@ def _nats_ingest() -> list[Case]:
 
 
 def _spark() -> list[Case]:
-    # One round: a session takes seconds to start, and reads several times while it is there.
+    # One round: a session takes seconds to start, and reads several times.
     return [
         Case(
             f"spark.read.{work}", ROWS, True,

@@ -1,6 +1,6 @@
-"""The cases that there are with one copy of each stream (rf1) and with three (rf3): the same work.
+"""The cases that exist with one copy of each stream (rf1) and with three copies (rf3), with the same work.
 
-With three copies ours, JetStream and Kafka are clusters of three servers on this machine.
+With three copies Tidelog, JetStream and Kafka are clusters of three servers on this machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVERS = {1: "one", 3: "three"}
 
 
 def produce(durability: str, label: str, copies: int = 1) -> list[Case]:
-    """In batches, and record by record."""
+    """Producing in batches, and record by record."""
     fsync, size = DURABILITIES[durability], SIZES[label]
     name = f"produce.rf{copies}.{durability}.{label}"
     how: dict[str, Any] = {"fsync": fsync, "size": size, "copies": copies}
@@ -34,7 +34,7 @@ def produce(durability: str, label: str, copies: int = 1) -> list[Case]:
             f"{name}.batch", RATE, True,
             partial(ours.produce, batches=True, **how),
             {
-                # Where ours is synced, JetStream is shown as it is by default as well.
+                # Where Tidelog syncs, JetStream is also measured with its default.
                 "jetstream": [
                     partial(jetstream.publish, go=True, fsync=synced, size=size, copies=copies)
                     for synced in sorted({fsync, False}, reverse=True)
@@ -74,7 +74,7 @@ def consume(label: str, copies: int = 1) -> Case:
 
 
 def serial(durability: str, copies: int = 1) -> list[Case]:
-    """Over gRPC, and over NATS."""
+    """One record in flight, over gRPC and over NATS."""
     how: dict[str, Any] = {"fsync": DURABILITIES[durability], "copies": copies}
     name = f"serial.rf{copies}.{durability}"
     return [

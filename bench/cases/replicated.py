@@ -1,4 +1,4 @@
-"""The cases of three brokers: those of `copies` with three copies, latency, failovers, many streams."""
+"""The cases with three brokers: those of `copies`, end-to-end latency, failovers, and many streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bench.peers.kafka import many as kafka_many
 COPIES = 3
 E2E_RATE = 1000
 OWN = "own"
-"""The servers of a case that starts and stops its own."""
+"""The value of `Case.servers` for a case that starts and stops servers of its own."""
 
 
 def replicated_cases() -> list[Case]:
@@ -64,7 +64,7 @@ def _end_to_end() -> Case:
 
 
 def _failover() -> list[Case]:
-    """One round: each is many failovers."""
+    """One round each: a round is many failovers."""
     return [
         Case(
             f"failover.{event}", "s", False,
@@ -83,7 +83,7 @@ def _failover() -> list[Case]:
 
 
 def _streams() -> list[Case]:
-    """With peers for as many as they take; ours alone for more."""
+    """1,000 streams with the peers, 5,000 with Tidelog alone."""
     cases = []
     for count, beside in ((1000, True), (5000, False)):
         for aspect, unit in ASPECTS.items():

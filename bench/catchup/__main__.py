@@ -35,7 +35,7 @@ from bench.measuring.machine import describe, settle
 from bench.ours.broker import Broker
 
 NEW = "new"
-"""The stream that is produced to."""
+"""The stream that the producer writes to."""
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -51,7 +51,7 @@ def measure(
     seconds: float,
     cpus: float,
 ) -> Phase:
-    """One phase, on files that are not in the page cache."""
+    """Measures one phase, on files that are not in the page cache."""
     evict(old.files())
     settle()
     commands = readers_of(kind, old, broker.address, number=number, seconds=seconds, cpus=cpus)
@@ -78,7 +78,7 @@ def measure(
 
 
 def run(loop: asyncio.Runner, broker: Broker, rounds: int, seconds: float) -> list[Phase]:
-    """All phases. Ours comes before the plain program at first, which must know what to burn."""
+    """All phases. Ours is first before the plain program, which must know how much CPU time to use."""
     old = prepare(loop, broker, NEW, rounds=rounds, seconds=seconds)
     phases: list[Phase] = []
     for number in range(rounds):
@@ -94,13 +94,13 @@ def run(loop: asyncio.Runner, broker: Broker, rounds: int, seconds: float) -> li
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0 measured, whatever the ratios; 1 it could not be; 130 interrupted."""
+    """The exit code: 0 measured, whether the ratios are good or bad; 1 not measured; 130 interrupted."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tidelog-catchup-", dir=options.dir) as folder,
-            # One event loop for all phases: gRPC's asyncio side does not like to change it.
+            # One event loop for all phases: gRPC for asyncio does not work well with several in one process.
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop,
         ):
             broker = Broker(Path(folder))
@@ -137,15 +137,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench.catchup",
         description="Measures what readers of old segments cost producers, beside a plain program.",
     )
-    parser.add_argument("--rounds", type=int, default=7, help="of three phases each. Default: 7")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a phase. Default: 10")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well")
     parser.add_argument(
-        "--dir", type=Path, metavar="FOLDER", help="on the disk to measure. Default: for temporary files"
+        "--rounds", type=int, default=7, help="rounds of three phases each. Default: %(default)s"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a phase. Default: %(default)s")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file as well")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder on the disk to measure. Default: the folder for temporary files",
     )
     options = parser.parse_args(arguments)
     if options.rounds < 1 or not 0 < options.seconds <= 600:
-        parser.error("--rounds is 1 or more, --seconds more than 0 and at most 600")
+        parser.error("--rounds must be 1 or more, and --seconds above 0 and at most 600")
     return options
 
 

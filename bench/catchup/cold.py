@@ -1,8 +1,8 @@
-"""Cold files: thrown out of the page cache, and read at a steady rate by a plain program.
+"""Cold files: dropped from the page cache, and read at a steady rate by a plain program.
 
-``python -m bench.catchup.cold FILE… --skip-bytes … --bytes-per-second … --cpus … --seconds …`` is
-the program: `read` and a busy loop, nothing of ours. It is what `bench.catchup` compares
-our catch-up readers with: the same bytes from the same disk for the same CPU time.
+``python -m bench.catchup.cold FILE… --skip-bytes … --bytes-per-second … --cpus … --seconds …`` is the
+program. It is `read` and a busy loop, without code of Tidelog. `bench.catchup` compares our catch-up
+readers with it: the same bytes from the same disk, for the same CPU time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from time import perf_counter, process_time, sleep
 from bench.measuring.pace import seconds_until_due
 
 CHUNK_BYTES = 1 << 20
-"""Of one read, as in our broker."""
+"""Bytes of one read, as in our broker."""
 
 READING = "reading"
-"""What a reader prints when its first bytes have come."""
+"""The line that a reader prints when it has its first bytes."""
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Drops files from the page cache. What is not on disk yet goes there first, or it would stay."""
+    """Drops files from the page cache. They are synced first: pages that are not on disk would stay."""
     for path in paths:
         file = os.open(path, os.O_RDONLY)
         try:
@@ -34,7 +34,7 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def chunks(paths: Sequence[Path], skip_bytes: int, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """The bytes of files one after the other, without the first `skip_bytes` of them all."""
+    """The bytes of the files one after the other, without the first `skip_bytes` of all files together."""
     for path in paths:
         with path.open("rb", buffering=0) as file:
             here = min(skip_bytes, os.fstat(file.fileno()).st_size)
@@ -47,9 +47,9 @@ def chunks(paths: Sequence[Path], skip_bytes: int, size: int = CHUNK_BYTES) -> I
 def read(
     paths: Sequence[Path], *, skip_bytes: int, bytes_per_second: float, cpus: float, seconds: float
 ) -> int:
-    """Reads for some seconds at a rate, burns `cpus` CPU seconds a second meanwhile; bytes that were read.
+    """Reads at a rate for some seconds and uses `cpus` CPU seconds a second; how many bytes it has read.
 
-    After each chunk it burns what is due by then, the CPU time of the reading included.
+    After each chunk it runs a busy loop until the CPU time that is due is used; the reading's own counts.
     """
     began, burnt, done = perf_counter(), process_time(), 0
     for chunk in chunks(paths, skip_bytes):
@@ -67,11 +67,16 @@ def read(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.catchup.cold", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.catchup.cold",
+        description="Reads files at a steady rate and uses a given CPU time.",
+    )
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--skip-bytes", type=int, default=0, help="of all files together")
+    parser.add_argument(
+        "--skip-bytes", type=int, default=0, help="bytes to skip at the beginning of all files together"
+    )
     parser.add_argument("--bytes-per-second", type=float, required=True)
-    parser.add_argument("--cpus", type=float, default=0.0, help="CPU seconds to burn per second")
+    parser.add_argument("--cpus", type=float, default=0.0, help="CPU seconds to use per second")
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args(arguments)
     read(

@@ -1,7 +1,7 @@
-"""What the readers of `bench.catchup` read: a stream of old segments, filled, and read part by part.
+"""The stream of old segments that the readers of `bench.catchup` read, part by part.
 
-The same part is read by our client (`bench.ours.catch_up`) through the broker, and by a
-plain program (`bench.catchup.cold`) from the broker's files.
+Our client (`bench.ours.catch_up`) reads a part through the broker; the plain program (`bench.catchup.cold`)
+reads the same part from the broker's files.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ OLD = "old"
 """The stream's name."""
 
 READ_BYTES_PER_SECOND = 50e6
-"""Of all readers together, as stored."""
+"""The rate of all readers together, in bytes as stored."""
 
 READERS = 2
-"""Processes, each with a partition of the old stream to itself."""
+"""Reading processes; each reads one partition of the old stream."""
 
 OLD_VALUE_BYTES = 100
 SEGMENT_BYTES = 64 << 20
 
 REST_SECONDS = 15.0
-"""After the filling: disks have caches to empty, those of virtual machines a credit to earn again."""
+"""From the end of the filling until the first phase: disks empty their caches, and those of virtual machines
+earn credit again."""
 
 SLACK_SECONDS = 2.0
-"""How much longer readers may take than they should before they come to what the next round reads."""
+"""How much longer than planned the readers may take before they reach the next round's part."""
 
 SPARE_BYTES = 256 << 20
-"""Behind the last round's part: what the broker still has in memory, and the active segments."""
+"""Bytes behind the last round's part: the broker still has them in memory or in active segments."""
 
 READER_SECONDS_MAX = 60.0
-"""A reader that nobody ended ends by itself so long after its phase should have."""
+"""A reader that was not ended ends this long after its phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldStream:
-    """The stream that is read, and how it lies on the disk."""
+    """The stream that is read, and where its batches are on the disk."""
 
     folder: Path
     batch_rows: int
     batch_bytes: int
-    """Of each batch as stored: all are of one size."""
+    """Bytes of each batch as stored: all batches have one size."""
     batches_per_round: int
-    """In each partition: a round reads what no round before it has read."""
+    """Batches of each partition that one round reads; no two rounds read the same."""
 
     def segments(self, partition: int) -> list[Path]:
         return sorted((self.folder / str(partition)).glob("*.log"))
@@ -67,9 +68,9 @@ class OldStream:
 
 
 def prepare(loop: asyncio.Runner, broker: Broker, new: str, *, rounds: int, seconds: float) -> OldStream:
-    """The old stream, filled; beside it an empty one called `new`.
+    """Fills the old stream and makes an empty one called `new` beside it.
 
-    The old one is synced while it is filled, so that no phase has its flushes to bear.
+    The old stream is synced while it is filled, so that no phase has flushes of it.
     """
     batches = arrow_batches(OLD_VALUE_BYTES)
     size = batches[0].nbytes
@@ -78,7 +79,10 @@ def prepare(loop: asyncio.Runner, broker: Broker, new: str, *, rounds: int, seco
     count = READERS * (rounds * per_round + math.ceil(SPARE_BYTES / READERS / size))
     room = 1.5 * count * size
     if shutil.disk_usage(broker.folder).free < room:
-        raise Failed(f"{broker.folder.parent} has too little room for {room / 1e9:.1f} GB")
+        raise Failed(
+            f"{broker.folder.parent} has too little free disk: {room / 1e9:.1f} GB are needed; "
+            "choose another folder with --dir"
+        )
     say(f"writing {count * size / 1e9:.1f} GB of records to be read later")
 
     async def work() -> None:
@@ -99,7 +103,7 @@ def prepare(loop: asyncio.Runner, broker: Broker, new: str, *, rounds: int, seco
 def readers_of(
     kind: str, old: OldStream, address: str, *, number: int, seconds: float, cpus: float
 ) -> list[list[str]]:
-    """The commands that read in a phase; `cpus` is what the plain program burns."""
+    """The commands that read in a phase; `cpus`: CPU seconds a second that the plain program uses."""
     begin = number * old.batches_per_round
     pace = (
         "--bytes-per-second", READ_BYTES_PER_SECOND / READERS,

@@ -1,4 +1,4 @@
-"""What `bench.catchup` found: phases, their medians and two ratios, as a table and as JSON."""
+"""The results of `bench.catchup`: phases, their medians and two ratios, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PLAIN = "plain program"
 KINDS = (BASELINE, OURS, PLAIN)
 
 RATIO_MAX = 1.5
-"""A p99 with our readers is at most this many times that with the plain program."""
+"""The aim: a p99 beside our readers is at most this many times the p99 beside the plain program."""
 
 JUDGED = {"produce_p99_ms": "catchup.produce_p99", "flush_p99_ms": "catchup.flush_p99"}
-"""What the ratios are of, and the case's name in the JSON."""
+"""The values that the ratios compare, with the case's name in the JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One measurement: some seconds of producing, with readers beside it or without."""
+    """One measurement: some seconds of producing, with or without readers beside it."""
 
     round: int
     kind: str
@@ -40,15 +40,15 @@ class Phase:
     flush_p99_ms: float
     flushes: float
     read_mb_per_s: float
-    """That the readers got."""
+    """Received by the readers."""
     disk_mb_per_s: float
-    """That came from the disk for them, by the kernel's own count."""
+    """Read from the disk for them, as the kernel counts."""
     reader_cpus: float
     """CPU seconds per second of the reading processes."""
     broker_cpus: float
     """CPU seconds per second of the broker, producing included."""
     foreign_cpus: float
-    """CPUs that others kept busy meanwhile."""
+    """CPUs that other programs kept busy meanwhile."""
 
 
 VALUES = tuple(field.name for field in fields(Phase) if field.name not in ("round", "kind"))
@@ -59,19 +59,19 @@ def of_kind(phases: Sequence[Phase], kind: str) -> list[Phase]:
 
 
 def medians(phases: Sequence[Phase], kind: str) -> dict[str, float]:
-    """Of each value over the rounds."""
+    """The median of each value over the rounds."""
     chosen = of_kind(phases, kind)
     return {name: median(getattr(phase, name) for phase in chosen) for name in VALUES}
 
 
 def cpus_to_burn(phases: Sequence[Phase]) -> float:
-    """What our readers cost, in CPUs: their processes, and the broker's above what it needs without them."""
+    """CPUs that our readers cost: of their processes, and of the broker above its need without readers."""
     alone = medians(phases, BASELINE)["broker_cpus"]
     return median(phase.reader_cpus + max(0.0, phase.broker_cpus - alone) for phase in of_kind(phases, OURS))
 
 
 def entries(phases: Sequence[Phase], settings: Facts) -> list[Entry]:
-    """The two ratios in the form of the harness: there, `ratio` over 1 means that ours is better."""
+    """The two ratios in the form of the harness, where a `ratio` over 1 means that ours is better."""
     by_kind = {kind: medians(phases, kind) for kind in KINDS}
     found = []
     for name, case in JUDGED.items():
@@ -93,7 +93,7 @@ def entries(phases: Sequence[Phase], settings: Facts) -> list[Entry]:
 
 
 def table(phases: Sequence[Phase]) -> Table:
-    """A line for each phase, and the medians."""
+    """A line for each phase, then the medians."""
     shown = Table(title="Producing at a fixed rate beside readers of old records")
     for name in ("round", "beside it"):
         shown.add_column(name, no_wrap=True)
@@ -125,9 +125,9 @@ def print_report(phases: Sequence[Phase], found: Sequence[Entry], machine: Facts
         style = "green" if ratio <= RATIO_MAX else "yellow"
         console.print(
             f"{entry.case}: {number(entry.ours)} ms with our readers, {number(entry.theirs)} ms with the "
-            f"plain program: [{style}]{ratio:.2f}×[/] (wanted: {RATIO_MAX:g}× at most)",
+            f"plain program: [{style}]{ratio:.2f}×[/] (aim: {RATIO_MAX:g}× at most)",
             highlight=False,
         )
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
     if any(not entry.settings["quiet"] for entry in found):
-        console.print("[yellow]Other programs used the processors meanwhile: see foreign.[/]")
+        console.print("[yellow]Other programs used the processors meanwhile: see the column foreign.[/]")

@@ -1,10 +1,10 @@
-"""How long nothing is acknowledged when a member of a cluster goes: the same for ours and the peers.
+"""Measures the gap in acknowledgements when a server of a cluster fails or stops, for Tidelog and its
+peers.
 
-A producer at a fixed rate (`bench.clusters.steady_load`) says when each record was acknowledged.
-Then something happens to one of three servers. The gap is the longest time between two
-acknowledgements that follow one another, from the last one before the event on, as a
-client sees it. Each failover has a new stream and a new producer; afterwards the server
-comes back and the cluster is whole again before the next.
+A producer at a fixed rate (`bench.clusters.steady_load`) prints when each record was acknowledged. Then a
+signal goes to one of three servers. The gap is the longest time between two successive acknowledgements,
+from the last one before the event on, as a client sees it. Each failover has a new stream and a new
+producer; afterwards the server is started again, and the cluster is whole before the next failover.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ IDLE_PERCENT_MIN = 20.0
 """With less idle CPU a gap says more about the machine than about the cluster."""
 
 WATCH_SECONDS = 3.0
-"""After the event, at least: a second gap may follow the first."""
+"""The least time to watch after the event: a second gap may follow the first."""
 
 FLOW_SECONDS = 1.0
-"""How long acknowledgements must have come again before it is over."""
+"""How long acknowledgements must flow again before a failover is over."""
 
 RECOVER_SECONDS_MAX = 60.0
 STEADY_SECONDS_MAX = 30.0
@@ -37,7 +37,7 @@ STEADY_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens, and to whom."""
+    """A signal, and the server that gets it."""
 
     signal: Signals
     role: str
@@ -46,11 +46,11 @@ class Fault:
 
 
 FAULTS = {
-    "kill": Fault(SIGKILL, "leader", "kill -9 of the broker that leads"),
-    "stop": Fault(SIGTERM, "leader", "SIGTERM to the broker that leads: a clean stop"),
-    "hang": Fault(SIGSTOP, "leader", "SIGSTOP to the broker that leads"),
-    "follower": Fault(SIGKILL, "follower", "kill -9 of a broker that only follows"),
-    "controller": Fault(SIGKILL, "controller", "kill -9 of the controller, which leads the stream, too"),
+    "kill": Fault(SIGKILL, "leader", "kill -9 of the leader"),
+    "stop": Fault(SIGTERM, "leader", "SIGTERM to the leader: a clean stop"),
+    "hang": Fault(SIGSTOP, "leader", "SIGSTOP to the leader"),
+    "follower": Fault(SIGKILL, "follower", "kill -9 of a follower"),
+    "controller": Fault(SIGKILL, "controller", "kill -9 of the controller, which is also the leader"),
 }
 
 
@@ -62,7 +62,7 @@ class Target(Protocol):
     def stop(self) -> None: ...
 
     def revive(self, member: Server) -> None:
-        """Starts a member that has ended; returns when the cluster is whole."""
+        """Starts a server that has ended again; returns when the cluster is whole."""
 
     def wait_whole(self) -> None: ...
 
@@ -71,28 +71,28 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A stream to write to, and who is going to go."""
+    """A stream to write to, and the server that gets the signal."""
 
     stream: str
     victim: Server
     command: Sequence[str]
-    """Of the load."""
+    """The command of the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One of them."""
+    """The figures of one failover."""
 
     gap_s: float
     errors: int
     idle_percent: float
     foreign_cpus: float
     given_up: bool = False
-    """It was not over within `RECOVER_SECONDS_MAX`: the gap is longer than it says."""
+    """It was not over within `RECOVER_SECONDS_MAX`: the real gap is longer than `gap_s`."""
 
 
 def once(scene: Scene, fault: Fault, warm_seconds: float) -> Failover:
-    """The victim stays down, or stopped, for the caller to bring back."""
+    """One failover. A killed victim stays down; the caller starts it again."""
     with Load(scene.command) as load:
         load.wait(lambda: load.flows(warm_seconds), STEADY_SECONDS_MAX + warm_seconds, "a steady load")
         idle, foreign = IdleCpu(), ForeignLoad()
@@ -105,14 +105,14 @@ def once(scene: Scene, fault: Fault, warm_seconds: float) -> Failover:
 
         given_up = False
         try:
-            load.wait(over, RECOVER_SECONDS_MAX, "going on")
+            load.wait(over, RECOVER_SECONDS_MAX, "the failover")
         except NotInTime:
             given_up = True
         finally:
             acknowledged, end_ns = load.acknowledged(), time_ns()
             if fault.signal is SIGSTOP:
                 scene.victim.signal(SIGCONT)
-        # Whoever has not gone on has had no acknowledgement until now, at least.
+        # A load that was given up has had no acknowledgement until now.
         gap = widest_gap_s([*acknowledged, end_ns] if given_up else acknowledged, event_ns)
         return Failover(gap, len(load.errors()), idle.percent(), foreign.end(), given_up)
 
@@ -127,7 +127,7 @@ def contender(
     warm_seconds: float,
     settings: dict[str, object],
 ) -> Contender:
-    """A cluster of its own, and `times` failovers of it."""
+    """Starts a cluster of its own and measures `times` failovers of it."""
 
     def measure(_seconds: float) -> Sample:
         cluster, found = target(), []
@@ -162,7 +162,7 @@ def _round(cluster: Target, scene: Scene, fault: Fault, warm_seconds: float) -> 
 
 
 def sample(found: Sequence[Failover]) -> Sample:
-    """The median gap, and what else there is to know."""
+    """The median gap, with the longest, all gaps, errors and idle CPU as facts."""
     gaps = sorted(one.gap_s for one in found)
     idle = min(one.idle_percent for one in found)
     return Sample(

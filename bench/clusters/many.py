@@ -1,4 +1,4 @@
-"""What thousands of streams cost three servers: making them, memory, CPU while nobody asks for anything."""
+"""What thousands of streams cost three servers: the time to make them, memory, and CPU without requests."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from bench.harness.stage import Stage
 from bench.measuring.machine import ForeignLoad, memory_mb, process_seconds
 
 SETTLE_SECONDS = 15.0
-"""Between the last stream and the look at the CPU: flushes and elections end."""
+"""From the last stream until the CPU is measured: flushes and elections end meanwhile."""
 
 IDLE_SECONDS = 20.0
 
 ASPECTS = {"create": "s", "memory": "MB", "idle_cpu": "% of a core"}
-"""What is told of the streams, with its unit."""
+"""The figures of a `streams` case, with their units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Of a cluster with many streams; one number per server."""
+    """The figures of a cluster with many streams; memory and CPU with one number per server."""
 
     create_s: float
     memory_mb: tuple[float, ...]
     idle_percent: tuple[float, ...]
     foreign_cpus: float = 0.0
-    """While the idle CPU was taken: the cases share that moment."""
+    """Foreign load while the idle CPU was measured; all cases share that measurement."""
 
     def of(self, aspect: str) -> Sample:
-        """The dearest server counts."""
+        """The value of the server that needs most."""
         if aspect == "create":
             return Sample(self.create_s)
         each = self.memory_mb if aspect == "memory" else self.idle_percent
@@ -40,7 +40,7 @@ class Footprint:
 
 
 def footprint(pids: Sequence[int], create_s: float) -> Footprint:
-    """Of servers that have just made their streams."""
+    """Measures servers that have just made their streams."""
     sleep(SETTLE_SECONDS)
     foreign = ForeignLoad()
     before, began = [process_seconds(pid) for pid in pids], monotonic()
@@ -60,7 +60,7 @@ def contender(
     aspect: str,
     settings: Mapping[str, object],
 ) -> Contender:
-    """One aspect; the cluster is measured once for all of them."""
+    """The contender for one aspect; one measurement of the cluster serves all aspects."""
     count = stage.effort.streams(streams)
     return Contender(
         name,

@@ -21,7 +21,7 @@ RATE = 200
 """Records per second: few enough that the processors idle for most of the time."""
 
 FLOW_SHARE_MIN = 0.8
-"""Of the rate, for acknowledgements to count as flowing."""
+"""Acknowledgements flow if they come at this share of the rate at least."""
 
 LOOK_SECONDS = 0.05
 

@@ -1,4 +1,4 @@
-"""Measuring a case: ours and the peers in turn, round after round, on a settled machine."""
+"""Measures a case: ours and the peers in turn, round after round, each on a quiet machine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ T = TypeVar("T")
 
 
 def say(text: str) -> None:
-    """Progress, for people."""
+    """Prints progress to standard error."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 def enter(
     case: Case, stage: Stage, peers: Sequence[str], absent: Callable[[str, str], None]
 ) -> list[Contender]:
-    """Ours, then the chosen peers that this machine has; `absent` hears of the others and why."""
+    """Ours, then the chosen peers that this machine can run.
+
+    `absent` is called with each other peer and with what the machine lacks for it.
+    """
     contenders = [case.ours(stage)]
     for peer in peers:
         for entrant in case.peers.get(peer, ()):
@@ -39,12 +42,12 @@ def enter(
 
 
 def order_of(contenders: Sequence[Contender], number: int) -> list[Contender]:
-    """Who is measured when in a round: forwards and backwards in turn, so that drift favours nobody."""
+    """The order of one round: every second round is backwards, so that drift favours no contender."""
     return list(contenders) if number % 2 == 0 else list(reversed(contenders))
 
 
 class Rounds:
-    """The measurements of one case. A peer that fails is out, with a word about it; ours must not."""
+    """The measurements of one case. A peer that fails is left out with a message; our failure is raised."""
 
     def __init__(self, case: Case, contenders: Sequence[Contender]) -> None:
         self.case = case
@@ -80,7 +83,7 @@ class Rounds:
         try:
             return work()
         except Exception as error:
-            # Whatever a peer's server or client raises, the others go on.
+            # An exception of a peer's server or client ends that peer; the other contenders go on.
             if contender.name == OURS:
                 raise
             say(f"{self.case.name}: {contender.name} is left out: {type(error).__name__}: {error}")
@@ -92,11 +95,12 @@ class Rounds:
         try:
             contender.close()
         except Exception as error:
-            say(f"{self.case.name}: cleaning up after {contender.name}: {type(error).__name__}: {error}")
+            what = f"cleaning up after {contender.name} failed"
+            say(f"{self.case.name}: {what}: {type(error).__name__}: {error}")
 
 
 def measure(case: Case, contenders: Sequence[Contender], *, rounds: int, seconds: float) -> list[Entry]:
-    """All rounds of one case."""
+    """Measures all rounds of one case; an entry for each peer."""
     began = monotonic()
     rounds = min(rounds, case.rounds_max or rounds)
     run = Rounds(case, contenders)
@@ -106,9 +110,7 @@ def measure(case: Case, contenders: Sequence[Contender], *, rounds: int, seconds
             run.run(number, rounds, seconds)
     busiest = max(run.foreign_cpus)
     if busiest > QUIET_CPUS_MAX:
-        say(
-            f"{case.name}: the machine was not quiet (up to {busiest:.2f} foreign CPUs); figures are doubtful"
-        )
+        say(f"{case.name}: other programs used {busiest:.2f} CPUs; do not trust these figures")
     facts = {
         "rounds": rounds,
         "seconds": seconds,

@@ -1,4 +1,4 @@
-"""What peers need built or fetched, once, kept below .build and named after its sources."""
+"""Builds or fetches what peers need, once. A build is kept below .build and named after its sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILD_SECONDS_MAX = 600.0
 
 
 def digest(sources: Sequence[Path]) -> str:
-    """Names a build: the names and contents of its sources."""
+    """Names a build after the names and contents of its sources."""
     found = hashlib.sha256()
     for source in sorted(sources):
         found.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -23,7 +23,7 @@ def digest(sources: Sequence[Path]) -> str:
 
 
 def built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
-    """The folder that `build` filled; it is made at most once for the same sources."""
+    """The folder that `build` filled; `build` runs at most once for the same sources."""
     folder = CACHE / f"{name}-{digest(sources)}"
     if folder.exists():
         return folder

@@ -19,7 +19,7 @@ from tidelog.cli.local.processes import Child, ChildFailed, free_ports, python_m
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".build" / "bench"
-"""What is built or fetched once: programs, jars."""
+"""Holds what is built or fetched once: programs, jars."""
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0

@@ -1,4 +1,4 @@
-"""The table for people, the JSON for programs."""
+"""The table for people, and the JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bench.harness.model import Facts
 from bench.harness.results import Entry
 
 FILE_WIDTH = 140
-"""Columns where the table does not go to a terminal."""
+"""Columns of the table where standard output is no terminal."""
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; thousands and millions by name."""
+    """Three significant digits, with k for thousands and M for millions."""
     if value is None:
         return "–"
     for limit, unit in ((1e6, " M"), (1e4, " k")):
@@ -27,7 +27,7 @@ def number(value: float | None) -> str:
 
 
 def table(entries: Sequence[Entry]) -> Table:
-    """One line per case and peer; a case's own columns are written once."""
+    """One line per case and peer; the columns of the case itself are written once."""
     shown = Table(title="Tidelog and its peers: medians of one run; a ratio over 1 means Tidelog is better")
     shown.add_column("case", no_wrap=True)
     shown.add_column("unit")
@@ -64,7 +64,7 @@ def print_table(entries: Sequence[Entry], machine: Facts) -> None:
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()), highlight=False)
     if any(not entry.settings.get("quiet", True) for entry in entries):
         console.print(
-            "[yellow]Other programs used the processors while this was measured: see foreign CPUs.[/]"
+            "[yellow]Other programs used the processors during the measurements: see foreign CPUs.[/]"
         )
 
 

@@ -1,4 +1,4 @@
-"""The servers of one run, started when first asked for and stopped together."""
+"""The servers of one run: each is started when a case first asks for it, and all are stopped together."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Stage:
-    """One of each server; a context manager. Cases share them, one stream each."""
+    """One server of each kind; a context manager. Cases share the servers; each case has its own streams."""
 
     def __init__(self, folder: Path | None = None, effort: Effort | None = None) -> None:
-        """`folder`: on the disk to be measured; the default is the system's for temporary files."""
+        """`folder`: on the disk to measure; the default is the system's folder for temporary files."""
         self.folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=folder))
         self.effort = effort or Effort()
         self._servers: dict[str, Stoppable] = {}
@@ -68,14 +68,14 @@ class Stage:
         return self._one("kafka", lambda: Kafka(self.folder))
 
     def once(self, key: str, work: Callable[[], T]) -> T:
-        """What `work` found the first time it was asked for under this name."""
+        """The result of `work`, which runs only the first time that this key is asked for."""
         if key not in self._found:
             self._found[key] = work()
         found: T = self._found[key]  # type: ignore[assignment]
         return found
 
     def clear(self) -> None:
-        """Stops all servers, so that those of other cases do not cost the next ones."""
+        """Stops all servers, so that they cost the next cases nothing."""
         while self._servers:
             self._servers.popitem()[1].stop()
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from bench.harness.model import Sample
 
 PRODUCED_BYTES_MAX = 1_000_000_000
-"""Values written in one measurement at most: it ends early rather than wait for a full disk queue."""
+"""Bytes of values in one measurement at most: it ends early instead of waiting for a full disk queue."""
 
 CONSUMED_BYTES = 300_000_000
-"""Values in a stream that is read."""
+"""Bytes of values in a stream that is read."""
 
 SPARK_ROWS = 5_000_000
 """Records in a stream that Spark reads."""
@@ -23,14 +23,14 @@ WARM_CPU_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is done where time is not the measure."""
+    """How much work a case does where its length is not given in seconds."""
 
     kills: int = 30
-    """Failovers of ours in each case of `failover`."""
+    """Failovers of Tidelog in each `failover` case."""
     peer_kills: int = 5
-    """Failovers of each peer: some take ten seconds and more."""
+    """Failovers of each peer in each `failover` case: some take ten seconds and more."""
     streams_percent: float = 100.0
-    """Of the streams that a case of `streams` names: less, to try it out."""
+    """Share of the streams that a `streams` case names; less than 100 to try a case out."""
 
     def streams(self, named: int) -> int:
         return max(1, round(named * self.streams_percent / 100))
@@ -42,7 +42,7 @@ def within_disk(size: int) -> int:
 
 
 def sample_of(result: Mapping[str, object]) -> Sample:
-    """What a client printed: its value, and the rest as facts."""
+    """The sample in a client's result: `value`, and all other fields as facts."""
     value = result["value"]
     assert isinstance(value, int | float)
     return Sample(float(value), {name: fact for name, fact in result.items() if name != "value"})

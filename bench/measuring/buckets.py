@@ -1,8 +1,8 @@
-"""Percentiles of what a broker measured itself, from the buckets of its Prometheus histograms.
+"""Percentiles of times that a broker measured, from the buckets of its Prometheus histograms.
 
-A histogram counts since the broker's start; the difference of two looks is what happened
-between them. Pure: text and numbers in, numbers out. `bench.measuring.latency` is for latencies
-that we measure ourselves and keep one by one.
+A histogram counts from the broker's start on; the difference of two looks counts what happened between them.
+Pure: text and numbers in, numbers out. `bench.measuring.latency` is for latencies that a client measured and
+kept one by one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 
 Buckets = Mapping[float, float]
-"""Upper bound → how many values were at most that, with infinity as the last."""
+"""Upper bound → number of values at most that large; the last bound is infinity."""
 
 
 def buckets_of(name: str, metrics: str) -> dict[float, float]:
     """The buckets of a histogram without labels in the text of /metrics, bounds ascending.
 
-    Raises ValueError if it is not there.
+    Raises ValueError if the text does not have it.
     """
     found = re.findall(rf'^{re.escape(name)}_bucket{{le="([^"]+)"}} (\S+)$', metrics, re.MULTILINE)
     if not found:
@@ -26,21 +26,21 @@ def buckets_of(name: str, metrics: str) -> dict[float, float]:
 
 
 def total_of(name: str, metrics: str) -> float:
-    """A counter, all its labels together; 0 if it has not counted yet."""
+    """The sum of a counter over all its labels; 0 if it has not counted yet."""
     found = re.findall(rf"^{re.escape(name)}_total(?:{{[^}}]*}})? (\S+)$", metrics, re.MULTILINE)
     return sum(float(value) for value in found)
 
 
 def difference(later: Buckets, earlier: Buckets) -> dict[float, float]:
-    """What was counted between two looks at the same histogram."""
+    """The counts between two looks at the same histogram."""
     return {bound: count - earlier[bound] for bound, count in later.items()}
 
 
 def percentile(buckets: Buckets, percent: float) -> float:
-    """The value below which `percent` of all lie, as if they were spread evenly in each bucket.
+    """The value below which `percent` of all values lie, as if they were spread evenly in each bucket.
 
-    It is wrong by the width of its bucket at most; past the last finite bound it is that
-    bound. Raises ValueError if nothing was counted.
+    The error is at most the width of the bucket. Beyond the last finite bound the result is that bound.
+    Raises ValueError if nothing was counted.
     """
     bounds = sorted(buckets)
     total = buckets[bounds[-1]] if bounds else 0.0

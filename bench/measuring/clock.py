@@ -1,4 +1,4 @@
-"""Measuring a span of work in a client: begin after the warm-up, end with the last answer."""
+"""Measures a span of work in a client, from the end of the warm-up to the last answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from time import perf_counter
 
 
 class Span:
-    """From its making to `rate`; `over` when its seconds have passed."""
+    """Begins when it is made and ends with `rate`; `over` is true when its seconds have passed."""
 
     def __init__(self, seconds: float) -> None:
         self._began = perf_counter()
@@ -18,7 +18,7 @@ class Span:
         return perf_counter() >= self._until
 
     def rate(self, records: int, size: int) -> dict[str, float]:
-        """Records per second until now, and what that is in megabytes of values."""
+        """Records per second until now, and the same in megabytes of values."""
         seconds = perf_counter() - self._began
         return {
             "value": records / seconds,
@@ -29,5 +29,5 @@ class Span:
 
 
 def print_result(result: dict[str, float]) -> None:
-    """On one line, for `processes.run_for_json`."""
+    """Prints the result on one line, where `processes.run_for_json` looks for it."""
     print(json.dumps(result))

@@ -1,4 +1,4 @@
-"""Latencies in a high dynamic range histogram: microseconds to a minute, three digits."""
+"""Percentiles of latencies, from a high dynamic range histogram: microseconds to a minute, three digits."""
 
 from __future__ import annotations
 

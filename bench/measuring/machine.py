@@ -1,8 +1,7 @@
-"""What the machine does while we measure: CPU of ours and of everybody else, memory.
+"""CPU and memory of processes, and how busy other programs keep the machine. All from /proc.
 
-Everything comes from /proc. A process tree's CPU time is that of its living members and
-of their children that have ended, so a server that was stopped in between is still
-counted, with its parent.
+The CPU time of a process tree is the time of its living members and of their children that have ended. So a
+server that was stopped meanwhile is still counted, with its parent.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ PROC = Path("/proc")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 QUIET_CPUS_MAX = 0.15
-"""More foreign CPU than this makes figures doubtful. CPUs."""
+"""With more foreign load than this a figure is doubtful. CPUs."""
 
 QUIET_WAIT_SECONDS_MAX = 3.0
 """How long to wait for the machine to calm down before a measurement."""
@@ -37,7 +36,7 @@ def busy_seconds(stat: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """A line of /proc/PID/stat, as far as we look."""
+    """The fields of /proc/PID/stat that are used here."""
 
     pid: int
     parent: int
@@ -47,7 +46,7 @@ class ProcessStat:
     @classmethod
     def parse(cls, text: str) -> ProcessStat:
         pid, _, rest = text.partition(" (")
-        # The name may hold spaces and parentheses; what follows the last one is fields.
+        # The name may hold spaces and parentheses; the fields follow the last parenthesis.
         fields = rest.rpartition(")")[2].split()
         ticks = [int(field) for field in fields[11:15]]
         return cls(
@@ -68,7 +67,7 @@ def _all_processes() -> Iterator[ProcessStat]:
 
 
 def tree_seconds(root: int) -> float:
-    """CPU seconds of a process and everything below it, ended children included."""
+    """CPU seconds of a process and of all processes below it, ended children included."""
     processes = {process.pid: process for process in _all_processes()}
     children: dict[int, list[int]] = {}
     for process in processes.values():
@@ -98,13 +97,13 @@ def memory_mb(pid: int) -> tuple[float, float]:
 
 
 def io_counts(pid: int) -> dict[str, int]:
-    """Bytes that a process has read and written: `rchar` by calls, `read_bytes` from disks, …"""
+    """Bytes that a process has read and written: `rchar` through system calls, `read_bytes` from disks, …"""
     lines = (PROC / str(pid) / "io").read_text().splitlines()
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
 
 
 class ForeignLoad:
-    """CPUs that others kept busy between `begin` and `end`."""
+    """CPUs that programs outside this process tree kept busy between `begin` and `end`."""
 
     def __init__(self) -> None:
         self.begin()
@@ -124,7 +123,7 @@ class ForeignLoad:
 
 
 class IdleCpu:
-    """How much of the processors idles, from its making on."""
+    """The idle share of the processors since the object was made."""
 
     def __init__(self) -> None:
         self._at, self._busy = monotonic(), busy_seconds((PROC / "stat").read_text())
@@ -136,7 +135,7 @@ class IdleCpu:
 
 
 def settle(seconds_max: float = QUIET_WAIT_SECONDS_MAX) -> None:
-    """Has written data flushed, so that nobody pays for another's, and waits for a quiet machine."""
+    """Flushes written data, so that no contender pays for another one's, and waits for a quiet machine."""
     os.sync()
     deadline = monotonic() + seconds_max
     while monotonic() < deadline:
@@ -147,7 +146,7 @@ def settle(seconds_max: float = QUIET_WAIT_SECONDS_MAX) -> None:
 
 
 def describe() -> dict[str, object]:
-    """The machine, as far as a reader of the figures needs to know it."""
+    """The facts of the machine that a reader of the figures needs."""
     model = next(
         (
             line.partition(":")[2].strip()

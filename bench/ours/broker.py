@@ -1,4 +1,4 @@
-"""A Tidelog broker, formatted and run as users do it. `bench.ours.cluster` has three of them."""
+"""A Tidelog broker, formatted and run as users do it. `bench.ours.cluster` runs three as a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_SYNC_SECONDS_MAX = 60.0
 
 
 class Endpoint(ABC):
-    """What streams are made on: one broker, or several as one cluster."""
+    """Makes streams: one broker, or several as one cluster."""
 
     replicas = 1
     """Copies of each stream that is made here."""
@@ -34,7 +34,7 @@ class Endpoint(ABC):
     @property
     @abstractmethod
     def pids(self) -> list[int]:
-        """Of the broker processes."""
+        """The process ids of the brokers."""
 
     def create(self, stream: str, *, fsync: bool, subject: str | None = None, partitions: int = 1) -> None:
         """Makes a stream and waits until all its copies are in sync; with a subject, until it is recorded."""
@@ -58,7 +58,7 @@ class Endpoint(ABC):
         self.ask(delete)
 
     def ask(self, work: Callable[[tidelog.Client], Awaitable[T]]) -> T:
-        """What `work` finds with a client of its own."""
+        """The result of `work`, which gets a client of its own."""
 
         async def connected() -> T:
             async with tidelog.connect(self.address.split(",")) as client:
@@ -71,7 +71,7 @@ class Broker(Server, Endpoint):
     """`tidelog-broker run` on a new data directory."""
 
     def __init__(self, folder: Path, *, nats: str = "", more: Sequence[str] = (), first: bool = True) -> None:
-        """`more`: further flags; `first`: the one of its cluster that is formatted."""
+        """`more`: further flags; `first`: this broker is the one that formats its cluster."""
         super().__init__("tidelog", folder)
         self._nats = nats
         self._more = more
@@ -88,23 +88,23 @@ class Broker(Server, Endpoint):
 
     @property
     def http_address(self) -> str:
-        """Where /metrics is."""
+        """host:port that serves /metrics."""
         found = re.search(r"serving HTTP\s+address=127\.0\.0\.1:(\d+)", self.log())
-        assert found is not None, "it is said before the broker listens"
+        assert found is not None, "the broker logs it before it listens"
         return f"127.0.0.1:{found[1]}"
 
     def start(self) -> None:
-        """On the port of the last start, if there was one."""
+        """Starts it, on the port of the last start if there was one, and waits until it is ready."""
         self.begin()
         self.wait_ready()
 
     def begin(self) -> None:
-        """Starts it; `wait_ready` waits."""
+        """Starts it and does not wait; `wait_ready` does."""
         data = self.folder / "data"
         if self._first and not data.exists():
             run(python("tidelog_broker", "format", "--data-dir", data))
         nats = ("--nats", self._nats) if self._nats else ()
-        # Ports are the system's choice; a deleted stream gives its space back at once.
+        # The system chooses ports; a deleted stream frees its space at once.
         self.spawn(
             python(
                 "tidelog_broker", "run", "--data-dir", data, "--listener", f"internal={self.address}",
@@ -121,7 +121,7 @@ class Broker(Server, Endpoint):
 
 
 async def in_sync(client: tidelog.Client, stream: str, replicas: int) -> StreamDescription:
-    """The stream, once each partition has a leader and so many in-sync replicas; raises `Failed`."""
+    """Waits until each partition has a leader and `replicas` in-sync replicas; raises `Failed`."""
     found: StreamDescription | None = None
 
     async def is_in_sync() -> bool:

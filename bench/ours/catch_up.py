@@ -1,7 +1,7 @@
 """A reader of old records at a steady rate: `python -m bench.ours.catch_up …`, for `bench.catchup`.
 
-One partition, as Arrow batches, with the public library. `bench.catchup.cold` is the plain
-program that it is compared with.
+It reads one partition as Arrow batches with the public library. `bench.catchup.cold` is the plain program
+that it is compared with.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ async def read(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ours.catch_up", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ours.catch_up", description="Reads a partition at a steady rate."
+    )
     parser.add_argument("--address", required=True, help="host:port of the broker")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--partition", type=int, required=True)
-    parser.add_argument("--offset", type=int, default=0, help="where to begin")
-    parser.add_argument("--batch-bytes", type=int, required=True, help="of each batch, as stored")
+    parser.add_argument("--offset", type=int, default=0, help="first offset to read")
+    parser.add_argument("--batch-bytes", type=int, required=True, help="bytes of each batch, as stored")
     parser.add_argument("--bytes-per-second", type=float, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     uvloop.run(read(parser.parse_args(arguments)))

@@ -1,6 +1,6 @@
 """The measured client of Tidelog, a process of its own: `python -m bench.ours.client WORK …`.
 
-It uses what applications import and nothing else. Prints one line of JSON.
+It uses only the public library, as applications do, and prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from bench.measuring.latency import summary_ms
 from bench.measuring.pace import open_loop
 
 BATCH_BYTES = 900_000
-"""Values of one Arrow batch: with their offsets and timestamps under the stream's 1 MiB."""
+"""Bytes of values in one Arrow batch: with offsets and timestamps they stay below the stream's 1 MiB."""
 
 BATCHES_IN_FLIGHT = 8
 RECORDS_BETWEEN_DRAINS = 500
 WARM_SECONDS = 0.3
 E2E_WARM_SECONDS = 1.0
 ARRIVE_SECONDS_MAX = 20.0
-"""From the last acknowledgement until a reader has everything."""
+"""From the last acknowledgement until the reader has all records."""
 
 MOMENT_BYTES = 8
 VALUES = 4096
-"""Different random values, used in turn."""
+"""Number of different random values, used in turn."""
 
 
 def records_per_batch(size: int) -> int:
-    """8,000 records, fewer where they would not fit."""
+    """8,000 records, or fewer where 8,000 would not fit."""
     return min(8000, BATCH_BYTES // size)
 
 
 def arrow_batches(size: int, count: int = 4) -> list[pa.RecordBatch]:
-    """Some batches of random values, as an application would hand them over."""
+    """Batches of random values, as an application would pass them."""
     rows = records_per_batch(size)
     return [
         pa.record_batch({"value": pa.array([os.urandom(size) for _ in range(rows)], pa.binary())})
@@ -50,7 +50,7 @@ def arrow_batches(size: int, count: int = 4) -> list[pa.RecordBatch]:
 
 
 async def produce_batches(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
-    """Arrow batches, some in flight at a time, until the time or the bytes are used up."""
+    """Sends Arrow batches, some in flight at a time, until the time or the bytes are used up."""
     batches = cycle(arrow_batches(size))
     rows = records_per_batch(size)
     async with client.producer(stream) as producer:
@@ -73,7 +73,7 @@ async def produce_batches(client: tidelog.Client, stream: str, size: int, limits
 
 
 async def produce_records(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
-    """Records one by one, batched by the library; ends when all are acknowledged."""
+    """Sends records one by one, which the library batches; ends when all are acknowledged."""
     values = [os.urandom(size) for _ in range(VALUES)]
     async with client.producer(stream) as producer:
 
@@ -93,7 +93,7 @@ async def produce_records(client: tidelog.Client, stream: str, size: int, limits
 
 
 async def consume(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
-    """The whole stream as Arrow batches, again and again until the time is used up."""
+    """Reads the whole stream as Arrow batches, again and again until the time is used up."""
 
     async def once() -> int:
         rows = 0
@@ -111,7 +111,7 @@ async def consume(client: tidelog.Client, stream: str, size: int, limits: Limits
 
 
 async def serial(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
-    """One record at a time, the next when the receipt is here."""
+    """Sends one record at a time, the next when the receipt has come."""
     value = os.urandom(size)
     async with client.producer(stream) as producer:
         warm_until = perf_counter() + limits.warm_seconds
@@ -128,7 +128,7 @@ async def serial(client: tidelog.Client, stream: str, size: int, limits: Limits)
 
 
 async def end_to_end(client: tidelog.Client, stream: str, size: int, limits: Limits) -> dict[str, float]:
-    """Records from a clock, read in the same process; latencies from the moment each was due."""
+    """Sends records by a clock and reads them in the same process; latencies count from the clock."""
     latencies: list[int] = []
     expected = round(limits.rate * limits.seconds)
     counted_from = 2**63
@@ -168,15 +168,15 @@ async def end_to_end(client: tidelog.Client, stream: str, size: int, limits: Lim
 
 
 class Limits:
-    """How long a piece of work may go on."""
+    """The limits and the rate of a piece of work."""
 
     def __init__(self, seconds: float, records_max: int, *, warm: bool, rate: float, in_flight: int) -> None:
         self.seconds = seconds
         self.records_max = records_max
         self.rate = rate
-        """Records per second, where the work has a fixed rate."""
+        """Records per second, for work with a fixed rate."""
         self.in_flight = in_flight
-        """Batches of that work without an answer; what is due meanwhile gathers in the next."""
+        """Unanswered batches at most, with a fixed rate; records that are due meanwhile share the next."""
         self.warm_seconds = WARM_SECONDS if warm else 0.0
 
 
@@ -204,13 +204,15 @@ async def work(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ours.client", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ours.client", description="Runs one piece of work and prints a line of JSON."
+    )
     parser.add_argument("work", choices=sorted(WORKS))
     parser.add_argument("--address", required=True, help="host:port of the brokers")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--records-max", type=int, default=10**12, help="stop earlier after so many")
+    parser.add_argument("--records-max", type=int, default=10**12, help="stop early after this many records")
     parser.add_argument("--rate", type=float, default=1000, help="records per second of e2e")
     parser.add_argument("--in-flight", type=int, default=1, help="batches of e2e. Default: %(default)s")
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True)

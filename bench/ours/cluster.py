@@ -13,7 +13,7 @@ BROKERS = 3
 WHOLE_SECONDS_MAX = 60.0
 LOOK_SECONDS = 0.05
 CREATES_MAX = 8
-"""Streams made until one is led by the wanted broker; placement spreads leaders."""
+"""Streams that are made at most until the wanted broker leads one; placement spreads leaders."""
 
 
 class Cluster(Endpoint):
@@ -60,13 +60,13 @@ class Cluster(Endpoint):
             broker.stop()
 
     def revive(self, member: Server) -> None:
-        """Starts a member that has ended, on its old ports and data, and waits for the cluster."""
+        """Starts a broker that has ended on its old ports and data, and waits until the cluster is whole."""
         assert isinstance(member, Broker)
         member.start()
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Until all brokers vote, have a session, and there is a controller; raises `Failed`."""
+        """Waits until all brokers vote and have a session and there is a controller; raises `Failed`."""
 
         async def whole(client: tidelog.Client) -> bool:
             found = await client.describe_cluster()
@@ -98,9 +98,9 @@ class Cluster(Endpoint):
         return self.brokers[found]
 
     def create_led_by_controller(self, names: list[str], *, fsync: bool, wanted: bool) -> str:
-        """Makes streams of these names until the controller leads one, or does not; raises `Failed`.
+        """Makes streams of these names until one is led by the controller (`wanted`) or not; its name.
 
-        The others are deleted.
+        The other streams are deleted. Raises `Failed` if no stream fits.
         """
         made: list[str] = []
         try:
@@ -113,4 +113,4 @@ class Cluster(Endpoint):
         finally:
             for name in made:
                 self.delete(name)
-        raise Failed(f"of {len(names)} streams none is led by {'the' if wanted else 'no'} controller")
+        raise Failed(f"the controller leads {'none' if wanted else 'all'} of {len(names)} streams")

@@ -1,4 +1,4 @@
-"""What our side does for each case."""
+"""Tidelog's contender for each case."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _run(broker: Endpoint, work: str, stream: str, size: int, seconds: float, *m
 
 
 def produce(stage: Stage, *, fsync: bool, size: int, batches: bool, copies: int = 1) -> Contender:
-    """A new stream for each measurement, deleted after it."""
+    """Produces to a new stream in each measurement and deletes it."""
 
     def measure(seconds: float) -> Sample:
         broker, stream = stage.broker(copies), stage.stream_name()
@@ -77,7 +77,7 @@ def consume(stage: Stage, *, size: int, copies: int = 1) -> Contender:
 
 
 def serial(stage: Stage, *, fsync: bool, copies: int = 1) -> Contender:
-    """gRPC: a produce call that stays open, one record in flight."""
+    """Sends over gRPC: a produce call that stays open, one record in flight."""
     stream = stage.stream_name()
     return Contender(
         OURS,
@@ -153,7 +153,7 @@ def cpu(stage: Stage, *, copies: int = 1) -> Contender:
 
 
 def memory(stage: Stage, *, loaded: bool) -> Contender:
-    """A broker of its own: resident after the start, or at the highest while produced to and read."""
+    """The resident memory of a broker of its own: after the start, or the highest under load."""
 
     def measure(seconds: float) -> Sample:
         broker = Broker(stage.folder)
@@ -213,7 +213,7 @@ def _need_spark() -> None:
         raise Missing("the Python package pyspark is not installed")
     from tidelog_spark.java import JavaMissing, ensure_java
 
-    # It chooses a Java for its own process; ours has other Java programs to start.
+    # It sets the Java of this process in the environment; other Java programs are started here, too.
     before = dict(os.environ)
     try:
         ensure_java()
@@ -230,4 +230,4 @@ def _durability(fsync: bool, copies: int = 1) -> dict[str, object]:
 
 
 def _discard(_: object) -> None:
-    """For a measurement made to warm up."""
+    """Drops the sample of a measurement that only warms up."""

@@ -1,4 +1,4 @@
-"""Failovers of ours: three brokers, their defaults, the public client."""
+"""Failovers of Tidelog: three brokers and the public client, with defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def contender(stage: Stage, *, event: str) -> Contender:
 
 
 def _scene(stage: Stage, target: Target, fault: Fault) -> Scene:
-    """The leader is the controller, too, only where that is the case's subject."""
+    """A stream whose leader is also the controller only where the case asks for that."""
     assert isinstance(target, Cluster)
     names = [stage.stream_name() for _ in range(CREATES_MAX)]
     both = fault.role == "controller"

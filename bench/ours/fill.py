@@ -1,7 +1,7 @@
 """Fills a stream before it is read: the same few batches again and again, partition by partition.
 
-``python -m bench.ours.fill …`` does it in a process of its own, which a harness that has
-no event loop needs: gRPC's asyncio side does not like to see several in one process.
+``python -m bench.ours.fill …`` does it in a process of its own, for callers without an event loop: gRPC for
+asyncio does not work well with several event loops in one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LANES = 8
 async def fill(
     client: tidelog.Client, stream: str, batches: Sequence[pa.RecordBatch], *, count: int, partitions: int
 ) -> None:
-    """Sends `count` batches, as many to each partition as to the next; all are committed at the end."""
+    """Sends `count` batches, the same number to each partition; all are committed when it returns."""
     numbers = iter(range(count))
     async with client.producer(stream) as producer:
 
@@ -43,11 +43,15 @@ async def work(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ours.fill", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ours.fill", description="Fills a stream with random records."
+    )
     parser.add_argument("--address", required=True, help="host:port of the broker")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--rows", type=int, required=True, help="rounded up to whole batches")
+    parser.add_argument(
+        "--rows", type=int, required=True, help="number of records, rounded up to whole batches"
+    )
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     uvloop.run(work(parser.parse_args(arguments)))
 

@@ -1,4 +1,4 @@
-"""Ours with thousands of streams of three copies each."""
+"""Tidelog with thousands of streams of three copies each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.ours.cluster import BROKERS, Cluster
 T = TypeVar("T")
 
 AT_ONCE = 64
-"""Streams made or opened at a time."""
+"""Streams that are made or opened at the same time."""
 
 RECOVER_SECONDS_MAX = 60.0
 CLIENT = "tidelog, asyncio on uvloop"
@@ -44,7 +44,7 @@ def cost(stage: Stage, *, streams: int, aspect: str) -> Contender:
 
 
 def failover(stage: Stage, *, streams: int) -> Contender:
-    """kill -9 of a broker, until each stream that it led has acknowledged a record again."""
+    """The time from kill -9 of a broker until each stream that it led has acknowledged a record again."""
     count = stage.effort.streams(streams)
 
     def measure(_seconds: float) -> Sample:
@@ -76,7 +76,7 @@ def _with_client(cluster: Cluster, work: Callable[[tidelog.Client], Awaitable[T]
 
 
 async def _each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> None:
-    """Some at a time."""
+    """Runs `work` for each item, `AT_ONCE` at a time."""
     left = iter(items)
 
     async def worker() -> None:
@@ -87,7 +87,7 @@ async def _each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> N
 
 
 async def create(client: tidelog.Client, count: int) -> float:
-    """Seconds to make so many streams, each with a leader; none has a record yet."""
+    """Makes `count` streams, each with a leader and without records; how many seconds that took."""
     began = perf_counter()
 
     async def one(number: int) -> None:
@@ -98,7 +98,7 @@ async def create(client: tidelog.Client, count: int) -> float:
 
 
 async def touch(client: tidelog.Client, count: int) -> None:
-    """A record in each stream: files and state that an empty one may not have yet."""
+    """Writes a record to each stream: that makes files and state that an empty stream may not have yet."""
 
     async def one(number: int) -> None:
         async with client.producer(f"many-{number}") as producer:
@@ -109,7 +109,7 @@ async def touch(client: tidelog.Client, count: int) -> None:
 
 @asynccontextmanager
 async def _producing(client: tidelog.Client, names: Iterable[str]) -> AsyncIterator[list[tidelog.Producer]]:
-    """A producer for each stream, which has written a record."""
+    """Producers, one for each stream, that have written a record."""
     producers: list[tidelog.Producer] = []
     async with AsyncExitStack() as closing:
 
@@ -123,7 +123,7 @@ async def _producing(client: tidelog.Client, names: Iterable[str]) -> AsyncItera
 
 
 async def _killed(cluster: Cluster, client: tidelog.Client) -> Sample:
-    """Seconds until the last stream goes on."""
+    """Seconds from the kill until the last stream has acknowledged a record."""
     controller = (await client.describe_cluster()).controller
     victim = next(number for number in range(BROKERS) if number != controller)
     names = [one.name for one in await client.list_streams() if one.partitions[0].leader == victim]

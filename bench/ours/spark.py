@@ -1,8 +1,7 @@
 """The measured Spark session, a process of its own: `python -m bench.ours.spark WORK …`.
 
-Reads a whole stream into Spark's noop sink, again and again: what Tidelog's data source
-and Spark's way from Python workers to rows take, and no sink beside them. Prints one line
-of JSON.
+Reads a whole stream into Spark's noop sink, again and again. So the time is that of Tidelog's data source
+and of Spark's way from Python workers to rows, without a sink. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tidelog_spark.session import local_session
 MASTER = "local[2]"
 READS_MIN = 2
 READ_SECONDS_MIN = 10.0
-"""A session takes so long to start that one read more is cheap."""
+"""A session takes long to start, so some more reads are cheap."""
 
 QUERY_SECONDS_MAX = 100
 OFFSETS_PER_TRIGGER = 1_000_000
-"""Of a streaming read: so that it takes several micro-batches, as a query that follows does."""
+"""Limit of a streaming read: it takes several micro-batches, as a query that follows a stream does."""
 
 
 def read_batch(spark: SparkSession, options: argparse.Namespace) -> None:
@@ -36,7 +35,7 @@ def read_batch(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def read_stream(spark: SparkSession, options: argparse.Namespace) -> None:
-    """Everything that is there, with a checkpoint that has seen nothing."""
+    """Reads the whole stream with a new checkpoint."""
     rows = spark.readStream.format("tidelog").options(
         **_source(options), startingOffsets="earliest", maxOffsetsPerTrigger=str(OFFSETS_PER_TRIGGER)
     )
@@ -62,7 +61,7 @@ WORKS: dict[str, Callable[[SparkSession, argparse.Namespace], None]] = {
 
 
 def work(options: argparse.Namespace) -> dict[str, float]:
-    """Rows a second of the median read; the first of a new session does not count and is told beside it."""
+    """Rows a second of the median read. The first read of the session is not counted but reported."""
 
     def timed() -> float:
         began = perf_counter()
@@ -87,13 +86,17 @@ def work(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ours.spark", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ours.spark", description="Reads a stream with Spark and prints a line of JSON."
+    )
     parser.add_argument("work", choices=sorted(WORKS))
     parser.add_argument("--address", required=True, help="host:port of the broker")
     parser.add_argument("--stream", required=True)
-    parser.add_argument("--rows", type=int, required=True, help="that the stream holds")
+    parser.add_argument("--rows", type=int, required=True, help="number of records in the stream")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--folder", default=None, help="for checkpoints. Default: for temporary files")
+    parser.add_argument(
+        "--folder", default=None, help="for checkpoints. Default: the folder for temporary files"
+    )
     print_result(work(parser.parse_args(arguments)))
 
 

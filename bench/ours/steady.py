@@ -1,8 +1,7 @@
-"""A producer at a fixed rate that says when each record is acknowledged, for `bench.clusters.failover`.
+"""A producer at a fixed rate that prints when each record is acknowledged, for `bench.clusters.failover`.
 
-`python -m bench.ours.steady --address … --stream … --rate 200` goes on until its standard
-input ends. Lines: `A <ns since the epoch>` for an acknowledgement, `E <what>` for an error
-that an application would see.
+`python -m bench.ours.steady --address … --stream … --rate 200` runs until its standard input ends. It prints
+`A <ns since the epoch>` for an acknowledgement, and `E <what>` for an error that an application would see.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidelog.errors import TidelogError
 
 VALUE_BYTES = 100
 UNANSWERED_MAX = 20_000
-"""Records sent and not acknowledged; more wait for them, as an application's would."""
+"""Unacknowledged records at most; further records wait, as an application's would."""
 
 
 async def produce(options: argparse.Namespace) -> None:
@@ -56,7 +55,10 @@ async def produce(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ours.steady", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.ours.steady",
+        description="Produces at a fixed rate and prints acknowledgements.",
+    )
     parser.add_argument("--address", required=True, help="host:port of the brokers, comma-separated")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--rate", type=float, required=True, help="records per second")

@@ -1,1 +1,1 @@
-"""Those that Tidelog is measured against, one package each: a server, a client, its settings."""
+"""The peers that Tidelog is compared with, one package each: server, client and settings."""

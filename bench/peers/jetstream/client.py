@@ -21,7 +21,7 @@ from bench.measuring.clock import Span, print_result
 from bench.measuring.latency import summary_ms
 
 PENDING_MAX = 4000
-"""Messages without an acknowledgement; nats-py's own default."""
+"""Unacknowledged messages at most; the default of nats-py."""
 
 WARM_SECONDS = 0.3
 ACK_SECONDS_MAX = 20.0
@@ -34,7 +34,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def run(work: str, url: str, subject: str, seconds: float, *, size: int = 100, records: int = 0) -> Sample:
-    """Runs the client."""
+    """Runs the client in a process of its own."""
     return sample_of(
         run_for_json(
             python(
@@ -68,7 +68,7 @@ async def publish(js: Any, options: argparse.Namespace) -> dict[str, float]:
         span = Span(seconds)
         while not span.over and len(futures) < records_max:
             futures.append(await js.publish_async(options.subject, value, wait_stall=ACK_SECONDS_MAX))
-        # Each acknowledgement is looked at: one that is an error raises.
+        # An acknowledgement that is an error raises.
         for future in futures:
             await future
         return span.rate(len(futures), options.size)
@@ -80,7 +80,7 @@ async def publish(js: Any, options: argparse.Namespace) -> dict[str, float]:
 
 
 async def consume(js: Any, options: argparse.Namespace) -> dict[str, float]:
-    """The first `records` messages of the stream."""
+    """Reads the first `records` messages of the stream."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     seen = 0
 
@@ -111,13 +111,18 @@ async def work(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers.jetstream.client", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers.jetstream.client",
+        description="Runs one piece of work with nats-py and prints a line of JSON.",
+    )
     parser.add_argument("work", choices=sorted(WORKS))
     parser.add_argument("--url", required=True)
     parser.add_argument("--subject", required=True)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--records", type=int, default=0, help="exactly so many, whatever time it takes")
+    parser.add_argument(
+        "--records", type=int, default=0, help="publish exactly this many messages, without a time limit"
+    )
     print_result(uvloop.run(work(parser.parse_args(arguments))))
 
 

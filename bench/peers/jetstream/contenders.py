@@ -1,4 +1,4 @@
-"""What JetStream does for each case, driven by its Go client where there is Go, and by nats-py."""
+"""JetStream's contender for each case: with its Go client where Go is installed, and with nats-py."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.peers.jetstream.server import NatsCluster, NatsServer, Streams, versi
 SOURCES = Path(__file__).with_name("load")
 
 CONSUMED_BYTES = {True: 40_000_000, False: 5_000_000}
-"""Values in a stream that is read, with the Go client and with nats-py: fewer than ours, or filling it
-would take longer than all the rest."""
+"""Bytes of values in a stream that is read, with the Go client and with nats-py. They are fewer than ours, or
+filling the stream would take longer than the rest of the case."""
 
 CLIENTS: dict[str, dict[str, object]] = {
     "publish": {"client": "nats.go: PublishAsync, 4000 unacknowledged at most"},
@@ -31,10 +31,10 @@ CLIENTS: dict[str, dict[str, object]] = {
 
 @cache
 def load_program() -> str:
-    """The Go load generator, built if need be; raises `Missing` without Go."""
+    """The Go load generator, which is built once; raises `Missing` without Go."""
     go = shutil.which("go")
     if go is None:
-        raise Missing("no Go compiler; JetStream is driven by nats-py only")
+        raise Missing("there is no Go compiler; only nats-py is measured")
 
     def build(folder: Path) -> None:
         run([go, "build", "-o", str(folder / "load"), "."], cwd=SOURCES, seconds_max=BUILD_SECONDS_MAX)
@@ -75,7 +75,7 @@ def _settings(work: str, *, go: bool, fsync: bool, copies: int = 1) -> dict[str,
 
 
 def publish(stage: Stage, *, fsync: bool, size: int, go: bool, copies: int = 1) -> Contender:
-    """A new stream for each measurement, deleted after it."""
+    """Publishes to a new stream in each measurement and deletes it."""
     if go:
         load_program()
 
@@ -95,7 +95,7 @@ def publish(stage: Stage, *, fsync: bool, size: int, go: bool, copies: int = 1) 
 
 
 def consume(stage: Stage, *, size: int, copies: int = 1) -> Contender:
-    """With the Go client, or with nats-py where there is no Go."""
+    """Reads with the Go client, or with nats-py where Go is not installed."""
     try:
         load_program()
         go = True
@@ -142,7 +142,7 @@ def serial(stage: Stage, *, fsync: bool, go: bool, copies: int = 1) -> Contender
 
 
 def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
-    """Published at a fixed rate and read by an ordered consumer."""
+    """Publishes at a fixed rate and reads with an ordered consumer."""
     load_program()
     stream = stage.stream_name()
 
@@ -159,7 +159,7 @@ def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
 
 
 def cpu(stage: Stage, *, copies: int = 1) -> Contender:
-    """The servers' CPU per million records of asynchronous publish."""
+    """The CPU of the servers per million records, published asynchronously."""
     load_program()
 
     def measure(seconds: float) -> Sample:

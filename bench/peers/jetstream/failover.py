@@ -1,4 +1,4 @@
-"""Failovers of JetStream: three servers, their defaults, the Go client."""
+"""Failovers of JetStream: three servers and the Go client, with defaults."""
 
 from __future__ import annotations
 

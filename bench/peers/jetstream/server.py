@@ -21,7 +21,7 @@ T = TypeVar("T")
 SERVERS = 3
 STREAM_API_SECONDS_MAX = 10.0
 WHOLE_SECONDS_MAX = 60.0
-"""How long a cluster may take to make or complete a stream; five seconds were seen after a start."""
+"""How long a cluster may take to make or complete a stream; it took five seconds after a start."""
 
 LOOK_SECONDS = 0.1
 
@@ -41,33 +41,33 @@ def version() -> str:
 
 
 class Streams(ABC):
-    """What streams are made on: one server, or several as one cluster."""
+    """Makes streams: one server, or several as one cluster."""
 
     replicas = 1
 
     @property
     @abstractmethod
     def url(self) -> str:
-        """Of all servers, comma-separated."""
+        """The URLs of all servers, comma-separated."""
 
     @property
     @abstractmethod
     def pids(self) -> list[int]:
-        """Of the server processes."""
+        """The process ids of the servers."""
 
     def create(self, stream: str) -> None:
-        """A stream in files that records `<stream>.>`; returns when all its replicas are current."""
+        """Makes a stream in files that records `<stream>.>`; returns when all its replicas are current."""
         self.ask(lambda js: _create(js, stream, self.replicas))
 
     def delete(self, stream: str) -> None:
         self.ask(lambda js: js.delete_stream(stream))
 
     def url_of(self, _stream: str) -> str:
-        """Where a client of the stream had best connect."""
+        """The URL that a client of the stream should connect to."""
         return self.url
 
     def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """What `work` finds with a JetStream context of its own."""
+        """The result of `work`, which gets a JetStream context of its own."""
 
         async def connected() -> T:
             import nats
@@ -93,7 +93,7 @@ async def _create(js: Any, stream: str, replicas: int) -> None:
     import nats.errors
     import nats.js.errors
 
-    # A cluster refuses or does not answer until its leader knows all servers.
+    # A cluster refuses, or does not answer, until its leader knows all servers.
     refusal: Exception | None = None
 
     async def is_made() -> bool:
@@ -111,7 +111,7 @@ async def _create(js: Any, stream: str, replicas: int) -> None:
 
 
 async def leader_when_current(js: Any, stream: str, replicas: int) -> str:
-    """The leader's name, once all other replicas are current; raises `Failed`."""
+    """Waits until all other replicas are current; the leader's name. Raises `Failed` after a minute."""
     import nats.errors
     import nats.js.errors
 
@@ -138,7 +138,7 @@ class NatsServer(Server, Streams):
     def __init__(
         self, folder: Path, *, jetstream: bool = True, sync_always: bool = False, cluster: str = ""
     ) -> None:
-        """`cluster`: configuration that makes it a member of one."""
+        """`cluster`: the configuration that makes it a member of a cluster."""
         super().__init__("jetstream" if jetstream else "nats", folder)
         self._jetstream = jetstream
         self._sync_always = sync_always
@@ -154,7 +154,7 @@ class NatsServer(Server, Streams):
         return [self.pid]
 
     def start(self) -> None:
-        """On the port of the last start, if there was one."""
+        """Starts it, on the port of the last start if there was one."""
         self.port = self.port or free_port()
         config = self.folder / "nats.conf"
         config.write_text(self._config())
@@ -201,7 +201,7 @@ class NatsCluster(Streams):
     def start(self) -> None:
         for server in self.servers.values():
             server.start()
-        # The first stream can be made when the cluster is ready.
+        # When a first stream can be made, the cluster is ready.
         self.create("ready")
         self.delete("ready")
 
@@ -210,13 +210,13 @@ class NatsCluster(Streams):
             server.stop()
 
     def revive(self, member: Server) -> None:
-        """Starts a member that has ended, on its old ports and data."""
+        """Starts a server that has ended on its old port and data, and waits until the cluster is whole."""
         assert isinstance(member, NatsServer)
         member.start()
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Until a stream with all replicas can be made and is current."""
+        """Waits until a stream can be made and all its replicas are current."""
         self.create("whole")
         self.delete("whole")
 
@@ -225,5 +225,5 @@ class NatsCluster(Streams):
         return self.servers[name]
 
     def url_of(self, stream: str) -> str:
-        """The leader's: from another server each message takes one more hop."""
+        """The leader's URL: from another server each message takes one more hop."""
         return self.leader_of(stream).url

@@ -1,4 +1,4 @@
-"""Kafka's Python producers, record by record, a process of their own.
+"""Kafka's Python producers, which send record by record, in a process of their own.
 
 `python -m bench.peers.kafka.client aiokafka|confluent …` prints one line of JSON.
 """
@@ -81,7 +81,7 @@ def confluent(options: argparse.Namespace) -> dict[str, float]:
         while not span.over:
             for _ in range(RECORDS_BETWEEN_LOOKS):
                 try:
-                    # No callback: it would be Python's time, not Kafka's, once per record.
+                    # No callback: once per record, it would measure Python and not Kafka.
                     producer.produce(options.topic, values[sent % VALUES], partition=0)
                 except BufferError:
                     producer.poll(0.005)
@@ -98,7 +98,9 @@ def confluent(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers.kafka.client", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers.kafka.client", description="Produces to Kafka and prints a line of JSON."
+    )
     parser.add_argument("work", choices=sorted(SETTINGS))
     parser.add_argument("--address", required=True)
     parser.add_argument("--topic", required=True)

@@ -51,13 +51,13 @@ class KafkaCluster(Topics):
             broker.stop()
 
     def revive(self, member: Server) -> None:
-        """Starts a member that has ended, on its old ports and data, and waits for the cluster."""
+        """Starts a node that has ended on its old ports and data, and waits until the cluster is whole."""
         assert isinstance(member, Kafka)
         member.start()
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Until all brokers are registered; raises `Failed`."""
+        """Waits until all brokers are registered; raises `Failed` after a minute."""
         admin = self.admin()
 
         def all_registered() -> bool:
@@ -67,7 +67,7 @@ class KafkaCluster(Topics):
             raise Failed(f"not all brokers are registered within {WHOLE_SECONDS_MAX:g} s")
 
     def leader_of(self, topic: str) -> Kafka:
-        """Once all replicas are in sync; raises `Failed`."""
+        """The leader, once all replicas are in sync; raises `Failed` after a minute."""
         admin, leader = self.admin(), -1
 
         def in_sync() -> bool:

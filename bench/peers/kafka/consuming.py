@@ -1,4 +1,4 @@
-"""Reading a stored topic with Kafka: its own tool, and a consumer whose JVM is warm."""
+"""Kafka's contenders that read a stored topic: its own tool, and a consumer with a warm JVM."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bench.peers.kafka.contenders import NAME, producer_performance
 from bench.peers.kafka.server import jars, java_command
 
 COLD_CONSUMED_BYTES = 2 * CONSUMED_BYTES
-"""For a consumer that starts cold: the longer it reads, the less that counts."""
+"""For a consumer that starts cold: the longer it reads, the less the start counts."""
 
 
 def _filled(
     stage: Stage, records: int, size: int, copies: int
 ) -> tuple[Callable[[], str], Callable[[], None], Callable[[], None]]:
-    """A topic to read: its name, what fills it and what deletes it."""
+    """A topic to read: functions that give its name, fill it and delete it."""
     topic = stage.stream_name()
 
     def fill() -> None:
@@ -31,7 +31,7 @@ def _filled(
 
 
 def performance_tool(stage: Stage, *, size: int, copies: int = 1) -> Contender:
-    """Kafka's own tool, which counts from its cold start of fetching on."""
+    """Kafka's own tool; its rate includes the cold start of fetching."""
     jars()
     records = COLD_CONSUMED_BYTES // size
     topic, fill, delete = _filled(stage, records, size, copies)
@@ -62,7 +62,7 @@ def performance_tool(stage: Stage, *, size: int, copies: int = 1) -> Contender:
 
 
 def warm_consumer(stage: Stage, *, size: int, copies: int = 1) -> Contender:
-    """A consumer whose JVM has read the topic for some seconds already."""
+    """A consumer whose JVM has already read the topic for some seconds."""
     jars()
     records = CONSUMED_BYTES // size
     topic, fill, delete = _filled(stage, records, size, copies)

@@ -1,4 +1,4 @@
-"""What Kafka does for each case: its own performance tools, tuned, and its Python producers."""
+"""Kafka's contender for each case: its own performance tools, tuned, and its Python producers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TUNED = {
 DEFAULTS = "producer: linger.ms 5, batch.size 16384, buffer.memory 32 MiB, acks all; broker: never flushes"
 
 WARM_RECORDS = {100: 6_000_000, 1000: 1_000_000}
-"""Of each ProducerPerformance before it counts: seen here, its rate grows for some ten seconds."""
+"""Warm-up records of ProducerPerformance by value size: its rate grows for some ten seconds here."""
 
 RATE_GUESS = {100: 1_000_000, 1000: 250_000}
-"""Records per second, for the number of records of the first measurement."""
+"""Records per second by value size; they give the number of records of the first measurement."""
 
 _DONE = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 _STEADY = re.compile(r"(\d+) steady state records sent, ([\d.]+) records/sec")
@@ -44,12 +44,12 @@ def _topic(stage: Stage, *, fsync: bool, copies: int = 1) -> tuple[Kafka | Kafka
 
 
 def _warm_records(size: int, *, fsync: bool, copies: int) -> int:
-    """About as many seconds with three copies as with one; flushing makes them slower still."""
+    """Fewer with three copies and with flushes, so that the warm-up takes about the same time."""
     return WARM_RECORDS[size] // (1 if copies == 1 else 3 if fsync else 2)
 
 
 def _payloads(stage: Stage, size: int) -> Path:
-    """Values to choose from: without a file ProducerPerformance spends its time drawing letters."""
+    """A file of values: without one ProducerPerformance spends its time on random letters."""
     path = stage.folder / f"payloads-{size}"
     if not path.exists():
         path.write_text("\n".join(os.urandom(size).hex()[:size] for _ in range(1000)))
@@ -59,7 +59,7 @@ def _payloads(stage: Stage, size: int) -> Path:
 def producer_performance(
     stage: Stage, server: Topics, topic: str, size: int, records: int, warm_records: int
 ) -> Sample:
-    """Records per second without the warm-up records."""
+    """Runs ProducerPerformance; records per second without the warm-up records."""
     properties = [f"{name}={value}" for name, value in TUNED.items()]
     said = run(
         java_command(
@@ -84,7 +84,7 @@ def producer_performance(
 
 
 def produce(stage: Stage, *, fsync: bool, size: int, copies: int = 1) -> Contender:
-    """ProducerPerformance, tuned; a new topic for each measurement."""
+    """Produces with ProducerPerformance, tuned, to a new topic in each measurement."""
     jars()
     rate = float(RATE_GUESS[size])
 
@@ -116,11 +116,11 @@ def _settings(*, fsync: bool, copies: int = 1) -> dict[str, object]:
 
 
 def python_producer(stage: Stage, work: str, *, fsync: bool, size: int, copies: int = 1) -> Contender:
-    """aiokafka or confluent-kafka."""
+    """Produces with aiokafka or confluent-kafka."""
     jars()
     module = {"aiokafka": "aiokafka", "confluent": "confluent_kafka"}[work]
     if importlib.util.find_spec(module) is None:
-        raise Missing(f"no {module} (pip install 'tidelog[bench]')")
+        raise Missing(f"the Python package {module} is not installed (pip install 'tidelog[bench]')")
 
     def measure(seconds: float) -> Sample:
         server, topic = _topic(stage, fsync=fsync, copies=copies)
@@ -159,7 +159,7 @@ def serial(stage: Stage, *, fsync: bool, copies: int = 1) -> Contender:
 
 
 def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
-    """Sent at a fixed rate and read by an assigned consumer in the same JVM."""
+    """Sends at a fixed rate and reads with an assigned consumer in the same JVM."""
     jars()
     topic = stage.stream_name()
     return Contender(
@@ -177,7 +177,7 @@ def end_to_end(stage: Stage, *, rate: int, copies: int) -> Contender:
 
 
 def cpu(stage: Stage, *, copies: int = 1) -> Contender:
-    """The brokers' CPU per million records of the tuned ProducerPerformance."""
+    """The CPU of the brokers per million records of the tuned ProducerPerformance."""
     jars()
 
     def measure(seconds: float) -> Sample:

@@ -1,4 +1,4 @@
-"""Failovers of Kafka: three nodes, their defaults, the Java producer with its own."""
+"""Failovers of Kafka: three nodes and the Java producer, with defaults."""
 
 from __future__ import annotations
 

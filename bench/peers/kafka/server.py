@@ -1,4 +1,7 @@
-"""A Kafka broker that is its own controller, and the way to run its Java tools. `cluster` has three."""
+"""A Kafka broker that is its own controller, and the command for Kafka's Java tools.
+
+`cluster` has three nodes.
+"""
 
 from __future__ import annotations
 
@@ -43,23 +46,26 @@ def java() -> str:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
-        raise Missing("no java")
+        raise Missing("there is no java")
     said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
     major = re.search(r'version "(\d+)', said)
     if major is None or int(major[1]) < JAVA_MAJOR_MIN:
-        raise Missing(f"java is older than {JAVA_MAJOR_MIN}")
+        raise Missing(f"{found} is older than Java {JAVA_MAJOR_MIN}")
     return found
 
 
 @cache
 def jars() -> Path:
-    """The folder with Kafka's jars and our class, fetched and compiled if need be; raises `Missing`."""
+    """The folder with Kafka's jars and our class, fetched and compiled once; raises `Missing`."""
     tools = {name: shutil.which(name) for name in ("mvn", "javac")}
     for name, path in tools.items():
         if path is None:
-            raise Missing(f"no {name}; Kafka needs Maven and a Java development kit of version 17 or newer")
+            raise Missing(f"there is no {name}; Kafka needs Maven and a Java development kit, 17 or newer")
     if importlib.util.find_spec("confluent_kafka") is None:
-        raise Missing("no confluent-kafka (pip install 'tidelog[bench]'), which makes the topics")
+        raise Missing(
+            "the Python package confluent-kafka, which makes the topics, is not installed "
+            "(pip install 'tidelog[bench]')"
+        )
     java()
 
     def build(folder: Path) -> None:
@@ -76,7 +82,7 @@ def jars() -> Path:
 
 
 def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
-    """Runs a class with Kafka's jars, set up as Kafka's own scripts do."""
+    """The command that runs a class with Kafka's jars, with the options of Kafka's own scripts."""
     libs = jars()
     return [
         java(), f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
@@ -86,7 +92,7 @@ def java_command(*arguments: object, heap: str = HEAP) -> list[str]:
 
 
 class Topics(ABC):
-    """What topics are made on: one broker, or several as one cluster."""
+    """Makes topics: one broker, or several as one cluster."""
 
     replicas = 1
 
@@ -98,14 +104,14 @@ class Topics(ABC):
     @property
     @abstractmethod
     def pids(self) -> list[int]:
-        """Of the broker processes."""
+        """The process ids of the brokers."""
 
     def create(self, topic: str, *, fsync: bool) -> None:
-        """One partition; `fsync`: flushed after each batch, as log.flush.interval.messages=1 does."""
+        """Makes a topic of one partition. `fsync`: flush each batch (log.flush.interval.messages=1)."""
         self.create_all([topic], fsync=fsync)
 
     def create_all(self, topics: list[str], *, fsync: bool) -> None:
-        """In one request."""
+        """Makes topics in one request."""
         config = {"file.delete.delay.ms": "0"}
         if fsync:
             config["flush.messages"] = "1"
@@ -138,7 +144,7 @@ def new_cluster_id() -> str:
 
 
 class Kafka(Server, Topics):
-    """KRaft, one process, its defaults but for what loopback and one broker ask for."""
+    """One KRaft process, with defaults except where loopback and a single broker need other values."""
 
     def __init__(
         self,
@@ -148,7 +154,7 @@ class Kafka(Server, Topics):
         controllers: Mapping[int, int] | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """`controllers`: ports of all nodes of a cluster; None: this is the only one."""
+        """`controllers`: ports of all nodes of the cluster; None: this node is alone."""
         super().__init__("kafka", folder)
         self._node = node
         self._controllers = controllers or {node: free_port()}
@@ -164,12 +170,12 @@ class Kafka(Server, Topics):
         return [self.pid]
 
     def start(self) -> None:
-        """On the port of the last start, if there was one."""
+        """Starts it, on the port of the last start if there was one, and waits until it is ready."""
         self.begin()
         self.wait_ready()
 
     def begin(self) -> None:
-        """Starts it; `wait_ready` waits: no member of a cluster serves before most have come."""
+        """Starts it and does not wait: no node of a cluster serves before most nodes run."""
         config = self.folder / "server.properties"
         if not config.exists():
             self.port = free_port()
@@ -207,5 +213,5 @@ class Kafka(Server, Topics):
 
 
 def _admin_api() -> Any:
-    """Imported late: it is an optional package, and loads a large library."""
+    """Imports the module late: the package is optional, and loads a large library."""
     return importlib.import_module("confluent_kafka.admin")
