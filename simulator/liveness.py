@@ -24,9 +24,9 @@ from simulator.watch.mirror import Mirror
 from simulator.world import SECOND
 from tidelog.history import Anomaly, History, Report, check
 from tidelog_broker.core.metadata.commands import ChangePartitions
-from tidelog_broker.core.metadata.elections import elect_unclean
+from tidelog_broker.core.metadata.decisions.elections import elect_unclean
+from tidelog_broker.core.metadata.decisions.reassignment import reassign
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-from tidelog_broker.core.metadata.reassignment import reassign
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.storage.log.partition_log import PartitionLog
 

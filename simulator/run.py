@@ -28,7 +28,7 @@ from simulator.steps import Steps
 from simulator.world import SECOND, World
 from tidelog.errors import TidelogError
 from tidelog.model import Durability, StreamSettings
-from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.errors import DataDirectoryError, DirectoryDamaged, RunOver
 from tidelog_broker.offline.rewrite import recover_data_directory
 

@@ -25,8 +25,8 @@ from tidelog_broker.api.log_service import LogService
 from tidelog_broker.api.metadata_service import MetadataService
 from tidelog_broker.config import Settings
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.core.metadata.handovers import Led
-from tidelog_broker.core.metadata.registration import Registration, put_back
+from tidelog_broker.core.metadata.controller.handovers import Led
+from tidelog_broker.core.metadata.controller.registration import Registration, put_back
 from tidelog_broker.errors import BrokerError, DirectoryDamaged, StorageFailure
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.hosting.broker_limits import BrokerLimits

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from simulator.checks.truth import Knowledge, Setup, require
 from tidelog.model import Durability
 from tidelog_broker.core.metadata.commands import Command, ReplicaName, ReplicasLost
+from tidelog_broker.core.metadata.controller.reports import Evidence
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
-from tidelog_broker.core.metadata.reports import Evidence
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.offline.quorum_recovery import EPOCH_STRIDE
 

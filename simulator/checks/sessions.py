@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from simulator.checks.truth import Knowledge, Setup, require
-from tidelog_broker.core.metadata.liveness import SESSION_MS
+from tidelog_broker.core.metadata.controller.liveness import SESSION_MS
 
 if TYPE_CHECKING:
     from simulator.node import Node

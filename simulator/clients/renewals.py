@@ -25,7 +25,7 @@ from tidelog.errors import LogTruncated, OffsetOutOfRange, StreamNotFound, Tidel
 from tidelog.history import History, Outcome, Read, Write, check, runs_of, stamp
 from tidelog.history import Producer as HistoryProducer
 from tidelog.model import Position, Retention, StreamSettings
-from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.decisions import streams as decide
 
 NAME: Final = "renewed"
 FIRST_CLIENT: Final = 2_000

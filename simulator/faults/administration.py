@@ -11,10 +11,10 @@ from simulator.cluster import Cluster
 from simulator.node import Key
 from simulator.world import MS
 from tidelog.model import StreamSettings
-from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.decisions import streams as decide
+from tidelog_broker.core.metadata.decisions.reassignment import cancel, reassign
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.reassignment import cancel, reassign
 
 SHORT_LIVED: Final = "short-lived"
 

@@ -7,7 +7,7 @@ from typing import Final
 from simulator.cluster import Cluster
 from simulator.world import MS
 from tidelog.model import Durability, Retention, StreamSettings
-from tidelog_broker.core.metadata import decide
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import StreamImage
 
 AGES_MS: Final = (4_000, 8_000, 15_000)

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.mutations.plant import mutation, patched, uncaught
 from tidelog_broker import assembly
-from tidelog_broker.core.metadata import clocks, registration
+from tidelog_broker.core.metadata.controller import clocks, registration
 from tidelog_broker.hosting.replica_host import BrokerPartitionHost
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.quorum import transport as control_neighbours

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from simulator.mutations.plant import mutation, patched
 from tidelog_broker.core.metadata import eligibility, membership
-from tidelog_broker.core.metadata.liveness import Sessions
+from tidelog_broker.core.metadata.controller.liveness import Sessions
 
 
 @mutation("R6")
 def anybody_is_elected() -> Iterator[None]:
-    from tidelog_broker.core.metadata import elections
+    from tidelog_broker.core.metadata.decisions import elections
 
     def careless(image: Any, partition: Any, *, without: Any = (), deprioritized: Any = None) -> list[int]:
         return [
@@ -112,7 +112,7 @@ def a_new_controller_grants_nobody_a_session() -> Iterator[None]:
 
 @mutation("R14")
 def one_report_is_enough() -> Iterator[None]:
-    from tidelog_broker.core.metadata import reports
+    from tidelog_broker.core.metadata.controller import reports
 
     def anyone(partition: Any, reporters: set[int]) -> bool:
         return any(member in reporters for member in partition.isr if member != partition.leader)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from simulator.mutations.plant import mutation, patched
-from tidelog_broker.core.metadata import isr_changes
+from tidelog_broker.core.metadata.decisions import isr_changes
 from tidelog_broker.core.replication import isr_changes as isr_proposals
 from tidelog_broker.core.replication import leader_state
 from tidelog_broker.core.replication import membership as isr_membership
@@ -83,7 +83,8 @@ def a_fenced_broker_joins_the_isr() -> Iterator[None]:
 
 @mutation("M, KIP-455", "joins")
 def a_reassignment_ends_before_the_new_replica_has_joined() -> Iterator[None]:
-    from tidelog_broker.core.metadata import reassignment, upkeep
+    from tidelog_broker.core.metadata.controller import upkeep
+    from tidelog_broker.core.metadata.decisions import reassignment
 
     finished = reassignment.finished
 

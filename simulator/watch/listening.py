@@ -14,7 +14,7 @@ from simulator.service import PEER_PORT
 from simulator.watch.mirror import headers_of
 from tidelog._connecting.framing import parse_fetch_answer
 from tidelog.records import HEADER_BYTES, BatchHeader
-from tidelog_broker.core.metadata.reports import Evidence
+from tidelog_broker.core.metadata.controller.reports import Evidence
 from tidelog_broker.core.raft.messages import AppendResponse, VoteRequest, VoteResponse
 from tidelog_broker.core.replication.messages import (
     Batches,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, registered
 from tidelog.errors import TidelogError
-from tidelog_broker.core.metadata import elections, isr_changes, reassignment, registration, upkeep
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import (
     AlterStream,
@@ -25,9 +24,11 @@ from tidelog_broker.core.metadata.commands import (
     ReplicaName,
     Suspect,
 )
+from tidelog_broker.core.metadata.controller import registration, upkeep
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.decisions import elections, isr_changes, reassignment
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
-from tidelog_broker.core.metadata.liveness import Sessions
 
 STREAM = identifier(1)
 Record = tuple[int, int]

@@ -36,7 +36,7 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
-from tidelog_broker.core.metadata.elections import elect
+from tidelog_broker.core.metadata.decisions.elections import elect
 from tidelog_broker.core.metadata.image import (
     BrokerState,
     ClusterImage,

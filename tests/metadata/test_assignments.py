@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import UnsupportedVersion
-from tidelog_broker.core.metadata import registration
 from tidelog_broker.core.metadata.commands import (
     FEATURE_LEVEL,
     ChangePartitions,
@@ -19,11 +18,18 @@ from tidelog_broker.core.metadata.commands import (
     decode_command,
     encode_command,
 )
+from tidelog_broker.core.metadata.controller import registration
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.decisions.isr_changes import (
+    IsrProposal,
+    Member,
+    Refusal,
+    Refused,
+    change_isr,
+)
+from tidelog_broker.core.metadata.decisions.reassignment import cancel, reassign
 from tidelog_broker.core.metadata.feature_levels import ASSIGNMENTS, FeatureLevels
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member, Refusal, Refused, change_isr
-from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.reassignment import cancel, reassign
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
 
 S = identifier(1)

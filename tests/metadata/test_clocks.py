@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from metadata.samples import applied, quorum_cluster
-from tidelog_broker.core.metadata.clocks import AGREE_US, HEARTBEATS_KEPT, JOURNEY_US_MAX, Clocks, ClusterTime
 from tidelog_broker.core.metadata.commands import ChangeBroker, UnregisterBroker
+from tidelog_broker.core.metadata.controller.clocks import (
+    AGREE_US,
+    HEARTBEATS_KEPT,
+    JOURNEY_US_MAX,
+    Clocks,
+    ClusterTime,
+)
 
 T0 = 1_800_000_000_000_000
 YEAR = 365 * 86_400_000_000

@@ -23,10 +23,10 @@ from tidelog.errors import (
     Unavailable,
 )
 from tidelog.model import StreamSettings
-from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import DataDirectoryError
 from tidelog_broker.offline.formatting import format_solo
 from tidelog_broker.quorum.controller import PRODUCER_ID_BLOCK, Controller, Decision

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound
-from tidelog_broker.core.metadata import elections
 from tidelog_broker.core.metadata.commands import (
     ChangeBroker,
     ChangePartitions,
@@ -16,6 +15,7 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
+from tidelog_broker.core.metadata.decisions import elections
 from tidelog_broker.core.metadata.image import ClusterImage
 
 S = identifier(1)

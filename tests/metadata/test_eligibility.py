@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from metadata.replica_model import Broker, ReplicaModel
 from metadata.samples import applied, created, identifier, quorum_cluster
 from tidelog.model import StreamConfig
-from tidelog_broker.core.metadata import eligibility, isr_changes, membership
+from tidelog_broker.core.metadata import eligibility, membership
+from tidelog_broker.core.metadata.decisions import isr_changes
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Refusal, Refused, Result
 from tidelog_broker.core.metadata.eligibility import forfeit, is_below_minimum, reconfigured, with_isr
 from tidelog_broker.core.metadata.image import ClusterImage, LastKnown, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Refusal, Refused, Result
 
 STEPS = 300
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster
-from tidelog_broker.core.metadata import elections
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.handovers import (
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import (
     FORGET_MS,
     SETTLE_MS_MAX,
     SETTLED_MS,
@@ -16,11 +15,12 @@ from tidelog_broker.core.metadata.handovers import (
     Handovers,
     Led,
 )
+from tidelog_broker.core.metadata.controller.liveness import SESSION_MS, Sessions
+from tidelog_broker.core.metadata.controller.reports import FailureReports
+from tidelog_broker.core.metadata.controller.upkeep import Upkeep
+from tidelog_broker.core.metadata.decisions import elections
+from tidelog_broker.core.metadata.decisions.reassignment import reassign
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
-from tidelog_broker.core.metadata.reassignment import reassign
-from tidelog_broker.core.metadata.reports import FailureReports
-from tidelog_broker.core.metadata.upkeep import Upkeep
 
 S = identifier(1)
 EPOCH = 1

@@ -8,8 +8,7 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
-from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-from tidelog_broker.core.metadata.isr_changes import (
+from tidelog_broker.core.metadata.decisions.isr_changes import (
     Accepted,
     IsrProposal,
     Member,
@@ -17,6 +16,7 @@ from tidelog_broker.core.metadata.isr_changes import (
     Refused,
     change_isr,
 )
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 S = identifier(1)
 

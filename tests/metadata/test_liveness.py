@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from metadata.samples import applied, identifier, quorum_cluster, registered
 from tidelog_broker.core.metadata.commands import ChangeBroker, UnregisterBroker
+from tidelog_broker.core.metadata.controller.liveness import HEARTBEAT_MS, SESSION_MS, Sessions
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS, Sessions
 
 
 def ticking(sessions: Sessions, image: ClusterImage, start_ms: int, end_ms: int) -> None:

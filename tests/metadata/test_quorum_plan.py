@@ -6,8 +6,8 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.commands import ChangeBroker, Command, CreateStream, UnregisterBroker
+from tidelog_broker.core.metadata.decisions import quorum_plan
 from tidelog_broker.core.metadata.image import ClusterImage, Vote
 from tidelog_broker.model import Configuration, Voter
 

@@ -11,14 +11,6 @@ from msgspec.structs import replace
 from metadata.samples import CLUSTER, LISTENERS, applied, identifier
 from tidelog.errors import TidelogError
 from tidelog.model import StreamSettings
-from tidelog_broker.core.metadata import (
-    decide,
-    elections,
-    isr_changes,
-    reassignment,
-    registration,
-    upkeep,
-)
 from tidelog_broker.core.metadata.apply import apply, share_of
 from tidelog_broker.core.metadata.commands import (
     FEATURE_LEVEL,
@@ -31,15 +23,18 @@ from tidelog_broker.core.metadata.commands import (
     decode_command,
     encode_command,
 )
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.handovers import Handovers
+from tidelog_broker.core.metadata.controller import registration, upkeep
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import Handovers
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.controller.reports import Evidence, FailureReports
+from tidelog_broker.core.metadata.controller.upkeep import Upkeep
+from tidelog_broker.core.metadata.decisions import elections, isr_changes, reassignment
+from tidelog_broker.core.metadata.decisions import streams as decide
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
-from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.registration import Registration
-from tidelog_broker.core.metadata.reports import Evidence, FailureReports
 from tidelog_broker.core.metadata.snapshot import decode_image, encode_image
-from tidelog_broker.core.metadata.upkeep import Upkeep
 
 BROKERS = 5
 STEPS = 250

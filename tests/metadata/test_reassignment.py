@@ -8,7 +8,6 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, PartitionNotFound, StreamNotFound, Unavailable, VersionConflict
-from tidelog_broker.core.metadata import reassignment
 from tidelog_broker.core.metadata.commands import (
     ChangeBroker,
     ChangePartitions,
@@ -16,6 +15,7 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     UnregisterBroker,
 )
+from tidelog_broker.core.metadata.decisions import reassignment
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 S = identifier(1)

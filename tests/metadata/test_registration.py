@@ -6,7 +6,6 @@ import pytest
 
 from metadata.samples import CLUSTER, LISTENERS, applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest, Unavailable, UnsupportedVersion, VersionConflict
-from tidelog_broker.core.metadata import reassignment, registration
 from tidelog_broker.core.metadata.commands import (
     ChangeBroker,
     PartitionChange,
@@ -14,10 +13,12 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
-from tidelog_broker.core.metadata.elections import elect_unclean
+from tidelog_broker.core.metadata.controller import registration
+from tidelog_broker.core.metadata.controller.liveness import SESSION_MS, Sessions
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.decisions import reassignment
+from tidelog_broker.core.metadata.decisions.elections import elect_unclean
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
-from tidelog_broker.core.metadata.registration import Registration
 
 S = identifier(1)
 

@@ -6,15 +6,15 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange
-from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, Sessions
-from tidelog_broker.core.metadata.reports import (
+from tidelog_broker.core.metadata.controller.liveness import HEARTBEAT_MS, Sessions
+from tidelog_broker.core.metadata.controller.reports import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     REPORT_WINDOW_MS,
     Evidence,
     FailureReports,
 )
+from tidelog_broker.core.metadata.image import ClusterImage
 
 S = identifier(1)
 DUE = [(S, 0)]

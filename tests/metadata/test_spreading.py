@@ -8,8 +8,8 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.metadata import reassignment, spreading
 from tidelog_broker.core.metadata.commands import ChangeBroker, Command, UnregisterBroker
+from tidelog_broker.core.metadata.decisions import reassignment, spreading
 from tidelog_broker.core.metadata.image import ClusterImage
 
 

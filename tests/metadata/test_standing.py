@@ -6,8 +6,9 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster
 from tidelog.model import BrokerStanding
-from tidelog_broker.core.metadata import reassignment, standing, upkeep
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.controller import upkeep
+from tidelog_broker.core.metadata.decisions import reassignment, standing
 from tidelog_broker.core.metadata.image import ClusterImage, Vote
 
 S = identifier(1)

@@ -8,10 +8,11 @@ import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
 from tidelog.errors import InvalidRequest
-from tidelog_broker.core.metadata import elections, stopping, upkeep
 from tidelog_broker.core.metadata.commands import ChangePartitions, Command, PartitionChange
+from tidelog_broker.core.metadata.controller import upkeep
+from tidelog_broker.core.metadata.decisions import elections, stopping
+from tidelog_broker.core.metadata.decisions.stopping import Hindrance
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.stopping import Hindrance
 
 S = identifier(1)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
-from tidelog_broker.core.metadata import upkeep
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.handovers import Handovers
+from tidelog_broker.core.metadata.controller import upkeep
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import Handovers
+from tidelog_broker.core.metadata.controller.liveness import SESSION_MS, Sessions
+from tidelog_broker.core.metadata.controller.reports import Evidence, FailureReports
+from tidelog_broker.core.metadata.controller.upkeep import Upkeep
 from tidelog_broker.core.metadata.image import ClusterImage, Share
-from tidelog_broker.core.metadata.liveness import SESSION_MS, Sessions
-from tidelog_broker.core.metadata.reports import Evidence, FailureReports
-from tidelog_broker.core.metadata.upkeep import Upkeep
 
 S = identifier(1)
 

@@ -14,10 +14,10 @@ from support.hosts import HOST
 from support.quorum_host import RecordingHost
 from support.waiting import seconds_until
 from tidelog.model import Listener, StreamSettings
-from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.commands import Command
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.offline.formatting import format_joiner, format_solo
 from tidelog_broker.quorum.controller import Decision
 from tidelog_broker.quorum.opening import open_quorum_controller

@@ -14,8 +14,8 @@ from quorum.services import Brokers, started
 from support.waiting import until, until_true
 from tidelog import cluster_admin
 from tidelog_broker.api import admin_replicas
-from tidelog_broker.core.metadata import handovers
-from tidelog_broker.core.metadata.handovers import SETTLE_MS_MAX, Led
+from tidelog_broker.core.metadata.controller import handovers
+from tidelog_broker.core.metadata.controller.handovers import SETTLE_MS_MAX, Led
 from tidelog_broker.hosting.handover import HandingOver
 from tidelog_broker.writing.partition import Partition
 

@@ -15,7 +15,7 @@ from support.hosts import HOST, free_port
 from tidelog.errors import StreamExists, TidelogError, Unavailable
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import UnregisterBroker
-from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.metadata.controller.registration import Registration
 from tidelog_broker.errors import NotController
 from tidelog_broker.membership.session import RegistrationRefused
 from tidelog_broker.membership.wire import Call, Called, Done, Register

@@ -10,8 +10,8 @@ from simulator.kernel.wire import Conditions
 from simulator.world import SECOND, World
 from support.quorum_host import RecordingHost
 from tidelog.errors import Unavailable
+from tidelog_broker.core.metadata.controller.registration import Registration
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import NotConnected
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.failure_reporter import FailureReporter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorum.conftest import Cluster
 from tidelog_broker.clock import system_clock
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.core.metadata.deprioritized import Reason
+from tidelog_broker.core.metadata.controller.deprioritized import Reason
 
 KEY = (b"s" * 16, 0)
 

@@ -7,8 +7,8 @@ import pytest
 from tidelog.errors import DiskFull, StreamExists, TidelogError
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
-from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.raft.messages import AppendRequest, HeartbeatRequest, SnapshotRequest
 from tidelog_broker.errors import NotController
 from tidelog_broker.membership.wire import (

@@ -21,8 +21,8 @@ from support.waiting import until
 from tidelog.errors import TidelogError, Unavailable
 from tidelog.model import StreamConfig
 from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName, Suspect
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
 from tidelog_broker.core.replication.leading import LeaderPartition
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.hosting.broker_limits import BrokerLimits

@@ -11,7 +11,7 @@ import pytest
 
 from support.waiting import until
 from tidelog.errors import TidelogError, TimedOut, Unavailable
-from tidelog_broker.core.metadata.handovers import Led
+from tidelog_broker.core.metadata.controller.handovers import Led
 from tidelog_broker.hosting import handover as handing_over
 from tidelog_broker.hosting.handover import HandingOver
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tidelog.errors import Unavailable
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.core.metadata.handovers import Led
+from tidelog_broker.core.metadata.controller.handovers import Led
 from tidelog_broker.errors import BrokerError
 from tidelog_broker.quorum.request_handler import ServeCall
 

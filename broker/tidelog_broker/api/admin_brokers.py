@@ -15,8 +15,9 @@ from google.protobuf.message import Message
 from tidelog import cluster_wire
 from tidelog.errors import InvalidRequest, TidelogError
 from tidelog.model import StopAnswer, StopHindrance
-from tidelog_broker.core.metadata import quorum_plan, reassignment, registration, stopping
 from tidelog_broker.core.metadata.commands import ChangeBroker, Command
+from tidelog_broker.core.metadata.controller import registration
+from tidelog_broker.core.metadata.decisions import quorum_plan, reassignment, stopping
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 from tidelog_broker.quorum.active_controller import ActiveController
 from tidelog_broker.quorum.quorum_controller import QuorumController

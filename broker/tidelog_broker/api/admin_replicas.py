@@ -12,12 +12,12 @@ from typing import Final
 from tidelog import cluster_wire
 from tidelog.errors import InvalidRequest, PartitionNotFound
 from tidelog_broker.api.admin_streams import named
-from tidelog_broker.core.metadata import elections, reassignment, spreading
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
-from tidelog_broker.core.metadata.elections import PartitionKey
+from tidelog_broker.core.metadata.decisions import elections, reassignment, spreading
+from tidelog_broker.core.metadata.decisions.elections import PartitionKey
+from tidelog_broker.core.metadata.decisions.standing import standing_of
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
-from tidelog_broker.core.metadata.standing import standing_of
 from tidelog_broker.quorum.controller import Change
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_proto import admin_pb2 as pb

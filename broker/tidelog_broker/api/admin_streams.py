@@ -8,9 +8,9 @@ from tidelog import wire
 from tidelog.errors import InvalidRequest
 from tidelog.model import StreamSettings
 from tidelog.records.limits import ENVELOPE_BYTES_MAX
-from tidelog_broker.core.metadata import decide
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import AlterStream, CreateStream, DeleteStream
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.quorum.quorum_controller import QuorumController

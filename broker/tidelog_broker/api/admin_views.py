@@ -16,8 +16,8 @@ from tidelog_broker.api.admin_replicas import streams_of
 from tidelog_broker.api.admin_streams import named
 from tidelog_broker.api.described import counted, describe_into
 from tidelog_broker.api.metadata_service import compiled_pattern
+from tidelog_broker.core.metadata.decisions.standing import cluster_standing, standing_of
 from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
-from tidelog_broker.core.metadata.standing import cluster_standing, standing_of
 from tidelog_broker.hosting.broker import Broker
 from tidelog_broker.quorum.quorum_controller import QuorumController
 from tidelog_broker.writing.partition import Partition

@@ -18,7 +18,7 @@ from typing import Any, Final
 import structlog
 
 from tidelog.errors import TidelogError
-from tidelog_broker.core.metadata.handovers import SETTLED_MS, Led
+from tidelog_broker.core.metadata.controller.handovers import SETTLED_MS, Led
 from tidelog_broker.replication.replica import Key
 from tidelog_broker.writing.partition import Partition
 

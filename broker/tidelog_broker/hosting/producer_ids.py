@@ -15,7 +15,7 @@ from typing import Final
 
 from tidelog.errors import InvalidRequest, TidelogError, Unavailable, UnknownProducer
 from tidelog.records import NO_PRODUCER_ID
-from tidelog_broker.core.metadata.decide import PRODUCER_IDS_END
+from tidelog_broker.core.metadata.decisions.streams import PRODUCER_IDS_END
 from tidelog_broker.quorum.controller import Controller
 
 CONFIRM_SECONDS_MAX: Final = 1.0

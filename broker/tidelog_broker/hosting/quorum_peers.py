@@ -15,7 +15,7 @@ import structlog
 
 from tidelog.errors import TidelogError
 from tidelog_broker.core.metadata.commands import ReplicaName
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal
 from tidelog_broker.core.replication.times import DEFAULT_TIMES
 from tidelog_broker.membership.wire import ChangeIsr, LoseReplicas
 from tidelog_broker.peers.hello import ConnectionKind, Identity

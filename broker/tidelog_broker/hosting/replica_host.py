@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.replication import effects as do
 from tidelog_broker.core.replication.messages import FromFollower, FromLeader
 from tidelog_broker.membership.cluster_clock import ClusterClock

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import structlog
 
 from tidelog.errors import TidelogError
+from tidelog_broker.core.metadata.controller.liveness import HEARTBEAT_MS
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS
 from tidelog_broker.membership.wire import Answer, Report, Request
 from tidelog_broker.peers.hello import ConnectionKind
 from tidelog_broker.peers.watch import Evidence

@@ -18,10 +18,10 @@ import structlog
 
 from tidelog.errors import IndefiniteError, InvalidRequest, TidelogError, Unavailable
 from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, ReplicaName
-from tidelog_broker.core.metadata.handovers import Led
+from tidelog_broker.core.metadata.controller.handovers import Led
+from tidelog_broker.core.metadata.controller.liveness import HEARTBEAT_MS, SESSION_MS
+from tidelog_broker.core.metadata.controller.registration import Registration
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import HEARTBEAT_MS, SESSION_MS
-from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.errors import BrokerError, NotConnected, NotController
 from tidelog_broker.membership.cluster_clock import ClusterClock
 from tidelog_broker.membership.failure_reporter import AskController, FailureReporter, shows_run

@@ -14,9 +14,9 @@ import msgspec
 from tidelog.errors import TidelogError, error_from_code
 from tidelog.model import Listener
 from tidelog_broker.core.metadata.commands import ReplicaName, Suspect
-from tidelog_broker.core.metadata.handovers import Led
-from tidelog_broker.core.metadata.isr_changes import IsrProposal, Member
-from tidelog_broker.core.metadata.registration import Registration
+from tidelog_broker.core.metadata.controller.handovers import Led
+from tidelog_broker.core.metadata.controller.registration import Registration
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal, Member
 from tidelog_broker.core.raft.messages import Message
 from tidelog_broker.errors import NotController
 from tidelog_broker.peers.errors import ProtocolBroken

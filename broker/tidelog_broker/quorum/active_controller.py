@@ -13,17 +13,17 @@ from typing import Final
 
 import structlog
 
-from tidelog_broker.core.metadata import quorum_plan
 from tidelog_broker.core.metadata.apply import apply
-from tidelog_broker.core.metadata.clocks import Clocks
 from tidelog_broker.core.metadata.commands import Command, decode_command, encode_command
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.clocks import Clocks
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import Handovers
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.controller.reports import Evidence, FailureReports
+from tidelog_broker.core.metadata.controller.upkeep import Upkeep
+from tidelog_broker.core.metadata.decisions import quorum_plan
 from tidelog_broker.core.metadata.feature_levels import FeatureLevels
-from tidelog_broker.core.metadata.handovers import Handovers
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.reports import Evidence, FailureReports
-from tidelog_broker.core.metadata.upkeep import Upkeep
 from tidelog_broker.core.raft.errors import Busy, NotRaftLeader
 from tidelog_broker.core.raft.leading import Leader
 from tidelog_broker.membership.wire import Report

@@ -21,8 +21,8 @@ import structlog
 from tidelog.errors import Stopping, TidelogError, Unavailable
 from tidelog.model import id_text
 from tidelog_broker.core.metadata.commands import Command
+from tidelog_broker.core.metadata.controller.registration import Registration
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.registration import Registration
 from tidelog_broker.core.metadata.snapshot import encode_image
 from tidelog_broker.errors import BrokerError, StorageFailure
 from tidelog_broker.log_limit import LogLimit

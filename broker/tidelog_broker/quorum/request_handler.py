@@ -12,10 +12,12 @@ from typing import Final, assert_never
 import structlog
 
 from tidelog.errors import InternalError, InvalidRequest, TidelogError, Unavailable, VersionConflict
-from tidelog_broker.core.metadata import decide, isr_changes, registration
 from tidelog_broker.core.metadata.commands import Command
+from tidelog_broker.core.metadata.controller import registration
+from tidelog_broker.core.metadata.controller.upkeep import stop
+from tidelog_broker.core.metadata.decisions import isr_changes
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.upkeep import stop
 from tidelog_broker.membership.cluster_clock import ClusterClock, SteadyClock
 from tidelog_broker.membership.wire import (
     AllocateBlock,

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec.structs
 import structlog
 
+from tidelog_broker.core.metadata.controller.registration import put_back
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.registration import put_back
 from tidelog_broker.core.raft.history import History, Relation, relation
 from tidelog_broker.core.raft.messages import AppendRequest, Message, SnapshotRequest
 from tidelog_broker.membership.addresses import Address, AddressBook

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidelog_broker.core.metadata.isr_changes import IsrProposal
+from tidelog_broker.core.metadata.decisions.isr_changes import IsrProposal
 from tidelog_broker.peers.hello import Identity
 from tidelog_broker.peers.watch import Evidence
 

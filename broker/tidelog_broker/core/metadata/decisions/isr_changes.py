@@ -23,9 +23,9 @@ from typing import NamedTuple
 from msgspec import UNSET, UnsetType
 
 from tidelog_broker.core.metadata.commands import ChangePartitions, PartitionChange
+from tidelog_broker.core.metadata.decisions.reassignment import finished
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 from tidelog_broker.core.metadata.partition_change import after_change
-from tidelog_broker.core.metadata.reassignment import finished
 
 
 class Member(NamedTuple):

@@ -28,8 +28,8 @@ from tidelog_broker.core.metadata.commands import (
     CreateStream,
     DeleteStream,
 )
+from tidelog_broker.core.metadata.decisions.placing import Replicas, new_partitions
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
-from tidelog_broker.core.metadata.placing import Replicas, new_partitions
 
 PRODUCER_IDS_END = 1 << 63
 """The ids from here on are those of sinks (S1)."""

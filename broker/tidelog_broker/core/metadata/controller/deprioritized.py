@@ -18,8 +18,13 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from tidelog_broker.core.metadata.commands import PartitionChange, ReplicaName
-from tidelog_broker.core.metadata.elections import CHANGES_MAX, Deprioritized, PartitionKey, successor
-from tidelog_broker.core.metadata.handovers import WISHES_MAX
+from tidelog_broker.core.metadata.controller.handovers import WISHES_MAX
+from tidelog_broker.core.metadata.decisions.elections import (
+    CHANGES_MAX,
+    Deprioritized,
+    PartitionKey,
+    successor,
+)
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 

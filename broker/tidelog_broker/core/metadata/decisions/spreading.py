@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from tidelog.errors import InvalidRequest
 from tidelog.placement import BrokerLoad
 from tidelog.placement import reassign as spread_over
-from tidelog_broker.core.metadata.elections import PartitionKey
+from tidelog_broker.core.metadata.decisions.brokers import registered
+from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 
 Targets = dict[PartitionKey, tuple[int, ...]]
@@ -50,11 +51,7 @@ def _chosen(image: ClusterImage, brokers: Sequence[int] | None) -> list[BrokerIm
         return found
     chosen = []
     for broker in dict.fromkeys(brokers):
-        known = image.brokers.get(broker)
-        if known is None:
-            raise InvalidRequest(
-                f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="brokers"
-            )
+        known = registered(image, broker, field="brokers")
         if not known.welcome:
             raise InvalidRequest(
                 f"broker {broker} is {known.state.value} and gets no new replicas; leave it out, or bring it "

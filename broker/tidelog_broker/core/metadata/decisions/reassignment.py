@@ -24,10 +24,10 @@ from tidelog.model import REPLICATION_FACTOR_MAX
 from tidelog.placement import BrokerLoad
 from tidelog.placement import drain as drained
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, PartitionChange, SetThrottle
-from tidelog_broker.core.metadata.elections import PartitionKey, candidates, existing_partition
+from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
+from tidelog_broker.core.metadata.decisions.elections import PartitionKey, candidates, existing_partition
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
-from tidelog_broker.core.metadata.registration import check_version
 
 MOVES_MAX = 10_000
 """Partitions that one entry begins to move; a drain of more is asked for again."""
@@ -112,7 +112,7 @@ def cordon(
     With `expected_version` it raises `VersionConflict` if something was said of the broker since; and it is
     said even if it is so, because the version that grows makes void what others decided meanwhile.
     """
-    found = _registered(image, broker)
+    found = registered(image, broker)
     if expected_version is None:
         return None if found.cordoned == cordoned else ChangeBroker(broker, cordoned=cordoned)
     check_version(found, expected_version)
@@ -124,7 +124,7 @@ def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> Chang
 
     Raises `InvalidRequest` if there are too few other brokers that may get replicas now.
     """
-    found = _registered(image, broker)
+    found = registered(image, broker)
     if len(image.brokers) == 1:
         raise InvalidRequest(
             f"broker {broker} is the only one: nobody could hold what it holds; add another broker first",
@@ -246,7 +246,7 @@ def _check(
             field="replicas",
         )
     for broker in target:
-        found = _registered(image, broker)
+        found = registered(image, broker)
         if broker in partition.origin:
             continue
         if found.cordoned:
@@ -259,15 +259,6 @@ def _check(
                 f"broker {broker} is {found.state.value}; it can take a replica of {where} when it is back",
                 retry_after_ms=1000,
             )
-
-
-def _registered(image: ClusterImage, broker: int) -> BrokerImage:
-    found = image.brokers.get(broker)
-    if found is None:
-        raise InvalidRequest(
-            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
-        )
-    return found
 
 
 def _loads(image: ClusterImage, *, without: int) -> list[BrokerLoad]:

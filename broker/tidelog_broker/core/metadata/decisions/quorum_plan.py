@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from tidelog.errors import InvalidRequest
 from tidelog_broker.core.metadata.commands import ChangeBroker
-from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Vote
+from tidelog_broker.core.metadata.decisions.brokers import registered
+from tidelog_broker.core.metadata.image import ClusterImage, Vote
 from tidelog_broker.model import Configuration, Voter
 
 
@@ -62,7 +63,7 @@ def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBro
 
     Raises `InvalidRequest`.
     """
-    known = _registered(image, broker)
+    known = registered(image, broker)
     if known.cordoned:
         raise InvalidRequest(
             f"broker {broker} is cordoned, so that it can leave; uncordon it before it is to vote",
@@ -86,7 +87,7 @@ def remove_voter(configuration: Configuration, image: ClusterImage, broker: int)
     Raises `InvalidRequest` if it votes and nobody could in its place: an even number tolerates
     no more than the odd one below it.
     """
-    known = _registered(image, broker)
+    known = registered(image, broker)
     if known.vote is Vote.UNWANTED:
         return None
     voters = configuration.voters
@@ -112,15 +113,6 @@ def check_can_go(configuration: Configuration, broker: int) -> None:
             f"broker {broker} is the only one that votes on the metadata; add another voter first",
             field="broker",
         )
-
-
-def _registered(image: ClusterImage, broker: int) -> BrokerImage:
-    found = image.brokers.get(broker)
-    if found is None:
-        raise InvalidRequest(
-            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
-        )
-    return found
 
 
 def _resized(

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from tidelog.errors import InvalidRequest, ResourceExhausted, Unavailable
 from tidelog.placement import BrokerLoad, place
 from tidelog_broker.core.metadata.commands import NewPartition
+from tidelog_broker.core.metadata.decisions.brokers import registered
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 
 REPLICAS_PER_BROKER_MAX: Final = 50_000
@@ -88,11 +89,7 @@ def _check_given(
                 field="replicas",
             )
         for broker in members:
-            known = image.brokers.get(broker)
-            if known is None:
-                raise InvalidRequest(
-                    f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="replicas"
-                )
+            known = registered(image, broker, field="replicas")
             if known.cordoned:
                 raise InvalidRequest(
                     f"broker {broker} is cordoned and gets no new replicas; choose others of {sorted(there)}",

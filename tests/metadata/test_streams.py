@@ -17,9 +17,10 @@ from tidelog.errors import (
     VersionConflict,
 )
 from tidelog.model import Durability, Retention, StreamConfig, StreamSettings
-from tidelog_broker.core.metadata import decide, placing
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, CreateStream, NewPartition
+from tidelog_broker.core.metadata.decisions import placing
+from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import ClusterImage, Share
 
 
@@ -300,7 +301,7 @@ def test_partitions_begin_on_the_brokers_that_are_said_and_the_first_of_each_lea
         ([(0, 1)], "given for 1 partitions, and 2 are to be made"),
         ([(0, 1), (2,)], r"\[2\] are not 2 different brokers"),
         ([(0, 1), (2, 2)], r"\[2, 2\] are not 2 different brokers"),
-        ([(0, 1), (2, 9)], r"broker 9 is not registered; there are \[0, 1, 2, 3\]"),
+        ([(0, 1), (2, 9)], r"broker 9 is not registered; registered brokers: \[0, 1, 2, 3\]"),
         ([(0, 1), (2, 3)], r"broker 3 is cordoned and gets no new replicas; choose others of \[0, 1, 2\]"),
     ],
 )

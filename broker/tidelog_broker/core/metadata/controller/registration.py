@@ -28,9 +28,10 @@ from tidelog_broker.core.metadata.commands import (
     Suspect,
     UnregisterBroker,
 )
-from tidelog_broker.core.metadata.elections import AskWho, all_willing, elect
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
+from tidelog_broker.core.metadata.decisions.elections import AskWho, all_willing, elect
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
-from tidelog_broker.core.metadata.liveness import Sessions
 
 
 class Registration(NamedTuple):
@@ -114,11 +115,7 @@ def unregister(
     also of one that is away. With `expected_version` it raises `VersionConflict` if something was said of
     it since, or it is another one that came with its id.
     """
-    known = image.brokers.get(broker)
-    if known is None:
-        raise InvalidRequest(
-            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
-        )
+    known = registered(image, broker)
     check_version(known, expected_version)
     share = image.shares.get(broker)
     if share is not None and only_if_empty:
@@ -150,15 +147,6 @@ def lose(
     concerned = [(one.stream_id, one.partition) for one in partitions]
     after = apply(image, command, image.version + 1)
     return replace(command, changes=elect(after, concerned, deprioritized=deprioritized))
-
-
-def check_version(broker: BrokerImage, expected: int | None) -> None:
-    """Raises `VersionConflict`."""
-    if expected is not None and expected != broker.version:
-        raise VersionConflict(
-            f"broker {broker.id} is at version {broker.version}, not at {expected}; look at it again",
-            version=broker.version,
-        )
 
 
 def put_back(known: BrokerImage, directory_id: bytes, starts: int) -> str:

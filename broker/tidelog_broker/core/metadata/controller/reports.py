@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from tidelog_broker.core.metadata.elections import PartitionKey
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
-from tidelog_broker.core.metadata.liveness import Sessions
 
 REPORT_WINDOW_MS = 1000
 """Reports that are older do not count together."""

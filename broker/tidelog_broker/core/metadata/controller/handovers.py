@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from tidelog_broker.core.metadata.commands import PartitionChange
-from tidelog_broker.core.metadata.elections import PartitionKey
+from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 SETTLE_MS_MAX: Final = 2_000

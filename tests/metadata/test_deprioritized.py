@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from metadata.samples import applied, created, identifier, quorum_cluster, registered
-from tidelog_broker.core.metadata import elections
 from tidelog_broker.core.metadata.commands import (
     ChangeBroker,
     ChangePartitions,
@@ -13,12 +12,13 @@ from tidelog_broker.core.metadata.commands import (
     PartitionChange,
     ReplicaName,
 )
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.handovers import Handovers
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import Handovers
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.controller.reports import FailureReports
+from tidelog_broker.core.metadata.controller.upkeep import Upkeep, fence, stop
+from tidelog_broker.core.metadata.decisions import elections
 from tidelog_broker.core.metadata.image import ClusterImage
-from tidelog_broker.core.metadata.liveness import Sessions
-from tidelog_broker.core.metadata.reports import FailureReports
-from tidelog_broker.core.metadata.upkeep import Upkeep, fence, stop
 
 S = identifier(1)
 HERE = ReplicaName(S, 0)

@@ -12,8 +12,11 @@ from msgspec.structs import replace
 
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
-from tidelog_broker.core.metadata.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.elections import (
+from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
+from tidelog_broker.core.metadata.controller.handovers import WISHES_MAX, Handovers
+from tidelog_broker.core.metadata.controller.liveness import Sessions
+from tidelog_broker.core.metadata.controller.reports import FailureReports
+from tidelog_broker.core.metadata.decisions.elections import (
     CHANGES_MAX,
     AskWho,
     PartitionKey,
@@ -22,13 +25,10 @@ from tidelog_broker.core.metadata.elections import (
     hand_over,
     successor,
 )
+from tidelog_broker.core.metadata.decisions.reassignment import finished
 from tidelog_broker.core.metadata.eligibility import is_below_minimum
-from tidelog_broker.core.metadata.handovers import WISHES_MAX, Handovers
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
-from tidelog_broker.core.metadata.liveness import Sessions
 from tidelog_broker.core.metadata.persistent import PersistentMap
-from tidelog_broker.core.metadata.reassignment import finished
-from tidelog_broker.core.metadata.reports import FailureReports
 
 
 class Upkeep:
