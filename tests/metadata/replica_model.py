@@ -330,13 +330,13 @@ class ReplicaModel:
     def report(self, _: Broker) -> None:
         """R14: the leader is replaced although nobody knows whether it is gone."""
         partition, stream = self.partition, self.image.streams[STREAM]
-        heir = elections.successor(self.image, partition) if partition.leader is not None else None
-        if heir is None:
+        next_leader = elections.successor(self.image, partition) if partition.leader is not None else None
+        if next_leader is None:
             return
         rest = tuple(member for member in partition.isr if member != partition.leader)
-        change = PartitionChange(STREAM, 0, leader=heir)
+        change = PartitionChange(STREAM, 0, leader=next_leader)
         if len(rest) >= stream.config.min_insync_effective:
-            change = PartitionChange(STREAM, 0, leader=heir, isr=rest)
+            change = PartitionChange(STREAM, 0, leader=next_leader, isr=rest)
         self.commit(ChangePartitions((change,)))
 
     def set_minimum(self, _: Broker) -> None:

@@ -167,9 +167,9 @@ async def test_changes_at_once_share_writes_and_syncs(broker: Broker) -> None:
 
 
 async def test_of_two_that_want_a_name_at_once_one_gets_it_and_the_other_the_reason(broker: Broker) -> None:
-    wishes = [create("orders", StreamSettings(partitions=count)) for count in (1, 2)]
+    requests = [create("orders", StreamSettings(partitions=count)) for count in (1, 2)]
 
-    first, second = await asyncio.gather(*map(broker.controller.change, wishes), return_exceptions=True)
+    first, second = await asyncio.gather(*map(broker.controller.change, requests), return_exceptions=True)
 
     assert not isinstance(first, BaseException)
     assert isinstance(second, StreamExists)
@@ -195,9 +195,9 @@ async def test_a_success_without_a_change_waits_for_what_it_rests_on(broker: Bro
 
 async def test_a_refusal_that_rests_on_a_change_that_failed_is_not_given(broker: Broker) -> None:
     broker.disk.fail("pwrite", errno.ENOSPC, path="/raft/")
-    wishes = [create("orders", StreamSettings(partitions=count)) for count in (1, 2)]
+    requests = [create("orders", StreamSettings(partitions=count)) for count in (1, 2)]
 
-    results = await asyncio.gather(*map(broker.controller.change, wishes), return_exceptions=True)
+    results = await asyncio.gather(*map(broker.controller.change, requests), return_exceptions=True)
 
     assert [type(result) for result in results] == [DiskFull, DiskFull]
     assert names(broker.controller.image) == set()

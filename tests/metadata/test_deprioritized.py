@@ -86,7 +86,7 @@ def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a
 
 
 @pytest.mark.parametrize(
-    ("changes", "damaged", "heir"),
+    ("changes", "damaged", "next_leader"),
     [
         ((), (0,), 1),
         ((), (0, 1), 2),
@@ -100,15 +100,15 @@ def test_r6_a_damaged_member_of_the_isr_comes_before_an_eligible_one_and_after_a
     ],
 )
 def test_2c_a_damaged_leader_hands_over_to_the_best_of_the_isr_that_is_whole_or_leads_on(
-    changes: tuple[Command, ...], damaged: tuple[int, ...], heir: int
+    changes: tuple[Command, ...], damaged: tuple[int, ...], next_leader: int
 ) -> None:
     image = cluster(*changes)
 
     moves = told(image, damaged=damaged).moves(image)
 
     after = applied(image, [ChangePartitions(moves)] if moves else []).streams[S].partitions[0]
-    assert (after.leader, after.isr) == (heir, image.streams[S].partitions[0].isr)
-    assert bool(moves) == (heir != 0)
+    assert (after.leader, after.isr) == (next_leader, image.streams[S].partitions[0].isr)
+    assert bool(moves) == (next_leader != 0)
 
 
 def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
@@ -117,7 +117,7 @@ def test_2c_the_controller_moves_a_damaged_leader_once_and_not_back() -> None:
     upkeep = Upkeep(Sessions(), FailureReports(), told(image, damaged=(0,)), handovers)
 
     assert upkeep.next_command(image, 0) is None
-    handovers.settled(0, handovers.wished(image, 0, 0), 0)
+    handovers.settled(0, handovers.to_settle(image, 0, 0), 0)
     command = upkeep.next_command(image, 0)
     assert leader_after(image, command) == 1
     assert isinstance(command, ChangePartitions)
@@ -136,11 +136,11 @@ def test_f7_a_leader_whose_clock_is_off_leads_on_for_a_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clocks", "damaged", "heir"),
+    ("clocks", "damaged", "next_leader"),
     [((0,), (), 1), ((0, 1), (), 2), ((0, 1, 2), (), None), ((0,), (1, 2), None)],
 )
 def test_r18_a_leader_whose_clock_stays_off_hands_over_to_a_good_one(
-    clocks: tuple[int, ...], damaged: tuple[int, ...], heir: int | None
+    clocks: tuple[int, ...], damaged: tuple[int, ...], next_leader: int | None
 ) -> None:
     image = cluster()
     deprioritized = told(image, damaged=damaged, clocks=clocks)
@@ -148,7 +148,7 @@ def test_r18_a_leader_whose_clock_stays_off_hands_over_to_a_good_one(
 
     moved = [change.leader for change in deprioritized.moves(image)]
 
-    assert moved == ([] if heir is None else [heir])
+    assert moved == ([] if next_leader is None else [next_leader])
 
 
 def test_r18_a_leader_without_an_heir_is_looked_at_again_when_another_clock_is_good() -> None:

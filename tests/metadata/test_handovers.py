@@ -11,7 +11,7 @@ from tidelog_broker.core.metadata.controller.handovers import (
     FORGET_MS,
     SETTLE_MS_MAX,
     SETTLED_MS,
-    WISHES_MAX,
+    SETTLING_MAX,
     Handovers,
     Led,
 )
@@ -36,14 +36,14 @@ def test_a_leader_that_is_there_is_asked_and_deposed_when_it_has_settled() -> No
     image, handovers = cluster(), Handovers()
 
     assert handovers.due(image, TO_1, 0) == ()
-    (wish,) = handovers.wished(image, 0, 10)
-    assert wish == Led(S, 0, image.streams[S].partitions[0].leader_epoch)
-    assert handovers.wished(image, 1, 10) == ()
-    handovers.settled(0, [wish], 20)
+    (request,) = handovers.to_settle(image, 0, 10)
+    assert request == Led(S, 0, image.streams[S].partitions[0].leader_epoch)
+    assert handovers.to_settle(image, 1, 10) == ()
+    handovers.settled(0, [request], 20)
 
-    assert handovers.wished(image, 0, 30) == ()
+    assert handovers.to_settle(image, 0, 30) == ()
     assert handovers.due(image, TO_1, 30) == TO_1
-    assert repr(handovers) == "<Handovers wishes=1 settled=1>"
+    assert repr(handovers) == "<Handovers requests=1 settled=1>"
 
 
 def test_a_leader_that_says_nothing_is_not_waited_for_longer_than_it_may_take() -> None:
@@ -74,7 +74,7 @@ def test_a_word_of_another_epoch_or_partition_settles_nothing(word: Led) -> None
     handovers.due(image, TO_1, 0)
 
     handovers.settled(0, [word], 10)
-    handovers.settled(1, handovers.wished(image, 0, 10), 10)
+    handovers.settled(1, handovers.to_settle(image, 0, 10), 10)
 
     assert handovers.due(image, TO_1, 20) == ()
 
@@ -82,18 +82,18 @@ def test_a_word_of_another_epoch_or_partition_settles_nothing(word: Led) -> None
 def test_a_word_holds_only_as_long_as_the_leader_refuses_appends_for_it() -> None:
     image, handovers = cluster(), Handovers()
     handovers.due(image, TO_1, 0)
-    handovers.settled(0, handovers.wished(image, 0, 0), 0)
+    handovers.settled(0, handovers.to_settle(image, 0, 0), 0)
 
     assert handovers.due(image, TO_1, SETTLED_MS - 1) == TO_1
     assert handovers.due(image, TO_1, SETTLED_MS) == ()
-    assert len(handovers.wished(image, 0, SETTLED_MS)) == 1
+    assert len(handovers.to_settle(image, 0, SETTLED_MS)) == 1
 
 
 def test_what_nobody_asks_for_any_more_is_not_wished_for() -> None:
     image, handovers = cluster(), Handovers()
     handovers.due(image, TO_1, 0)
 
-    assert handovers.wished(image, 0, FORGET_MS) == ()
+    assert handovers.to_settle(image, 0, FORGET_MS) == ()
     assert handovers.due(image, TO_1, 2 * SETTLE_MS_MAX) == ()
 
 
@@ -102,26 +102,26 @@ def test_a_wish_ends_with_the_leadership() -> None:
     handovers.due(image, TO_1, 0)
     image = applied(image, [ChangePartitions(TO_1)])
 
-    assert handovers.wished(image, 0, 10) == ()
-    assert handovers.wished(image, 1, 10) == ()
+    assert handovers.to_settle(image, 0, 10) == ()
+    assert handovers.to_settle(image, 1, 10) == ()
 
 
 def test_a_leader_of_very_many_settles_one_part_after_the_other() -> None:
-    image = leads_many(WISHES_MAX + 5)
+    image = leads_many(SETTLING_MAX + 5)
     handovers = Handovers()
     planned = elections.hand_over(image, 0)
     assert handovers.due(image, planned, 0) == ()
 
-    first = handovers.wished(image, 0, 0)
-    assert len(first) == WISHES_MAX
+    first = handovers.to_settle(image, 0, 0)
+    assert len(first) == SETTLING_MAX
     handovers.settled(0, first, 0)
     due = handovers.due(image, planned, 10)
-    assert len(due) == WISHES_MAX
-    assert handovers.wished(image, 0, 10) == ()
+    assert len(due) == SETTLING_MAX
+    assert handovers.to_settle(image, 0, 10) == ()
 
     image = applied(image, [ChangePartitions(due)])
     assert handovers.due(image, elections.hand_over(image, 0), 20) == ()
-    assert len(handovers.wished(image, 0, 20)) == 5
+    assert len(handovers.to_settle(image, 0, 20)) == 5
 
 
 class Controlled:
@@ -146,9 +146,9 @@ class Controlled:
         """Every broker does what is wished; who was asked."""
         asked = []
         for broker in self.image.brokers:
-            wishes = self.handovers.wished(self.image, broker, self.now)
-            self.handovers.settled(broker, wishes, self.now)
-            asked += [broker] * len(wishes)
+            requests = self.handovers.to_settle(self.image, broker, self.now)
+            self.handovers.settled(broker, requests, self.now)
+            asked += [broker] * len(requests)
         return asked
 
     def leader(self) -> int | None:
@@ -162,7 +162,7 @@ def leads_many(count: int, *commands: Command) -> ClusterImage:
 
 
 def test_a_stop_of_a_leader_of_thousands_takes_nothing_that_is_not_settled() -> None:
-    controlled = Controlled(leads_many(5 * WISHES_MAX + 5, ChangeBroker(0, stopping=True)))
+    controlled = Controlled(leads_many(5 * SETTLING_MAX + 5, ChangeBroker(0, stopping=True)))
     taken = 0
 
     for heartbeat in range(8):
@@ -174,7 +174,7 @@ def test_a_stop_of_a_leader_of_thousands_takes_nothing_that_is_not_settled() -> 
             taken += moved
         controlled.now += HEARTBEAT_MS % 20
 
-    assert taken == 5 * WISHES_MAX + 5
+    assert taken == 5 * SETTLING_MAX + 5
 
 
 def moved_to(*target: int) -> Controlled:

@@ -36,7 +36,9 @@ class Controlled:
             for broker in heard:
                 run = self.image.brokers[broker].incarnation
                 self.upkeep.sessions.heard(self.image, broker, run, self.now)
-                self.handovers.settled(broker, self.handovers.wished(self.image, broker, self.now), self.now)
+                self.handovers.settled(
+                    broker, self.handovers.to_settle(self.image, broker, self.now), self.now
+                )
             while (command := self.upkeep.next_command(self.image, self.now)) is not None:
                 self.image = applied(self.image, [command])
                 done.append(command)

@@ -155,7 +155,7 @@ async def test_a_leader_that_does_not_settle_is_deposed_all_the_same(
 async def test_many_leaders_change_a_few_at_a_time_and_each_once(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, milliseconds: int
 ) -> None:
-    monkeypatch.setattr(handovers, "WISHES_MAX", 2)
+    monkeypatch.setattr(handovers, "SETTLING_MAX", 2)
     monkeypatch.setattr(admin_replicas, "ELECT_MS_MAX", milliseconds)
     monkeypatch.setattr(cluster_admin, "ELECT_REQUESTS_MAX", 1000)
     async with brokers.client() as client:

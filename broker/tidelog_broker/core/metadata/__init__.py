@@ -1,7 +1,7 @@
 """The cluster's metadata as one immutable value, and the commands that change it (DESIGN section 6).
 
-What belongs here: what the metadata log says and what may be written into it. What does
-not: files, peers, elections of the log's own leader, time (M3: it enters as a field of a
+What belongs here: the meaning of the metadata log's entries, and which entries may be written. What does
+not: files, peers, elections of the log's own leader (`core.raft`), time (M3: it enters as a field of a
 command).
 
 - `image`      the value: brokers, streams, partitions, producer-id blocks

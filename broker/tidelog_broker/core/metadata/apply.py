@@ -1,7 +1,7 @@
-"""Image and command to the next image: pure, cheap, and never a refusal (M4).
+"""Applies a command to an image: pure, cheap, and without refusals (M4).
 
-What is wrong is refused before it is proposed, in `decide` and its neighbours. What stands in the log has
-happened; a command that no longer fits (its stream is gone) changes nothing, on every
+Wrong requests are refused before they are proposed (`decisions`). An entry of the log is a fact. A
+command that does not fit any more, for example because its stream was deleted, changes nothing, and on every
 broker alike.
 """
 
@@ -43,7 +43,7 @@ from tidelog_broker.core.metadata.replication_factor import with_factor
 
 
 def apply(image: ClusterImage, command: Command, index: int) -> ClusterImage:
-    """The image after the entry `index`, which says `command`."""
+    """The image after the entry `index`, whose command is `command`."""
     match command:
         case FormatCluster():
             after = _format_cluster(image, command)
@@ -91,7 +91,7 @@ def _format_cluster(image: ClusterImage, command: FormatCluster) -> ClusterImage
 
 
 def _recover_cluster(image: ClusterImage, command: RecoverCluster) -> ClusterImage:
-    """Nobody leads until it is elected again, in an epoch that no forgotten election has given (M2)."""
+    """No partition has a leader until the next election, in an epoch that no forgotten election used (M2)."""
     changed = {
         stream.id: replace(
             stream,
@@ -212,7 +212,7 @@ def _change_partitions(image: ClusterImage, changes: Sequence[PartitionChange]) 
 
 
 def _put_all(image: ClusterImage, changed: dict[bytes, StreamImage]) -> ClusterImage:
-    """With streams that are there already, changed; only what is another object is counted again."""
+    """The image with existing streams replaced; only partitions that are other objects are counted again."""
     if not changed:
         return image
     counts = _counts(image.shares)
@@ -224,7 +224,7 @@ def _put_all(image: ClusterImage, changed: dict[bytes, StreamImage]) -> ClusterI
 
 
 def _put(image: ClusterImage, stream: StreamImage) -> ClusterImage:
-    """With one stream, new or changed."""
+    """The image with one stream, new or replaced."""
     old = image.streams.find(stream.id)
     counts = _counts(image.shares)
     if old is not None:
@@ -239,7 +239,8 @@ def _put(image: ClusterImage, stream: StreamImage) -> ClusterImage:
 
 
 Counts: TypeAlias = dict[int, list[int]]
-"""`Share`s in the making, by broker: lists, because most entries change many of few brokers."""
+"""`Share`s by broker while they are counted: lists, because most entries change many counts of few
+brokers."""
 
 
 def _counts(shares: dict[int, Share]) -> Counts:

@@ -1,9 +1,9 @@
-"""What an entry of the metadata log can say, and its bytes (M6).
+"""The commands of the metadata log's entries, and their bytes (M6).
 
-MessagePack maps with a tag: fields at their default are left out, fields that a reader
-does not know are skipped, so a command may gain fields. A tag or enum value that is not
-known is another matter: skipping it would make images differ, so decoding refuses it.
-The tags and field names below are a file format: they are never changed or used again.
+A command is a MessagePack map with a tag. Fields at their default are left out, and a reader skips fields
+that it does not know, so a command may gain fields. Decoding refuses an unknown tag or enum value,
+because skipping it would make images differ.
+The tags and field names below are a file format: never change them, and never use one again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog_broker.core.metadata.image import Vote
 from tidelog_broker.errors import DataDirectoryError
 
 FEATURE_LEVEL = 2
-"""The newest that this software understands (`feature_levels`)."""
+"""The newest level that this software understands (`feature_levels`)."""
 
 
 class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format"):
@@ -26,7 +26,7 @@ class FormatCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="format
 
     cluster_id: bytes
     feature_level: int = 1
-    """Of the software that formatted it; of entries that do not say, the first one there was."""
+    """Of the software that formatted the cluster; the first level if the entry does not have the field."""
 
 
 class RaiseFeatureLevel(msgspec.Struct, frozen=True, omit_defaults=True, tag="level"):
@@ -36,11 +36,11 @@ class RaiseFeatureLevel(msgspec.Struct, frozen=True, omit_defaults=True, tag="le
 
 
 class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of one partition; fields that are not set stay as they are.
+    """A change of one partition; fields that are not set stay as they are.
 
-    Who is eligible or last known is nobody's to say: it follows from the rest (R6). A
-    change that sets nothing still takes the partition epoch forward, and so makes every
-    proposal void that is on its way (`isr_changes`).
+    A command cannot set the eligible and last-known replicas: they follow from the rest (R6). A
+    change that sets no field still raises the partition epoch, and so makes every
+    proposal void that is on its way (`decisions.isr_changes`).
     """
 
     stream_id: bytes
@@ -50,22 +50,22 @@ class PartitionChange(msgspec.Struct, frozen=True, omit_defaults=True):
     removing: tuple[int, ...] | UnsetType = UNSET
     isr: tuple[int, ...] | UnsetType = UNSET
     leader: int | UnsetType | None = UNSET
-    """A broker: it is elected, in a new epoch, after `isr` is what this says. None: nobody leads."""
+    """A broker: it is elected, in a new epoch, after `isr` is applied. None: the partition has no leader."""
     unclean: bool = False
-    """Of an election: the new leader may lack committed records."""
+    """In an election: the new leader may lack committed records."""
 
 
 class ReplicaName(msgspec.Struct, frozen=True):
-    """One partition, of which a broker speaks as of its replica."""
+    """A broker's replica of one partition."""
 
     stream_id: bytes
     partition: int
     assignment: int = 0
-    """Of the replica that is meant (R16)."""
+    """The assignment of the replica (R16)."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A replica that may lack what it acknowledged, and what it has (R6)."""
+    """A replica that may lack records that it acknowledged, and the end of its log (R6)."""
 
     stream_id: bytes
     partition: int
@@ -73,11 +73,11 @@ class Suspect(msgspec.Struct, frozen=True):
     """Of its last record."""
     log_end_offset: int
     assignment: int = 0
-    """Of the replica that is meant (R16)."""
+    """The assignment of the replica (R16)."""
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="register"):
-    """A process of a broker has started (R10); with the same incarnation: its facts changed."""
+    """A process of a broker started (R10). With the same incarnation: its description changed."""
 
     broker_id: int
     incarnation: bytes
@@ -85,41 +85,42 @@ class RegisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="regis
     listeners: tuple[Listener, ...] = ()
     rack: str = ""
     solo_epoch: int = 0
-    """Not 0: a cluster without a quorum. It leads, from this entry on and in this epoch,
-    what it is in sync for."""
+    """Not 0: a cluster without a quorum. From this entry on, the broker leads in this epoch
+    every partition whose ISR it is in."""
     starts: int = 0
-    """The broker's own count of its starts on this disk; 0: it did not say."""
+    """The broker's own count of its starts on this disk; 0: not known."""
     suspects: tuple[Suspect, ...] = ()
-    """Those of its replicas that leave ISR and eligible and are last known (R6)."""
+    """Its replicas that leave the ISR and the eligible replicas, and become last known (R6)."""
     lost: tuple[ReplicaName, ...] = ()
-    """Those that have no usable log: as with a new disk, for these partitions only."""
+    """Its replicas that have no usable log: as with a new disk, for these partitions only."""
     changes: tuple[PartitionChange, ...] = ()
     """Elections decided on the image after the effects of the registration."""
 
 
 class ChangeBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="broker"):
-    """Fences, stops or cordons a broker, ends that, or says of its vote.
+    """Fences, stops or cordons a broker, ends one of these states, or sets its vote.
 
-    Ignored if another incarnation is registered."""
+    Ignored if another incarnation is registered.
+    """
 
     broker_id: int
     incarnation: bytes = b""
-    """The one that is meant; empty: whichever is registered."""
+    """The run that the command is for; empty: the registered run."""
     fenced: bool | UnsetType = UNSET
-    """True: it leaves every ISR and leadership in this entry (R14, R6)."""
+    """True: it leaves every ISR and loses every leadership in this entry (R14, R6)."""
     stopping: bool | UnsetType = UNSET
     cordoned: bool | UnsetType = UNSET
     vote: Vote | UnsetType = UNSET
     changes: tuple[PartitionChange, ...] = ()
-    """Decided on the image after that."""
+    """Decided on the image after the fields above."""
 
 
 class UnregisterBroker(msgspec.Struct, frozen=True, omit_defaults=True, tag="unregister"):
-    """A broker is gone for good: out of ISR, eligible and last known, and of the image (R6)."""
+    """Removes a broker for good: from the ISRs, the eligible and last-known replicas, and the image (R6)."""
 
     broker_id: int
     changes: tuple[PartitionChange, ...] = ()
-    """Decided on the image after that."""
+    """Decided on the image without the broker."""
 
 
 class ReplicasLost(msgspec.Struct, frozen=True, omit_defaults=True, tag="lost"):
@@ -129,11 +130,11 @@ class ReplicasLost(msgspec.Struct, frozen=True, omit_defaults=True, tag="lost"):
     incarnation: bytes
     partitions: tuple[ReplicaName, ...]
     changes: tuple[PartitionChange, ...] = ()
-    """Decided on the image after that."""
+    """Decided on the image after the loss."""
 
 
 class NewPartition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A partition as it begins: its replicas are all empty, so they are all in sync."""
+    """A new partition: all its replicas are empty, so all are in sync."""
 
     replicas: tuple[int, ...]
     """The preferred leader first."""
@@ -142,6 +143,8 @@ class NewPartition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CreateStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="create"):
+    """Creates a stream; ignored if its name or its id exists."""
+
     stream_id: bytes
     name: str
     config: StreamConfig
@@ -153,49 +156,54 @@ class CreateStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="create"
 
 
 class AlterStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="alter"):
+    """Changes a stream's configuration, adds partitions, or sets its owner."""
+
     stream_id: bytes
     config: StreamConfig
-    """As a whole, so that replay never depends on the defaults of a software version."""
+    """The whole configuration, so that replay never depends on the defaults of a software version."""
     new_partitions: tuple[NewPartition, ...] = ()
-    """Behind those that are there; `config.partitions` counts them already."""
+    """Added after the existing partitions; `config.partitions` includes them."""
     owner: str | UnsetType = UNSET
 
 
 class DeleteStream(msgspec.Struct, frozen=True, omit_defaults=True, tag="delete"):
+    """Deletes a stream."""
+
     stream_id: bytes
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, omit_defaults=True, tag="producers"):
-    """The `count` ids from the image's `next_producer_id` on belong to this broker."""
+    """Gives this broker the `count` ids from the image's `next_producer_id` on."""
 
     broker_id: int
     count: int
 
 
 class SetThrottle(msgspec.Struct, frozen=True, omit_defaults=True, tag="throttle"):
-    """How fast replicas that are far behind are fed."""
+    """Limits the rate at which replicas that are far behind fetch."""
 
     bytes_per_second: int
-    """From one broker to another; 0: as each broker is set."""
+    """From one broker to another; 0: the setting of each broker."""
 
 
 class ChangePartitions(msgspec.Struct, frozen=True, omit_defaults=True, tag="partitions"):
-    """Elections and changes of ISRs and replicas; one entry for thousands (M4)."""
+    """Elections and changes of ISRs and replicas; one entry for thousands of partitions (M4)."""
 
     changes: tuple[PartitionChange, ...]
 
 
 class RecoverCluster(msgspec.Struct, frozen=True, omit_defaults=True, tag="recover"):
-    """The metadata goes on by force from an image that may lack its newest changes (M2).
+    """A forced recovery: the metadata continues from an image that may lack its newest changes (M2).
 
-    What those gave out (epochs, producer ids) is in logs and in clients, and must not be given again.
+    Epochs and producer ids of the lacking changes are in logs and in clients, and must not be given again.
     """
 
     recovery: bytes
-    """Id of the `Recovery` in the configuration before it."""
+    """Id of the `Recovery` in the configuration entry before this one."""
     epoch_stride: int
-    """Leader epochs and partition epochs grow by so much."""
+    """Leader epochs and partition epochs grow by this number."""
     producer_id_stride: int
+    """The next producer id grows by this number."""
 
 
 Command: TypeAlias = (

@@ -1,6 +1,6 @@
-"""What differs between two images: what brokers and watching clients are told.
+"""The difference between two images, which brokers and watching clients receive.
 
-Cheap when little changed, whatever the size of the cluster: untouched parts of the maps
+It is cheap when little changed, whatever the size of the cluster: unchanged parts of the maps
 are the same objects in both images.
 """
 
@@ -12,21 +12,23 @@ from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Stream
 
 
 class ImageDelta(msgspec.Struct, frozen=True):
+    """The brokers and streams that differ in a newer image."""
+
     version: int
     """Of the newer image."""
     brokers: tuple[BrokerImage, ...] = ()
-    """New or changed, by id."""
+    """New or changed brokers, by id."""
     streams: tuple[StreamImage, ...] = ()
-    """New or changed, by id."""
+    """New or changed streams, by id."""
     deleted: tuple[StreamImage, ...] = ()
-    """As they last were, by id."""
+    """Deleted streams in their last state, by id."""
 
     def __bool__(self) -> bool:
         return bool(self.brokers or self.streams or self.deleted)
 
 
 def delta_between(old: ClusterImage, new: ClusterImage) -> ImageDelta:
-    """What turns `old` into `new`; with an empty `old`: everything."""
+    """The changes from `old` to `new`; with an empty `old`: everything."""
     streams: list[StreamImage] = []
     deleted: list[StreamImage] = []
     for _, before, after in new.streams.changes(old.streams):

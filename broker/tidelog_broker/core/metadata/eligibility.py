@@ -1,45 +1,45 @@
-"""R6: who is sure to hold everything committed: the ISR and, while it is too small, the eligible.
+"""R6: which replicas hold everything committed: the ISR and, while it is too small, the eligible replicas.
 
 Every change of an ISR goes through these functions, which `partition_change` and `apply`
-call; `elections` reads what they keep. They keep one promise:
+call; `decisions.elections` reads the result. They keep one promise:
 
-    Whoever stands in ISR ∪ eligible has everything below the high watermark.
+    Every replica in ISR ∪ eligible has everything below the high watermark.
 
-The high watermark is not here: some leader moves it (R3), perhaps one that was deposed, and
-it sees an image that is older than ours. What that leader counts (its *maximal ISR*) and
-whether it may count at all come from that old image. Take a broker b in our ISR ∪ eligible,
-and a leader that sees the image of an earlier entry v. Why has b what it commits?
+The high watermark is not here: a leader moves it (R3), perhaps a deposed one, whose
+image is older than this one. Which followers that leader counts (its *maximal ISR*), and
+whether it may commit at all, come from that old image. Take a broker b in ISR ∪ eligible of this image,
+and a leader that sees the image of an earlier entry v. Why does b have what the leader commits?
 
 - *b has been in the ISR since before v.* The leader counts b.
-- *b joined after v by this leader's own proposal.* The leader has counted b since it proposed
-  that, and goes on until its image shows a later partition epoch. Nothing else ends it: a
-  timeout tells nothing, and a refusal may be of a second copy of a proposal that was
-  accepted (`isr_changes`).
+- *b joined after v by this leader's own proposal.* The leader has counted b since it made the
+  proposal, and continues until its image shows a later partition epoch. Nothing else ends it: a
+  timeout proves nothing, and a refusal may be for a second copy of a proposal that was
+  accepted (`decisions.isr_changes`).
 - *b joined or was elected under a later leader.* The later leader came from ISR ∪ eligible, so
-  by this same argument it has what the old one can commit: the old one needs its
-  acknowledgements, on an epoch in which it gave none after its own began (R2). b joins only
-  with everything up to where that epoch began (R4).
+  by the same argument it has what the old leader can commit: the old leader needs its
+  acknowledgements, in an epoch in which the later leader gave none after its own epoch began (R2). b joins
+  only with everything up to the start of that epoch (R4).
 - *b was removed and is eligible.* Every image from the removal on shows an ISR below its
-  minimum; a leader that sees one of those commits nothing (R3). One that sees an older image
+  minimum; a leader that sees one of those images commits nothing (R3). A leader that sees an older image
   counts b. Both halves are needed:
 
   - A member becomes eligible only if the ISR *after* the entry is below the minimum *of that
-    entry*. Else the leader goes on without it at once.
-  - Eligibility ends in the very entry that brings the ISR to its minimum, or the minimum down
+    entry*. Otherwise the leader commits without it at once.
+  - Eligibility ends in the same entry that brings the ISR to its minimum, or the minimum down
     to the ISR. One entry later would be too late: a leader may commit between the two.
-  - It does not come back when the minimum is raised again: what was committed in between is
-    not there.
-  - Of several members that one entry removes all become eligible: no leader ever saw the ISR
+  - Eligibility does not return when the minimum is raised again: the replica lacks what was committed
+    meanwhile.
+  - If one entry removes several members, all become eligible: no leader ever saw an ISR
     that has some of them and not the others.
 
 ISR and minimum must therefore be taken from one and the same image, by leaders too: an
 accepted proposal counts for nothing before the image shows it.
 
-What b may no longer be trusted to hold ends it: a new disk, a log that is lost or suspect
-(`forfeit`, `suspect`). Acknowledgements that were given for a lost log must not bring it
-back into the ISR. A new disk, and what is found at a start, come with a new incarnation,
-which proposals name; for a log that is lost in the middle of a run the leader begins a new
-epoch, on which no acknowledgement is older than the loss (`lose`).
+Eligibility ends when b may not hold its records any more: a new disk, a log that is lost or suspect
+(`forfeit`, `suspect`). Acknowledgements that were given for a lost log must not bring b
+back into the ISR. A new disk, and losses that a start finds, come with a new incarnation,
+which proposals name. For a log that is lost during a run, the leader begins a new
+epoch, in which no acknowledgement is older than the loss (`lose`).
 """
 
 from __future__ import annotations
@@ -56,29 +56,31 @@ def is_below_minimum(stream: StreamImage, isr: Collection[int]) -> bool:
 
 
 def with_isr(stream: StreamImage, partition: PartitionImage, isr: tuple[int, ...]) -> PartitionImage:
-    """Members leave and join in one step; whoever leads and leaves leads no more."""
+    """Members leave and join in one step; a leader that leaves the ISR loses its leadership."""
     eligible: tuple[int, ...] = ()
     if is_below_minimum(stream, isr):
         clean = dict.fromkeys((*partition.eligible, *partition.isr))
         eligible = tuple(broker for broker in clean if broker not in isr)
     last_known = partition.last_known
     if last_known:
-        # Whoever has joined is complete again; what it said before is no longer what it holds.
+        # A replica that has joined is complete again; its earlier report does not describe its log any more.
         last_known = tuple(known for known in last_known if known.broker not in isr)
     leader = partition.leader if partition.leader in isr else None
     return replace(partition, isr=isr, eligible=eligible, last_known=last_known, leader=leader)
 
 
 def leave(stream: StreamImage, partition: PartitionImage, brokers: Collection[int]) -> PartitionImage:
-    """`brokers` leave the ISR with their logs whole: eligible, if it is then below its minimum."""
+    """`brokers` leave the ISR with complete logs: they become eligible if the ISR is then below its
+    minimum."""
     isr = tuple(member for member in partition.isr if member not in brokers)
     return partition if len(isr) == len(partition.isr) else with_isr(stream, partition, isr)
 
 
 def forfeit(partition: PartitionImage, broker: int) -> PartitionImage:
-    """`broker` does not have what it acknowledged: out of ISR, eligible and last known.
+    """`broker` lacks records that it acknowledged: it leaves the ISR, the eligible and the last-known
+    replicas.
 
-    Nobody else becomes eligible by it, and nobody ceases to be: the ISR got smaller.
+    The eligibility of other replicas does not change: the ISR only gets smaller.
     """
     if broker not in (*partition.isr, *partition.eligible) and all(
         known.broker != broker for known in partition.last_known
@@ -94,14 +96,15 @@ def forfeit(partition: PartitionImage, broker: int) -> PartitionImage:
 
 
 def suspect(partition: PartitionImage, known: LastKnown) -> PartitionImage:
-    """A replica that may lack what it acknowledged says what it has."""
+    """A replica may lack records that it acknowledged; `known` is the end of its log."""
     after = forfeit(partition, known.broker)
     last_known = sorted((*after.last_known, known), key=lambda one: one.broker)
     return replace(after, last_known=tuple(last_known))
 
 
 def lose(partition: PartitionImage, broker: int) -> PartitionImage:
-    """A running broker set its log aside: out, and acknowledgements from before count for nothing."""
+    """A running broker set its log aside: it leaves the ISR, and its earlier acknowledgements do not
+    count."""
     after = forfeit(partition, broker)
     if after.leader is not None:
         after = replace(after, leader_epoch=after.leader_epoch + 1)
@@ -118,8 +121,8 @@ def elected(
 ) -> PartitionImage:
     """`leader` begins an epoch that is newer than any before it, at least `epoch_min`.
 
-    A clean leader keeps the ISR and joins it. What an unclean one holds is the truth from
-    now on: nobody else is known to hold that.
+    A clean leader keeps the ISR and joins it. The log of an unclean leader is authoritative from
+    now on: no other replica is known to hold the same records.
     """
     if unclean:
         after = replace(partition, isr=(leader,), eligible=())
@@ -138,7 +141,8 @@ def elected(
 
 
 def reconfigured(stream: StreamImage, partition: PartitionImage) -> PartitionImage:
-    """After the stream's minimum changed: lowered to the ISR, it ends eligibility; raised, it brings none."""
+    """The stream's minimum changed: a minimum lowered to the ISR ends eligibility; a raised one restores
+    none."""
     if partition.eligible and not is_below_minimum(stream, partition.isr):
         return replace(partition, eligible=())
     return partition

@@ -1,12 +1,12 @@
-"""What all brokers of a cluster understand, as a number that only grows: the feature level.
+"""The feature level: a number that only grows and says what all brokers of a cluster understand.
 
-Every broker makes the image out of the same entries, so what an entry does may change with a version of
-the software only once no broker of an earlier one is left. The controller raises the level by an entry as
-soon as each registered broker has said, with a heartbeat of its registered run, that it understands the
-next one. From then on the cluster refuses brokers that do not (`registration`), so an upgrade cannot be
-taken back any more.
+Every broker makes the image from the same entries, so the effect of an entry may change with a version of
+the software only when no broker of an earlier version is left. The controller raises the level by an entry as
+soon as each registered broker has reported, with a heartbeat of its registered run, that it understands the
+next level. From then on the cluster refuses brokers that do not understand it (`controller.registration`), so
+an upgrade cannot be undone any more.
 
-This is the controller's memory, not the cluster's: another controller asks for it again (M3).
+This is the controller's memory, not the cluster's: a new controller collects it again (M3).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tidelog_broker.core.metadata.commands import FEATURE_LEVEL, RaiseFeatureLev
 from tidelog_broker.core.metadata.image import ClusterImage
 
 ASSIGNMENTS: Final = 2
-"""From this level on assignments of replicas have ids (R16), and replicas say of which kind their
-durability is (R17)."""
+"""From this level on, assignments of replicas have ids (R16), and replicas report whether their records are
+flushed or only written (R17)."""
 
 
 class FeatureLevels:
-    """What the brokers have said that they understand."""
+    """The levels that the brokers reported."""
 
     def __init__(self) -> None:
         self._said: dict[int, tuple[bytes, int]] = {}
@@ -31,11 +31,12 @@ class FeatureLevels:
         return f"<FeatureLevels { ({broker: level for broker, (_, level) in self._said.items()}) }>"
 
     def heard(self, broker: int, incarnation: bytes, level: int) -> None:
-        """A heartbeat of this run says that it understands `level` and all before."""
+        """A heartbeat of this run reports that the broker understands `level` and all earlier levels."""
         self._said[broker] = (incarnation, level)
 
     def next_command(self, image: ClusterImage) -> RaiseFeatureLevel | None:
-        """None: the level stays, because a broker does not understand more, or did not say so yet."""
+        """None: the level stays, because a broker does not understand the next one, or has not reported
+        yet."""
         if not image.brokers:
             return None
         level = min(FEATURE_LEVEL, *(self._of(one.id, one.incarnation) for one in image.brokers.values()))

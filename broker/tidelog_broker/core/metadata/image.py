@@ -1,6 +1,6 @@
 """The image: all metadata of a cluster as one immutable value (DESIGN section 6).
 
-`apply` makes the next one; whoever holds an old one keeps it whole. Nothing here is
+`apply` makes the next image; an old image stays valid and complete. No value here is
 changed in place, dicts included.
 """
 
@@ -23,7 +23,7 @@ from tidelog_broker.core.metadata.persistent import PersistentMap
 
 
 class BrokerState(StrEnum):
-    """What is shown of a broker that may be several of these at once: the weightiest."""
+    """A broker's state as shown to users; of several states at once the first in this order."""
 
     FENCED = "fenced"
     STOPPING = "stopping"
@@ -32,17 +32,19 @@ class BrokerState(StrEnum):
 
 
 class Vote(StrEnum):
-    """What was said by command about a broker's vote on the metadata (`quorum_plan`)."""
+    """Whether an administrator wants a broker to vote on the metadata (`decisions.quorum_plan`)."""
 
     ANY = ""
-    """Nothing."""
+    """Not set."""
     WANTED = "wanted"
-    """It is to vote, rather than those of whom nothing was said."""
+    """The broker should vote, before brokers without a setting."""
     UNWANTED = "unwanted"
-    """It is not to vote, as soon as another one can instead."""
+    """The broker should stop voting as soon as another broker can vote in its place."""
 
 
 class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A registered broker."""
+
     id: int
     incarnation: bytes
     """UUID of the run of its process that registered."""
@@ -50,20 +52,20 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
     listeners: tuple[Listener, ...] = ()
     rack: str = ""
     solo_epoch: int = 0
-    """The leader epoch of what it leads while it is a cluster without a quorum (R10): its
+    """The leader epoch of its partitions while it is a cluster without a quorum (R10): its
     start counter. 0: a quorum gives the epochs."""
     starts: int = 0
-    """How often its process had started on this disk, by its own count; 0: it did not say."""
+    """How often its process had started on this disk, by its own count; 0: not known."""
     fenced: bool = False
-    """Lost its session: in no ISR, leads nothing."""
+    """It lost its session: it is in no ISR and leads no partition."""
     stopping: bool = False
-    """On its way out: hands leadership over, joins no ISR."""
+    """It is about to stop: it hands its leaderships over and joins no ISR."""
     cordoned: bool = False
-    """Gets no new replicas and, where another can lead, no leadership; stays in its ISRs."""
+    """It gets no new replicas and, where another broker can lead, no leadership; it stays in its ISRs."""
     vote: Vote = Vote.ANY
     version: int = 0
-    """Index of the entry that last said something of it by command (its cordon, its vote), or that it came
-    with. 0: it came before this was kept, and nothing was said since."""
+    """Index of the entry by which an administrator last changed it (its cordon, its vote), or which first
+    registered it. 0: it registered before this was kept, and no administrator changed it since."""
 
     @property
     def state(self) -> BrokerState:
@@ -75,12 +77,12 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def welcome(self) -> bool:
-        """It may get new replicas, and leaders are better there than elsewhere."""
+        """It may get new replicas, and is preferred as a leader over brokers that are not welcome."""
         return not (self.fenced or self.stopping or self.cordoned)
 
     @property
     def may_join(self) -> bool:
-        """It may be taken into an ISR (R4)."""
+        """Whether it may join an ISR (R4)."""
         return not (self.fenced or self.stopping)
 
     def describe(self) -> BrokerDescription:
@@ -95,7 +97,7 @@ class BrokerImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LastKnown(msgspec.Struct, frozen=True):
-    """What a replica that cannot be trusted to be complete said it holds (R6)."""
+    """The reported end of a replica's log that may be incomplete (R6)."""
 
     broker: int
     leader_epoch: int
@@ -104,48 +106,51 @@ class LastKnown(msgspec.Struct, frozen=True):
 
 
 class PartitionImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A partition: its replicas, ISR, leader and epochs."""
+
     replicas: tuple[int, ...]
-    """Broker ids, the preferred leader first. While a reassignment is on its way: those of the
-    target in its order, then those that are to leave."""
+    """Broker ids, the preferred leader first. During a reassignment: the replicas of the
+    target in its order, then the replicas that will be removed."""
     isr: tuple[int, ...]
     leader: int | None = None
     leader_epoch: int = 0
-    """Grows with each election; 0: never had a leader."""
+    """Grows with each election; 0: the partition never had a leader."""
     unclean_epoch: int = 0
-    """The newest that began with a leader that may lack committed records; 0: none did. Kept, so
-    that followers may truncate what was committed whoever leads by then (R1)."""
+    """The newest epoch that began with a leader that may lack committed records; 0: no such epoch. It is
+    kept so that followers may truncate committed records whichever broker leads later (R1)."""
     partition_epoch: int = 0
     """Grows with each change of leader, ISR or replicas: the token of their compare-and-set."""
     eligible: tuple[int, ...] = ()
-    """Not in the ISR, yet sure to hold everything committed (R6)."""
+    """Replicas outside the ISR that hold everything committed (R6)."""
     last_known: tuple[LastKnown, ...] = ()
+    """Replicas that may lack committed records, with the end of their logs (R6)."""
     adding: tuple[int, ...] = ()
-    """Of `replicas`: those that a reassignment brings; it ends when all are in the ISR (KIP-455)."""
+    """The `replicas` that a reassignment adds; it ends when all are in the ISR (KIP-455)."""
     removing: tuple[int, ...] = ()
-    """Of `replicas`: those that leave when the reassignment ends."""
+    """The `replicas` that will be removed when the reassignment ends."""
     assignments: tuple[int, ...] = ()
-    """Of `replicas`, in their order: the partition epoch of the entry that added each (R16). Empty: all 0,
-    as of partitions whose replicas have not changed since their creation."""
+    """For each of `replicas`, in their order: the partition epoch of the entry that added it (R16). Empty:
+    all 0, as for partitions whose replicas have not changed since their creation."""
 
     @property
     def unclean(self) -> bool:
-        """The epoch of now began with a leader that may lack committed records."""
+        """The current epoch began with a leader that may lack committed records."""
         return self.unclean_epoch > 0 and self.unclean_epoch == self.leader_epoch
 
     def assignment_of(self, broker: int) -> int:
-        """Which assignment of a replica to `broker` is meant (R16); of one that has none: 0."""
+        """The current assignment of a replica to `broker` (R16); 0 if it has no replica."""
         if not self.assignments or broker not in self.replicas:
             return 0
         return self.assignments[self.replicas.index(broker)]
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once a reassignment has ended."""
+        """The replicas after the reassignment, if it completes."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas from before a reassignment, if it is cancelled."""
+        """The replicas before the reassignment; a cancelled reassignment restores them."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
     @property
@@ -154,16 +159,18 @@ class PartitionImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stream: its configuration and its partitions."""
+
     name: str
     id: bytes
     config: StreamConfig
     version: int
-    """Index of the entry that last changed what administrators set; elections do not count."""
+    """Index of the entry that last changed a setting of administrators; elections do not count."""
     created_us: int
     partitions: tuple[PartitionImage, ...]
     labels: dict[str, str] = {}
     owner: str = ""
-    """Who claims it, e.g. a Kubernetes object; empty: nobody."""
+    """The object that claims it, e.g. a Kubernetes resource; empty: not claimed."""
 
     def __repr__(self) -> str:
         return (
@@ -199,31 +206,33 @@ class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Share(NamedTuple):
-    """How much of the cluster one broker carries, by count."""
+    """How many replicas and leaderships one broker has."""
 
     replicas: int = 0
     leaders: int = 0
 
 
 class ClusterImage(msgspec.Struct, frozen=True):
+    """The metadata of a cluster as of one entry of the metadata log."""
+
     cluster_id: bytes = b""
-    """Empty: nothing was formatted yet."""
+    """Empty: the cluster is not formatted yet."""
     version: int = 0
-    """Index of the last entry that was applied."""
+    """Index of the last applied entry."""
     feature_level: int = 0
-    """What every broker of the cluster understands; grows by command only."""
+    """The level that every broker of the cluster understands; it grows only by command."""
     next_producer_id: int = 1
     throttle_bytes_per_second: int = 0
-    """For replicas that are far behind, from one broker to another; 0: as each broker is set."""
+    """For replicas that are far behind, from one broker to another; 0: the setting of each broker."""
     brokers: dict[int, BrokerImage] = {}
     streams: PersistentMap[bytes, StreamImage] = msgspec.field(default_factory=PersistentMap)
     """By stream id."""
     names: PersistentMap[str, bytes] = msgspec.field(default_factory=PersistentMap)
     """Stream names to ids."""
     shares: dict[int, Share] = {}
-    """By broker; derived from `streams`, kept so that placement need not count."""
+    """By broker; derived from `streams` and kept, so that placement does not have to count."""
     partition_count: int = 0
-    """Derived, too."""
+    """Derived from `streams` as well."""
 
     def __repr__(self) -> str:
         return (

@@ -1,7 +1,7 @@
-"""What becomes of partitions when a broker registers, is fenced, loses logs or is gone for good.
+"""How partitions change when a broker registers, is fenced, loses logs or is unregistered.
 
-A part of `apply`: pure, and never a refusal. The rules of who stays trusted are
-`eligibility`'s (R6); that a new incarnation leads nothing of before is R10.
+A part of `apply`: pure, and without refusals. `eligibility` says which replicas stay in ISR or eligible
+(R6); a new incarnation leads no partition that an earlier run led (R10).
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ ChangedStreams: TypeAlias = dict[bytes, StreamImage]
 def register(
     image: ClusterImage, command: RegisterBroker, index: int
 ) -> tuple[dict[int, BrokerImage], ChangedStreams]:
-    """A registered broker is neither fenced nor on its way out; a cordon outlives restarts, and what was
-    said of its vote."""
+    """A registered broker is neither fenced nor stopping; a cordon and the vote setting survive restarts."""
     old = image.brokers.get(command.broker_id)
     same_run = old is not None and (old.incarnation, old.directory_id) == (
         command.incarnation,
@@ -59,7 +58,7 @@ def register(
     )
     brokers = dict(sorted({**image.brokers, broker.id: broker}.items()))
     if same_run:
-        # What was suspect or lost when the run began took effect when it was first registered.
+        # Suspect and lost replicas took effect when this run first registered.
         return brokers, {}
     new_disk = old is not None and old.directory_id != command.directory_id
     found = _found(command)
@@ -73,7 +72,7 @@ def register(
 def change(
     image: ClusterImage, command: ChangeBroker, index: int
 ) -> tuple[dict[int, BrokerImage], ChangedStreams] | None:
-    """None: another incarnation is registered, or none."""
+    """None: another incarnation is registered, or the broker is not registered."""
     old = image.brokers.get(command.broker_id)
     if old is None or command.incarnation not in (b"", old.incarnation):
         return None
@@ -108,7 +107,7 @@ def unregister(
 
 
 def lose(image: ClusterImage, command: ReplicasLost) -> ChangedStreams | None:
-    """None: another incarnation is registered, or none."""
+    """None: another incarnation is registered, or the broker is not registered."""
     broker = image.brokers.get(command.broker_id)
     if broker is None or broker.incarnation != command.incarnation:
         return None
@@ -119,7 +118,7 @@ def lose(image: ClusterImage, command: ReplicasLost) -> ChangedStreams | None:
             continue
         partition = stream.partitions[name.partition]
         if broker.id not in partition.replicas or partition.assignment_of(broker.id) != name.assignment:
-            # What was lost was an earlier assignment's; of this one the broker has made no replica yet.
+            # The lost log was of an earlier assignment; the broker has made no replica for this one yet.
             continue
         partitions = list(stream.partitions)
         partitions[name.partition] = _counted(partition, eligibility.lose(partition, broker.id))
@@ -139,14 +138,14 @@ def _restarted(
     new_disk: bool,
     found: Suspect | ReplicaName | None,
 ) -> PartitionImage:
-    """R10: a new incarnation leads nothing of before; R6: what it does not hold, it is not trusted with."""
+    """R10: a new incarnation loses its leaderships; R6: a replica without its log leaves ISR and eligible."""
     after = partition
     if after.leader == broker.id:
         after = replace(after, leader=None)
     if new_disk or isinstance(found, ReplicaName):
         after = eligibility.forfeit(after, broker.id)
     elif isinstance(found, Suspect) and found.assignment != partition.assignment_of(broker.id):
-        # It is of an earlier assignment: of this one the broker holds nothing (R16).
+        # The log is of an earlier assignment: the broker holds no record of this one (R16).
         after = eligibility.forfeit(after, broker.id)
     elif isinstance(found, Suspect):
         known = LastKnown(broker.id, found.leader_epoch, found.log_end_offset)
@@ -168,7 +167,7 @@ def _each_replica(
     broker: int,
     change_partition: Callable[[StreamImage, int, PartitionImage], PartitionImage],
 ) -> ChangedStreams:
-    """The streams in which `change_partition` changes a partition that `broker` has a replica of."""
+    """The streams in which `change_partition` changes a partition of which `broker` has a replica."""
     changed: ChangedStreams = {}
     for stream_id, stream in image.streams.items():
         partitions: list[PartitionImage] | None = None

@@ -1,7 +1,7 @@
-"""One `PartitionChange` at one partition: what `apply` does for each change of an entry.
+"""One `PartitionChange` applied to one partition: what `apply` does for each change of an entry.
 
-Decisions use it, too, to see what comes of the changes that they have made so far. Who is
-eligible afterwards is `eligibility`'s; this puts its steps in their order: replicas, ISR,
+Decisions use it as well, to see the result of the changes that they have made so far. `eligibility` says
+which replicas are eligible afterwards; this module applies the steps in their order: replicas, ISR,
 leader.
 """
 
@@ -19,10 +19,11 @@ from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
 def after_change(
     stream: StreamImage, partition: PartitionImage, change: PartitionChange, feature_level: int
 ) -> PartitionImage:
-    """`partition` after `change`; as it was, if the change does not fit it. `feature_level` is the image's.
+    """`partition` after `change`; unchanged if the change is not valid for it. `feature_level` is the
+    image's.
 
-    A change is decided on the image that it is applied to, so one that does not fit is a
-    bug elsewhere. It must not break what every broker relies on, nor end them all at once.
+    A change is decided on the image that it is applied to, so an invalid change is a
+    bug elsewhere. It must not break an invariant that every broker relies on, nor end all brokers at once.
     """
     after = partition
     if change.replicas is not UNSET or change.adding is not UNSET or change.removing is not UNSET:
@@ -50,10 +51,10 @@ def after_change(
 
 
 def _assigned(before: PartitionImage, replicas: tuple[int, ...], feature_level: int) -> tuple[int, ...]:
-    """R16: a broker that stays keeps its assignment; one that comes gets another than it ever had here.
+    """R16: a broker that stays keeps its assignment; an added broker gets one that it never had here before.
 
-    Below the feature level all stay 0: brokers of earlier versions would forget the others with their
-    snapshots, and images would differ.
+    Below the feature level all stay 0: snapshots of brokers of earlier versions would not have the numbers,
+    and images would differ.
     """
     new = before.partition_epoch + 1 if feature_level >= ASSIGNMENTS else 0
     found = tuple(before.assignment_of(one) if one in before.replicas else new for one in replicas)
@@ -61,7 +62,7 @@ def _assigned(before: PartitionImage, replicas: tuple[int, ...], feature_level: 
 
 
 def _only_replicas(partition: PartitionImage) -> PartitionImage:
-    """Whoever holds no replica any more awaits nothing."""
+    """Removes brokers without a replica from the eligible and the last-known replicas."""
     return replace(
         partition,
         eligible=tuple(broker for broker in partition.eligible if broker in partition.replicas),

@@ -1,15 +1,15 @@
-"""A stream's replication factor: the copies that every one of its partitions has now and will have.
+"""A stream's replication factor: the number of replicas that every partition has, now and after its move.
 
-A stream is created with it; after that it follows from the replicas, which move by
-`reassignment`. Counted are the replicas from before a move and those after it, whichever are
-fewer, and of all partitions the one with fewest. So the minimum that R3 counts against,
+A stream is created with it; later it follows from the replicas, which move by
+`decisions.reassignment`. Of each partition the smaller number of replicas before and after a move counts,
+and of all partitions the smallest number. So the minimum of R3,
 min(`min_insync_replicas`, replication factor), rises only when the last partition has its
-new copies, and no writer is refused because copies are on their way. It falls in the entry that
-begins to take copies away, because their end is awaited with the ISR at its minimum.
+new replicas, and no write is refused because replicas are being added. It falls in the entry that
+begins to remove replicas, because the ISR may be at its minimum until the removal ends.
 
-That the minimum changes with the replicas, in one entry, keeps R6: what ends with a lower
-minimum ends in that entry (`eligibility.reconfigured`), and who left an ISR under the old
-minimum does not become eligible by the new one. `apply` calls this, nobody else.
+The minimum changes with the replicas in one entry, which keeps R6: eligibility that ends with a lower
+minimum ends in that entry (`eligibility.reconfigured`), and a member that left an ISR under the old
+minimum does not become eligible by the new one. Only `apply` calls this module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog_broker.core.metadata.image import PartitionImage, StreamImage
 
 
 def copies_of(partition: PartitionImage) -> int:
-    """As many as it has before a move and after it."""
+    """The smaller number of replicas before and after a move."""
     return min(len(partition.origin), len(partition.target))
 
 

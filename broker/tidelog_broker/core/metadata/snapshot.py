@@ -1,7 +1,7 @@
 """An image as bytes, for the snapshots of the metadata log.
 
-Written like commands (`commands`): MessagePack maps, defaults left out, unknown fields
-skipped. What is derived is counted again, not stored. The same image gives the same
+The encoding is that of commands (`commands`): MessagePack maps, defaults left out, unknown fields
+skipped. Derived fields are counted again, not stored. The same image gives the same
 bytes in every process.
 """
 

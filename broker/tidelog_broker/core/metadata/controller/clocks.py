@@ -1,15 +1,15 @@
-"""R18: the cluster's clock, of the clocks of its brokers.
+"""R18: the cluster's clock, computed from the clocks of its brokers.
 
-No single clock is believed. Each broker says with its heartbeats what its clock shows, the controller's own
-broker as well, and the cluster's clock is the one in the middle: with three brokers one may be wrong
-by years. Of an even number it is the earlier of the two in the middle, because what a late clock
-does cannot be undone (`storage.directory.retention`). With one broker there is no second word; the
-controller then knows its own clock only.
+No single clock is trusted. Each broker sends its clock with its heartbeats, the controller's own
+broker as well, and the cluster's clock is the median: with three brokers one clock may be wrong
+by years. Of an even number it is the earlier of the two in the middle, because the effects of a late clock
+cannot be undone (`storage.directory.retention`). With one broker there is no second clock; the
+controller then knows only its own clock.
 
-This is the controller's memory, like `liveness`. A new controller says nothing until it has heard most of the
-brokers that are there and, while those disagree, all of them: each is heard or fenced within a session.
-Clocks are kept as their distance from the time that passed on the controller, which nobody sets, so a jump of
-the controller's own clock makes no other one look wrong.
+This is the controller's memory, like `liveness`. A new controller gives no time until it has heard most of
+the registered brokers and, while those disagree, all of them: each is heard or fenced within a session.
+A clock is kept as its difference from the time that passed on the controller, which no administrator can set.
+So a jump of the controller's own clock does not make another clock look wrong.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from typing import Final, NamedTuple
 from tidelog_broker.core.metadata.image import ClusterImage
 
 HEARTBEATS_KEPT: Final = 8
-"""Of each broker. A heartbeat that took long makes a clock look late, so the latest look counts."""
+"""Of each broker. A slow heartbeat makes a clock look late, so the latest clock of these counts."""
 
 
 JOURNEY_US_MAX: Final = 10_000_000
-"""A journey takes less. A clock that falls back by more was set: what it showed before does not count."""
+"""No heartbeat takes longer. A clock that falls back by more was set: its earlier values do not count."""
 
 AGREE_US: Final = 1_000_000
-"""Clocks this close together need no other one to say which is right. A heartbeat's journey is part of it."""
+"""Clocks that differ by at most this much agree: no third clock is needed. It includes a heartbeat's time."""
 
 
 class ClusterTime(NamedTuple):
+    """The cluster's clock at one moment."""
+
     us: int
     """µs since the epoch."""
     clocks: int
-    """So many brokers' clocks were compared."""
+    """The number of brokers whose clocks were compared."""
 
 
 class Clocks:
-    """See the module."""
+    """The clocks of the brokers, as one controller knows them."""
 
     def __init__(self) -> None:
         self._heard: dict[int, deque[int | None]] = {}
-        """By broker: what its clock showed, less the time that had passed here; None: it did not say."""
+        """By broker: its clock minus the time that passed on the controller; None: it sent no clock."""
 
     def __repr__(self) -> str:
         return f"<Clocks of {sorted(self._heard)}>"
 
     def heard(self, broker: int, clock_us: int, elapsed_us: int) -> None:
-        """A heartbeat of `broker` came; `clock_us` 0: an earlier version, which does not say."""
+        """A heartbeat of `broker` arrived; `clock_us` 0: an earlier version, which sends no clock."""
         kept = self._heard.setdefault(broker, deque(maxlen=HEARTBEATS_KEPT))
         distance = clock_us - elapsed_us if clock_us else None
         if distance is not None and any(one is not None and one - distance > JOURNEY_US_MAX for one in kept):
@@ -56,9 +58,9 @@ class Clocks:
         kept.append(distance)
 
     def now(self, image: ClusterImage, elapsed_us: int) -> ClusterTime | None:
-        """None: not enough brokers were heard yet.
+        """The cluster's clock; None: not enough brokers were heard yet.
 
-        A broker that is fenced by now counts with what it said last; one that left the image does not.
+        A broker that was fenced counts with its last heartbeat; a broker that left the image does not count.
         """
         for broker in [broker for broker in self._heard if broker not in image.brokers]:
             del self._heard[broker]

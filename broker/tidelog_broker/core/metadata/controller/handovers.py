@@ -1,13 +1,14 @@
-"""N5: a leader that is there settles what it has appended before another one takes over.
+"""N5: a leader settles its appends before another broker takes over as planned.
 
-A writer whose batch was written and not yet committed when its leader is deposed is left in doubt, and
-one without idempotence cannot repeat it. So a change of leader that nothing forces (a preferred leader, a
-reassignment's end, a drain, a stop, a damaged leader) is wished for first. The controller answers the
-leader's heartbeats with what is wished; the leader takes no more appends of clients, waits until what it
-has is committed, and says so; then the change is made. Who does not say so in time is not waited for.
+If a leader is replaced while a batch is written and not yet committed, its writer does not know the outcome,
+and a writer without idempotence cannot repeat the batch. So a planned change of leader (to the preferred
+leader, at the end of a reassignment, for a drain, a stop or a damaged leader) begins with a request to
+settle. The controller sends the requests with its answers to the leader's heartbeats. The leader accepts no
+more appends, waits until its log is committed, and reports that it has settled; then the change is made. A
+leader that does not report in time is not waited for.
 
-This is the controller's memory, like `deprioritized`: another controller wishes again. Without a word of it
-every change is as safe, and leaves some writers in doubt.
+This is the controller's memory, like `deprioritized`: a new controller requests again. Without it
+every change is equally safe, but some writers do not know the outcome of an append.
 """
 
 from __future__ import annotations
@@ -24,101 +25,105 @@ from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 SETTLE_MS_MAX: Final = 2_000
-"""How long a change waits for the leader: eight heartbeats, in which it is asked, settles and says so."""
+"""How long a change waits for the leader: eight heartbeats, in which it is asked, settles and reports."""
 
 SETTLED_MS: Final = 500
-"""How long a leader's word holds; it takes appends again some time after that (`HOLD_SECONDS`)."""
+"""How long a leader's report holds; the leader accepts appends again some time later (`HOLD_SECONDS`)."""
 
 FORGET_MS: Final = 1_000
-"""A change that was not asked for during that time is not wished for any more."""
+"""A request whose change was not planned again within this time is dropped."""
 
-WISHES_MAX: Final = 1_000
-"""Of one leader at a time, so that one answer names them all: a leader has the whole time for each of them,
-and what it leads besides takes appends until its turn comes."""
+SETTLING_MAX: Final = 1_000
+"""Requests to one leader at a time, so that one answer names them all: a leader has the whole time for each
+of them, and its other partitions accept appends until their turn comes."""
 
 
 class Led(msgspec.Struct, frozen=True, array_like=True):
-    """A leadership."""
+    """A leadership: one partition in one leader epoch."""
 
     stream_id: bytes
     partition: int
     leader_epoch: int
 
 
-class _Wish(msgspec.Struct):
+class _SettleRequest(msgspec.Struct):
+    """A request to one leader to settle one partition."""
+
     leader: int
     leader_epoch: int
     since_ms: int
     asked_ms: int
+    """When the change was last planned."""
     settled_ms: int | None = None
+    """When the leader reported; None: not yet."""
 
 
 class Handovers:
-    """What is wished for. At most one wish for each partition."""
+    """The requests to settle. At most one for each partition."""
 
     def __init__(self) -> None:
-        self._wishes: dict[PartitionKey, _Wish] = {}
+        self._requests: dict[PartitionKey, _SettleRequest] = {}
 
     def __repr__(self) -> str:
-        settled = sum(wish.settled_ms is not None for wish in self._wishes.values())
-        return f"<Handovers wishes={len(self._wishes)} settled={settled}>"
+        settled = sum(request.settled_ms is not None for request in self._requests.values())
+        return f"<Handovers requests={len(self._requests)} settled={settled}>"
 
     def due(
         self, image: ClusterImage, changes: Sequence[PartitionChange], now_ms: int
     ) -> tuple[PartitionChange, ...]:
-        """Those of the planned `changes` that may be made now; ask again for the others.
+        """The planned `changes` that may be made now; plan the others again later.
 
-        These are wished for, `WISHES_MAX` of each leader at a time.
+        Their leaders are asked to settle, `SETTLING_MAX` partitions of each leader at a time.
         """
         self._forget(image, now_ms)
-        open_wishes = Counter(wish.leader for wish in self._wishes.values())
-        return tuple(change for change in changes if self._is_due(image, change, now_ms, open_wishes))
+        open_requests = Counter(request.leader for request in self._requests.values())
+        return tuple(change for change in changes if self._is_due(image, change, now_ms, open_requests))
 
-    def wished(self, image: ClusterImage, broker: int, now_ms: int) -> tuple[Led, ...]:
-        """What `broker` leads and is to settle."""
+    def to_settle(self, image: ClusterImage, broker: int, now_ms: int) -> tuple[Led, ...]:
+        """The leaderships that `broker` must settle."""
         self._forget(image, now_ms)
         return tuple(
-            Led(stream_id, number, wish.leader_epoch)
-            for (stream_id, number), wish in self._wishes.items()
-            if wish.leader == broker and wish.settled_ms is None
+            Led(stream_id, number, request.leader_epoch)
+            for (stream_id, number), request in self._requests.items()
+            if request.leader == broker and request.settled_ms is None
         )
 
     def settled(self, broker: int, settled: Iterable[Led], now_ms: int) -> None:
-        """The registered run of `broker` says that it has settled these."""
+        """The registered run of `broker` reports that it has settled these."""
         for one in settled:
-            wish = self._wishes.get((one.stream_id, one.partition))
-            if wish is not None and (wish.leader, wish.leader_epoch) == (broker, one.leader_epoch):
-                wish.settled_ms = now_ms
+            request = self._requests.get((one.stream_id, one.partition))
+            if request is not None and (request.leader, request.leader_epoch) == (broker, one.leader_epoch):
+                request.settled_ms = now_ms
 
     def _is_due(
-        self, image: ClusterImage, change: PartitionChange, now_ms: int, open_wishes: Counter[int]
+        self, image: ClusterImage, change: PartitionChange, now_ms: int, open_requests: Counter[int]
     ) -> bool:
         key = (change.stream_id, change.partition)
         partition = image.partition(*key)
         if partition is None or partition.leader is None or change.leader in (UNSET, None, partition.leader):
             return True
-        wish = self._wishes.get(key)
-        if wish is None:
-            if open_wishes[partition.leader] < WISHES_MAX:
-                open_wishes[partition.leader] += 1
-                self._wishes[key] = _Wish(partition.leader, partition.leader_epoch, now_ms, now_ms)
+        request = self._requests.get(key)
+        if request is None:
+            if open_requests[partition.leader] < SETTLING_MAX:
+                open_requests[partition.leader] += 1
+                self._requests[key] = _SettleRequest(partition.leader, partition.leader_epoch, now_ms, now_ms)
             return False
-        wish.asked_ms = now_ms
-        return wish.settled_ms is not None or now_ms - wish.since_ms >= SETTLE_MS_MAX
+        request.asked_ms = now_ms
+        return request.settled_ms is not None or now_ms - request.since_ms >= SETTLE_MS_MAX
 
     def _forget(self, image: ClusterImage, now_ms: int) -> None:
         over = [
             key
-            for key, wish in self._wishes.items()
-            if (partition := image.partition(*key)) is None or not _holds(wish, partition, now_ms)
+            for key, request in self._requests.items()
+            if (partition := image.partition(*key)) is None or not _holds(request, partition, now_ms)
         ]
         for key in over:
-            del self._wishes[key]
+            del self._requests[key]
 
 
-def _holds(wish: _Wish, partition: PartitionImage, now_ms: int) -> bool:
+def _holds(request: _SettleRequest, partition: PartitionImage, now_ms: int) -> bool:
     return (
-        (wish.leader, wish.leader_epoch) == (partition.leader, partition.leader_epoch)
-        and now_ms - wish.asked_ms < FORGET_MS
-        and (wish.settled_ms is None or now_ms - wish.settled_ms < SETTLED_MS)
+        (request.leader, request.leader_epoch) == (partition.leader, partition.leader_epoch)
+        and now_ms - request.asked_ms < FORGET_MS
+        and (request.settled_ms is None or now_ms - request.settled_ms < SETTLED_MS)
     )

@@ -1,8 +1,8 @@
-"""M3: who is alive, by heartbeats, which are not entries; fencing and its end are.
+"""M3: which brokers are alive, by heartbeats. Heartbeats are not entries; fencing and unfencing are.
 
-This is the controller's memory, not the cluster's: another controller begins with none and
-grants everybody a whole session. `upkeep` asks it and makes the entries; `reports` asks
-whether heartbeats are missing, too (R14).
+This is the controller's memory, not the cluster's: a new controller begins without it and
+grants every broker a whole session. `upkeep` makes the entries from it; `reports` checks
+whether heartbeats are missing as well (R14).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
 
 HEARTBEAT_MS = 250
-"""Brokers send one so often."""
+"""The interval between two heartbeats of a broker."""
 
 SESSION_MS = 2000
-"""Without a heartbeat for so long a broker is fenced."""
+"""A broker without a heartbeat for this time is fenced."""
 
 MISSED_HEARTBEATS = 2
-"""So many that did not come make a broker silent for the controller, too (R14)."""
+"""After this number of missing heartbeats a broker is silent for the controller as well (R14)."""
 
 
 class _Heard(NamedTuple):
@@ -41,7 +41,7 @@ class Sessions:
         return f"<Sessions of {sorted(self._heard)} session_ms={self.session_ms}>"
 
     def heard(self, image: ClusterImage, broker: int, incarnation: bytes, now_ms: int) -> bool:
-        """A heartbeat came. False: that run is not the registered one; it has to register."""
+        """A heartbeat arrived. False: that run is not the registered one; the broker must register."""
         known = image.brokers.get(broker)
         if known is None or known.incarnation != incarnation:
             return False
@@ -49,11 +49,11 @@ class Sessions:
         return True
 
     def look(self, image: ClusterImage, now_ms: int) -> None:
-        """To be called at every tick, before the questions below.
+        """Must be called at every tick, before the queries below.
 
-        Whoever has no session yet (a new controller, a new run) gets a whole one. A
-        controller that did not look for a while was away itself (stopped, swapped out) and
-        cannot know who was silent: it adds that while to every session.
+        A broker without a session (under a new controller, or in a new run) gets a whole one. A
+        controller that did not call this for a while did not run (stopped, swapped out) and
+        cannot know which brokers were silent: it adds that time to every session.
         """
         away = 0 if self._looked_ms is None else now_ms - self._looked_ms
         self._looked_ms = now_ms
@@ -68,18 +68,18 @@ class Sessions:
             heard = self._heard.get(known.id)
             if heard is None or heard.incarnation != known.incarnation:
                 if known.fenced:
-                    # It has no session to lose, and none is needed to be heard again.
+                    # A fenced broker has no session to lose, and needs none to return.
                     self._heard.pop(known.id, None)
                 else:
                     self._heard[known.id] = _Heard(known.incarnation, now_ms, True)
 
     def is_alive(self, broker: BrokerImage, now_ms: int) -> bool:
-        """Its session is good: earned or granted within the last `session_ms`."""
+        """Whether its session is valid: earned or granted within the last `session_ms`."""
         heard = self._of(broker)
         return heard is not None and now_ms - heard.at_ms < self.session_ms
 
     def expired(self, image: ClusterImage, now_ms: int) -> list[int]:
-        """Who is to be fenced, those first that were silent longest."""
+        """The brokers that must be fenced, the longest silent first."""
         over = [
             (heard.at_ms, broker.id)
             for broker in image.brokers.values()
@@ -90,7 +90,7 @@ class Sessions:
         return [broker for _, broker in sorted(over)]
 
     def returned(self, image: ClusterImage, now_ms: int) -> list[int]:
-        """Who is fenced and heard of again, in the run that is registered."""
+        """The fenced brokers whose registered run sends heartbeats again."""
         return [
             broker.id
             for broker in image.brokers.values()
@@ -101,7 +101,7 @@ class Sessions:
         ]
 
     def is_silent(self, broker: BrokerImage, now_ms: int) -> bool:
-        """Two of its heartbeats did not come. Of a granted session: no heartbeat came since."""
+        """Whether two of its heartbeats are missing. In a granted session: whether none has arrived since."""
         heard = self._of(broker)
         return heard is not None and now_ms - heard.at_ms > self.heartbeat_ms * MISSED_HEARTBEATS
 

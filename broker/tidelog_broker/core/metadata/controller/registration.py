@@ -1,14 +1,14 @@
-"""A broker says who it is and what it has, and the controller writes it down, or refuses (R10, M1).
+"""A broker registers itself and its replicas, and the controller writes an entry or refuses (R10, M1).
 
-One entry holds the registration, what follows from it for the replicas there (R6) and the
-elections that become possible or necessary by it.
+One entry holds the registration, its consequences for the broker's replicas (R6), and the
+elections that become possible or necessary.
 
-Which of two runs of a broker is the newer one cannot be told from their incarnations, and
+The incarnations of two runs do not say which run is newer, and
 the network may deliver a registration late. On the same disk the broker's own count of its
-starts tells, and a late one is refused. So is a directory that was put back from a copy (R19): it
-counts fewer starts than are known, or as many for another run. Without that (another disk) the late
-one wins until the run that is alive hears of it, at its next heartbeat, and registers again: that
-costs leaderships, and never a record, because whatever runs last is what the image ends with.
+starts decides, and a late registration is refused. So is a directory that was restored from a copy (R19): it
+counts fewer starts than the image, or the same number for another run. Without that (another disk) the late
+registration wins until the live run learns of it, at its next heartbeat, and registers again: that
+costs leaderships, but never a record, because the image ends with the run that is alive.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tidelog_broker.core.metadata.commands import (
 )
 from tidelog_broker.core.metadata.controller.liveness import Sessions
 from tidelog_broker.core.metadata.decisions.brokers import check_version, registered
-from tidelog_broker.core.metadata.decisions.elections import AskWho, all_willing, elect
+from tidelog_broker.core.metadata.decisions.elections import DeprioritizedFor, elect, none_deprioritized
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself when its process has started."""
+    """What a broker reports when its process has started."""
 
     cluster_id: bytes
     broker_id: int
@@ -44,11 +44,11 @@ class Registration(NamedTuple):
     listeners: tuple[Listener, ...] = ()
     rack: str = ""
     starts: int = 0
-    """How often it has started on this disk, kept there; 0: not known."""
+    """How often it has started on this disk; the count is kept on the disk. 0: not known."""
     feature_level_min: int = 1
-    """The oldest that its software can live with."""
+    """The oldest feature level that its software supports."""
     feature_level_max: int = FEATURE_LEVEL
-    """The newest that it understands."""
+    """The newest feature level that its software understands."""
     suspects: tuple[Suspect, ...] = ()
     lost: tuple[ReplicaName, ...] = ()
 
@@ -58,9 +58,9 @@ def register(
     registration: Registration,
     sessions: Sessions,
     now_ms: int,
-    deprioritized: AskWho = all_willing,
+    deprioritized: DeprioritizedFor = none_deprioritized,
 ) -> RegisterBroker | None:
-    """The entry; None: this run stands in the image with the same facts, and is not fenced.
+    """The entry; None: the image has this run with the same description, and it is not fenced.
 
     Raises `InvalidRequest` (another cluster's broker, a disk that is another broker's),
     `UnsupportedVersion`, `VersionConflict` (a run that is over), `Unavailable` while another
@@ -95,7 +95,8 @@ def register(
 
 
 def _is_only(image: ClusterImage, broker: int, name: ReplicaName) -> bool:
-    """A partition's only replica, which stays its own without a log: nobody else has anything (2c)."""
+    """Whether it is the partition's only replica. It stays assigned without a log: no other copy exists
+    (2c)."""
     placed = image.partition(name.stream_id, name.partition)
     return placed is not None and placed.replicas == (broker,)
 
@@ -109,11 +110,11 @@ def unregister(
     only_if_empty: bool = False,
     expected_version: int | None = None,
 ) -> UnregisterBroker:
-    """`broker` is gone for good, by command. Raises `InvalidRequest`.
+    """Removes `broker` for good, by command. Raises `InvalidRequest`.
 
-    Refused while it is alive and holds replicas: those would be given up for nothing. With `only_if_empty`
-    also of one that is away. With `expected_version` it raises `VersionConflict` if something was said of
-    it since, or it is another one that came with its id.
+    It is refused while the broker is alive and holds replicas: they would be lost without need. With
+    `only_if_empty` it is refused also for a broker that is away. With `expected_version` it raises
+    `VersionConflict` if an administrator changed the broker since, or another broker registered with its id.
     """
     known = registered(image, broker)
     check_version(known, expected_version)
@@ -137,9 +138,9 @@ def lose(
     broker: int,
     incarnation: bytes,
     partitions: tuple[ReplicaName, ...],
-    deprioritized: AskWho = all_willing,
+    deprioritized: DeprioritizedFor = none_deprioritized,
 ) -> ReplicasLost:
-    """A run of a broker had to set logs aside. Raises `VersionConflict` if that run is over."""
+    """A run of a broker set logs aside. Raises `VersionConflict` if another run is registered."""
     known = image.brokers.get(broker)
     if known is None or known.incarnation != incarnation:
         raise VersionConflict(f"this run of broker {broker} is not the registered one; register again")
@@ -152,8 +153,8 @@ def lose(
 def put_back(known: BrokerImage, directory_id: bytes, starts: int) -> str:
     """R19: why start number `starts` on this directory cannot be the next run; empty: it can.
 
-    Each run is counted on the disk before it registers, so a later one has a greater number, unless the
-    directory, with its count, is a copy from before.
+    Each run is counted on the disk before it registers, so a later run has a greater number, unless the
+    directory, with its count, is an old copy.
     """
     if known.directory_id != directory_id or starts > known.starts:
         return ""

@@ -1,15 +1,15 @@
-"""R14: brokers tell the controller that another one is gone, so that it need not wait for a session's end.
+"""R14: brokers report to the controller that another broker failed, so that it does not wait for a session's
+end.
 
-A report is about a pair of brokers. It counts for every partition that the reported one
-leads and whose ISR the reporter is in. *Gone* (its machine refuses connections, or a broken
-connection could not be opened again at once) is believed when a majority of the ISR other
-than the leader says so. *Silent* may be the network between those two: it counts only
+A report is about a pair of brokers. It counts for every partition that the reported broker
+leads and whose ISR includes the reporter. *Gone* (its machine refuses connections, or a broken
+connection could not be opened again at once) counts when a majority of the ISR without the leader
+reports it. *Silent* may be a fault of the network between the two brokers: it counts only
 when the controller has missed two heartbeats as well.
 
-After an election by report a partition backs off from reports, longer each time: a network that
-breaks again and again must not move leaderships as often. A report that proved to be right is no such
-thing: once the reported run is over, because its broker registered another one, there is nothing
-to back off from.
+After an election by report a partition ignores reports for a back-off time, longer each time: a network that
+breaks again and again must not move leaderships as often. A correct report needs no
+back-off: it ends once the reported run is over, because its broker registered another run.
 
 This is the controller's memory, like `liveness`; `upkeep` makes the entries.
 """
@@ -25,22 +25,25 @@ from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage
 
 REPORT_WINDOW_MS = 1000
-"""Reports that are older do not count together."""
+"""Reports older than this do not count."""
 
 BACKOFF_MS = 1000
-"""After an election by report a partition ignores reports for so long, doubling each time."""
+"""After an election by report a partition ignores reports for this time, which doubles each time."""
 
 BACKOFF_MS_MAX = 60_000
-"""At most; and so long after a back-off without another election by report it is forgotten."""
+"""The longest back-off. A back-off is forgotten this long after its end, without another election by
+report."""
 
 
 class Evidence(Enum):
+    """What the reporter saw of the reported broker."""
+
     REFUSED = "refused"
     """Its machine refuses connections."""
     RESET = "reset"
     """The connection broke, and so did a redial within 50 ms."""
     SILENT = "silent"
-    """Nothing for `peer_silence_max`."""
+    """No message arrived for `peer_silence_max`."""
 
 
 class _Report(NamedTuple):
@@ -54,16 +57,16 @@ class _Backoff(NamedTuple):
     length_ms: int
     reported: int
     reported_run: bytes
-    """Whom the election deposed."""
+    """The run of the deposed leader."""
 
 
 class FailureReports:
-    """What brokers said of each other lately. At most two reports for each pair of brokers."""
+    """The recent reports of brokers about each other. At most two for each pair of brokers."""
 
     def __init__(self, *, window_ms: int = REPORT_WINDOW_MS) -> None:
         self._window_ms = window_ms
         self._reports: dict[tuple[int, int, bool], _Report] = {}
-        """By reported, reporter and whether it is gone rather than silent: the newest."""
+        """The newest report by reported broker, reporter, and whether it says gone (True) or silent."""
         self._backoffs: dict[PartitionKey, _Backoff] = {}
 
     def __repr__(self) -> str:
@@ -81,7 +84,8 @@ class FailureReports:
         evidence: Evidence,
         now_ms: int,
     ) -> bool:
-        """False: one of the two runs is not the registered one; the report says nothing about now."""
+        """Records a report. False: one of the two runs is not the registered run, so the report is too
+        old."""
         if reporter == reported or not (
             _is_run(image, reporter, reporter_run) and _is_run(image, reported, reported_run)
         ):
@@ -91,7 +95,7 @@ class FailureReports:
         return True
 
     def due(self, image: ClusterImage, sessions: Sessions, now_ms: int) -> list[PartitionKey]:
-        """The partitions whose leader is to be replaced."""
+        """The partitions whose leader must be replaced."""
         self._forget(image, now_ms)
         by_leader: dict[int, tuple[set[int], set[int]]] = {}
         for reported, reporter, gone in self._reports:
@@ -115,7 +119,7 @@ class FailureReports:
         ]
 
     def elected(self, image: ClusterImage, partitions: Iterable[PartitionKey], now_ms: int) -> None:
-        """The leaders that `image` shows were replaced by report: the next ones are ignored for a while."""
+        """The leaders in `image` are replaced by report: the next reports are ignored for a back-off time."""
         for key in partitions:
             partition = image.partition(*key)
             assert partition is not None, key
@@ -131,7 +135,7 @@ class FailureReports:
         return backoff is not None and now_ms < backoff.until_ms and not _is_over(image, backoff)
 
     def _forget(self, image: ClusterImage, now_ms: int) -> None:
-        """What is old, and what is about runs that are over."""
+        """Drops old reports, and reports about runs that are over."""
         if self._reports:
             self._reports = {
                 key: report
@@ -154,8 +158,8 @@ def _is_majority(partition: PartitionImage, reporters: set[int]) -> bool:
 
 
 def _is_over(image: ClusterImage, backoff: _Backoff) -> bool:
-    """Another run of the broker, or none, is registered: the reported one is gone for good. Fenced is not
-    over: a network that breaks does that, too."""
+    """Another run of the broker is registered, or the broker is not: the reported run is over. A fenced run
+    is not over: a broken network fences as well."""
     known = image.brokers.get(backoff.reported)
     return known is None or known.incarnation != backoff.reported_run
 

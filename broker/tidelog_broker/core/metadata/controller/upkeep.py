@@ -1,9 +1,9 @@
-"""What the controller does unasked, the most urgent first.
+"""The commands that the controller makes without a request, the most urgent first.
 
-At every tick, and whenever the image has changed, the driver of the controller asks for the
-next command, proposes it, and asks again on the image after it, until there is none.
-Neighbours: `liveness` and `reports` know who is gone and `deprioritized` who had rather not lead,
-`elections` and `reassignment` what to do about it, `handovers` for whom that waits.
+At every tick, and whenever the image has changed, the driver of the controller takes the
+next command, proposes it, and repeats this with the image after it, until there is no command.
+Neighbours: `liveness` and `reports` say which brokers failed, `deprioritized` which should not lead,
+`decisions.elections` and `decisions.reassignment` make the changes, `handovers` says which changes must wait.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from tidelog_broker.core.metadata.apply import apply
 from tidelog_broker.core.metadata.commands import ChangeBroker, ChangePartitions, Command, PartitionChange
 from tidelog_broker.core.metadata.controller.deprioritized import DeprioritizedLeaders
-from tidelog_broker.core.metadata.controller.handovers import WISHES_MAX, Handovers
+from tidelog_broker.core.metadata.controller.handovers import SETTLING_MAX, Handovers
 from tidelog_broker.core.metadata.controller.liveness import Sessions
 from tidelog_broker.core.metadata.controller.reports import FailureReports
 from tidelog_broker.core.metadata.decisions.elections import (
     CHANGES_MAX,
-    AskWho,
+    DeprioritizedFor,
     PartitionKey,
-    all_willing,
     elect,
     hand_over,
+    none_deprioritized,
     successor,
 )
 from tidelog_broker.core.metadata.decisions.reassignment import finished
@@ -32,7 +32,7 @@ from tidelog_broker.core.metadata.persistent import PersistentMap
 
 
 class Upkeep:
-    """One controller's upkeep; another controller begins with a new one (M3)."""
+    """The upkeep of one controller; a new controller begins with a new one (M3)."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Upkeep:
         self.deprioritized = deprioritized
         self.handovers = handovers
         self._settled: tuple[dict[int, BrokerImage], PersistentMap[bytes, StreamImage]] | None = None
-        """Brokers and streams of an image that needed nothing: while they are the same objects,
-        nobody has to look at every partition again."""
+        """Brokers and streams of an image that needed no command: while they are the same objects,
+        the partitions need no other pass."""
 
     def __repr__(self) -> str:
         return f"<Upkeep {self.sessions!r} {self.reports!r} {self.deprioritized!r}>"
 
     def next_command(self, image: ClusterImage, now_ms: int) -> Command | None:
-        """None: nothing is to be done. The command is taken as proposed: whoever drops it loses
-        no more than a back-off (`FailureReports.elected`)."""
+        """The next command; None: nothing must be done. The command counts as proposed: if the caller drops
+        it, only a back-off begins without need (`FailureReports.elected`)."""
         self.sessions.look(image, now_ms)
         deprioritized = self.deprioritized.of
         for broker in self.sessions.expired(image, now_ms):
@@ -88,31 +88,35 @@ class Upkeep:
     def _due(
         self, image: ClusterImage, planned: tuple[PartitionChange, ...], now_ms: int
     ) -> tuple[PartitionChange, ...]:
-        """Those of the changes that nothing forces which may be made now."""
+        """The planned changes that may be made now."""
         return self.handovers.due(image, planned, now_ms) if planned else ()
 
 
-def fence(image: ClusterImage, broker: int, deprioritized: AskWho = all_willing) -> ChangeBroker:
-    """Out of every ISR and leadership, and others elected, in one entry (R14, M4)."""
+def fence(
+    image: ClusterImage, broker: int, deprioritized: DeprioritizedFor = none_deprioritized
+) -> ChangeBroker:
+    """Fences `broker`: it leaves every ISR and leadership, and others are elected, in one entry (R14, M4)."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=True)
     after = apply(image, command, image.version + 1)
     return replace(command, changes=elect(after, deprioritized=deprioritized))
 
 
-def unfence(image: ClusterImage, broker: int, deprioritized: AskWho = all_willing) -> ChangeBroker:
-    """It is heard again; what only it can lead has a leader in the same entry."""
+def unfence(
+    image: ClusterImage, broker: int, deprioritized: DeprioritizedFor = none_deprioritized
+) -> ChangeBroker:
+    """Ends fencing: the broker sends heartbeats again, and leads in the same entry what only it can lead."""
     command = ChangeBroker(broker, image.brokers[broker].incarnation, fenced=False)
     after = apply(image, command, image.version + 1)
     return replace(command, changes=elect(after, deprioritized=deprioritized))
 
 
 def stop(
-    image: ClusterImage, broker: int, incarnation: bytes, deprioritized: AskWho = all_willing
+    image: ClusterImage, broker: int, incarnation: bytes, deprioritized: DeprioritizedFor = none_deprioritized
 ) -> ChangeBroker | ChangePartitions | None:
-    """A heartbeat says that the broker stops, and has settled what it leads: others in sync lead that now.
+    """A heartbeat reports that the broker stops and has settled its leaderships: other members lead now.
 
-    None: nobody else can lead any of it, or another run of the broker is registered. What cannot be
-    handed over now is when others have caught up (`Upkeep`).
+    None: no other member can lead any of them, or another run of the broker is registered. Leaderships that
+    cannot move now move when other replicas have caught up (`Upkeep`).
     """
     known = image.brokers.get(broker)
     if known is None or known.incarnation != incarnation:
@@ -130,32 +134,32 @@ def elections_by_report(
     reports: FailureReports,
     sessions: Sessions,
     now_ms: int,
-    deprioritized: AskWho = all_willing,
+    deprioritized: DeprioritizedFor = none_deprioritized,
 ) -> tuple[PartitionChange, ...]:
-    """R14: another member of the ISR leads; the reported one leaves the ISR if the minimum remains."""
+    """R14: another member of the ISR leads; the reported broker leaves the ISR if the minimum stays met."""
     changes: list[PartitionChange] = []
     for stream_id, number in reports.due(image, sessions, now_ms)[:CHANGES_MAX]:
         stream = image.streams[stream_id]
         partition = stream.partitions[number]
-        heir = successor(image, partition, deprioritized=deprioritized(image, (stream_id, number)))
-        if heir is None:
+        next_leader = successor(image, partition, deprioritized=deprioritized(image, (stream_id, number)))
+        if next_leader is None:
             continue
         rest = tuple(member for member in partition.isr if member != partition.leader)
         if is_below_minimum(stream, rest):
-            changes.append(PartitionChange(stream_id, number, leader=heir))
+            changes.append(PartitionChange(stream_id, number, leader=next_leader))
         else:
-            changes.append(PartitionChange(stream_id, number, isr=rest, leader=heir))
+            changes.append(PartitionChange(stream_id, number, isr=rest, leader=next_leader))
     return tuple(changes)
 
 
-def _handed_over(image: ClusterImage, deprioritized: AskWho) -> tuple[PartitionChange, ...]:
+def _handed_over(image: ClusterImage, deprioritized: DeprioritizedFor) -> tuple[PartitionChange, ...]:
     changes: list[PartitionChange] = []
     for broker in image.brokers.values():
         if broker.stopping and not broker.fenced:
             share = image.shares.get(broker.id)
             if share is not None and share.leaders:
-                # No more than it is asked to settle at a time: this is looked at again and again meanwhile.
-                changes += hand_over(image, broker.id, deprioritized=deprioritized, changes_max=WISHES_MAX)
+                # No more than it is asked to settle at a time: this runs again and again meanwhile.
+                changes += hand_over(image, broker.id, deprioritized=deprioritized, changes_max=SETTLING_MAX)
     return tuple(changes[:CHANGES_MAX])
 
 

@@ -1,12 +1,12 @@
-"""R6: who leads a partition that has nobody, and how leadership moves while all is well.
+"""R6: which broker leads a partition without a leader, and how leadership moves without a failure.
 
-Decisions: each looks at an image and says which changes belong into the next entry. What
-an election does to ISR and eligible is `eligibility`'s.
+Each function reads an image and returns the changes for the next entry. `eligibility` says what
+an election does to the ISR and the eligible replicas.
 
-In order of preference: members of the ISR before eligible ones, those that are willing before those
-that had rather not (`deprioritized`), brokers that are neither stopping nor cordoned before those that
-are, then the order of the replicas, the preferred leader first. An eligible member comes last because
-taking it truncates what the members of the ISR have beyond it.
+The order of preference: members of the ISR before eligible replicas; brokers that are not deprioritized
+before those that are (`controller.deprioritized`); brokers that are neither stopping nor cordoned before
+those that are; then the order of the replicas, the preferred leader first. An eligible replica comes last
+because its election truncates the records that only the members of the ISR have.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ PartitionKey = tuple[bytes, int]
 """Stream id and partition."""
 
 Deprioritized: TypeAlias = Mapping[int, int]
-"""Broker → how unwilling it is to lead; who is not in it is willing."""
+"""Broker → weight of its reason; a broker that is not in it is not deprioritized."""
 
-AskWho: TypeAlias = Callable[[ClusterImage, PartitionKey], Deprioritized]
-"""Who had rather not lead a partition."""
+DeprioritizedFor: TypeAlias = Callable[[ClusterImage, PartitionKey], Deprioritized]
+"""The deprioritized brokers of a partition."""
 
-_ALL_WILLING: Final[Deprioritized] = MappingProxyType({})
+_NONE_DEPRIORITIZED: Final[Deprioritized] = MappingProxyType({})
 
 
-def all_willing(image: ClusterImage, key: PartitionKey) -> Deprioritized:
-    return _ALL_WILLING
+def none_deprioritized(image: ClusterImage, key: PartitionKey) -> Deprioritized:
+    return _NONE_DEPRIORITIZED
 
 
 def candidates(
@@ -44,9 +44,9 @@ def candidates(
     partition: PartitionImage,
     *,
     without: Collection[int] = (),
-    deprioritized: Deprioritized = _ALL_WILLING,
+    deprioritized: Deprioritized = _NONE_DEPRIORITIZED,
 ) -> list[int]:
-    """Who may be elected without losing anything and is there, the best first."""
+    """The brokers that may be elected without loss and are not fenced, the best first."""
     ranked = []
     for clean, members in ((0, partition.isr), (1, partition.eligible)):
         for member in members:
@@ -62,10 +62,10 @@ def elect(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
-    deprioritized: AskWho = all_willing,
+    deprioritized: DeprioritizedFor = none_deprioritized,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
-    """A leader for each partition that has none and can get one; None: of all there are."""
+    """Elects a leader for each partition that has none, where a candidate exists; None: all partitions."""
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, partitions):
         if partition.leader is None:
@@ -78,9 +78,9 @@ def elect(
 
 
 def elect_unclean(image: ClusterImage, stream_id: bytes, number: int, broker: int) -> ChangePartitions:
-    """`broker` leads with whatever it holds, by command only.
+    """Elects `broker` although its log may lack committed records; only by command.
 
-    Raises `InvalidRequest` while somebody is there who has everything, or if `broker` cannot
+    Raises `InvalidRequest` while a broker is there that has everything committed, or if `broker` cannot
     lead; `StreamNotFound`, `PartitionNotFound`.
     """
     stream, partition = existing_partition(image, stream_id, number)
@@ -108,12 +108,12 @@ def preferred(
     image: ClusterImage,
     partitions: Iterable[PartitionKey] | None = None,
     *,
-    deprioritized: AskWho = all_willing,
+    deprioritized: DeprioritizedFor = none_deprioritized,
     changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
-    """Leadership back to the preferred leaders that are in sync and welcome it; None: of all there are.
+    """Moves leadership to the preferred leaders that are in sync and may lead; None: of all partitions.
 
-    Not to one that had rather not lead: it would hand over again.
+    A deprioritized preferred leader gets no leadership: it would hand over again.
     """
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, partitions):
@@ -129,27 +129,31 @@ def preferred(
 
 
 def hand_over(
-    image: ClusterImage, broker: int, *, deprioritized: AskWho = all_willing, changes_max: int = CHANGES_MAX
+    image: ClusterImage,
+    broker: int,
+    *,
+    deprioritized: DeprioritizedFor = none_deprioritized,
+    changes_max: int = CHANGES_MAX,
 ) -> tuple[PartitionChange, ...]:
-    """Every leadership of `broker` to another member of the ISR that is not stopping; the ISR stays.
+    """Moves every leadership of `broker` to another member of the ISR that is not stopping; the ISR stays.
 
-    Not to an eligible member: nothing forces the change, and it would truncate.
+    An eligible replica gets no leadership: nothing forces the change, and it would truncate records.
     """
     changes: list[PartitionChange] = []
     for stream, number, partition in _selected(image, None):
         if partition.leader == broker:
-            heir = successor(image, partition, deprioritized=deprioritized(image, (stream.id, number)))
-            if heir is not None:
-                changes.append(PartitionChange(stream.id, number, leader=heir))
+            next_leader = successor(image, partition, deprioritized=deprioritized(image, (stream.id, number)))
+            if next_leader is not None:
+                changes.append(PartitionChange(stream.id, number, leader=next_leader))
                 if len(changes) >= changes_max:
                     break
     return tuple(changes)
 
 
 def successor(
-    image: ClusterImage, partition: PartitionImage, *, deprioritized: Deprioritized = _ALL_WILLING
+    image: ClusterImage, partition: PartitionImage, *, deprioritized: Deprioritized = _NONE_DEPRIORITIZED
 ) -> int | None:
-    """Who takes over from a leader that is there and steps back; None: nobody better is in sync."""
+    """The member of the ISR that takes over from a leader that steps back; None: there is no such member."""
     without = (partition.leader,) if partition.leader is not None else ()
     for member in candidates(image, partition, without=without, deprioritized=deprioritized):
         if member in partition.isr and not image.brokers[member].stopping:
@@ -182,7 +186,7 @@ def _election(
     if clean:
         return PartitionChange(stream.id, number, leader=clean[0])
     if partition.isr or partition.eligible or not partition.last_known:
-        # Somebody who has everything is awaited, or nobody said what it holds.
+        # A replica with everything committed may return, or no replica has reported its log.
         return None
     best = max(
         partition.last_known,
@@ -190,7 +194,8 @@ def _election(
     )
     broker = image.brokers.get(best.broker)
     if broker is None or broker.fenced:
-        # A lesser one would lose more; `elect_unclean` and unregistering the best are for people.
+        # Another replica would lose more. An operator may still use `elect_unclean` or unregister the best
+        # one.
         return None
     return PartitionChange(stream.id, number, leader=best.broker, unclean=True)
 

@@ -1,17 +1,17 @@
-"""R4: leaders propose who is in sync, and the controller compares and sets.
+"""R4: leaders propose an ISR, and the controller compares and sets.
 
-A proposal names the partition epoch that its leader saw; one that names an older epoch has
-lost against another change. The leader counts everybody that it proposed until *the image*
+A proposal names the partition epoch that its leader saw; a proposal with an older epoch has
+lost against another change. The leader counts every proposed member until *the image*
 shows a later partition epoch: from then on no copy of the proposal that the network may
-still deliver can be accepted (R3). No refusal ends it sooner. A copy that is refused as
-stale may be the second one, and the first one what made it stale.
+still deliver can be accepted (R3). No refusal ends this sooner: a copy that is refused as
+stale may be the second one, and the first copy made it stale.
 
-So that the image does show it, a proposal that names somebody who may not join takes the
-partition epoch forward without another change. Were it only refused, the leader would have
-to count that member for as long as nothing else changes: a fenced broker comes back in the
+A proposal with a member that may not join raises the partition epoch without another change, so that the
+image shows a later epoch. If it were only refused, the leader would have
+to count that member as long as nothing else changes: a fenced broker returns in the
 same incarnation, and a late copy would be accepted then.
 
-Results are answered once the returned entry is committed and every entry before it is.
+The results are sent once the returned entry and every entry before it are committed.
 """
 
 from __future__ import annotations
@@ -29,52 +29,62 @@ from tidelog_broker.core.metadata.partition_change import after_change
 
 
 class Member(NamedTuple):
+    """A proposed member of an ISR, or the proposing leader."""
+
     broker: int
     incarnation: bytes
-    """The run of the broker that the leader has heard from."""
+    """The run of the broker from which the leader has messages."""
     assignment: int = 0
-    """The assignment of the replica that the leader has heard from (R16)."""
+    """The assignment of the replica from which the leader has messages (R16)."""
 
 
 class IsrProposal(NamedTuple):
-    """What the ISR of a partition shall be."""
+    """A proposed ISR of a partition."""
 
     proposer: Member
-    """Who leads, as it believes."""
+    """The leader, as far as the proposer knows."""
     stream_id: bytes
     partition: int
     leader_epoch: int
     partition_epoch: int
-    """What the leader saw."""
+    """The epoch that the leader saw."""
     isr: tuple[Member, ...]
-    """The leader among them."""
+    """The members, including the leader."""
 
 
 class Refusal(StrEnum):
+    """Why the controller refuses a proposal."""
+
     FENCED = "fenced"
-    """This run of the proposer does not lead in this epoch; its image will say so."""
+    """This run of the proposer does not lead in this epoch; its image will show that."""
     STALE = "stale"
-    """The partition has changed since, perhaps by an earlier copy of the proposal; the image will say."""
+    """The partition has changed since, perhaps by an earlier copy of the proposal; the image will show it."""
     INELIGIBLE = "ineligible"
-    """A member is fenced, stopping, no replica, or of another run of its broker or another assignment than
-    those of the image. The image will show a later partition epoch, and nothing else changed."""
+    """A member is fenced or stopping, has no replica, or is of another run or another assignment than
+    in the image. The image will show a later partition epoch, and no other change."""
     UNKNOWN = "unknown"
-    """There is no such partition here: it is deleted, or this controller is behind. Ask again."""
+    """The controller has no such partition: it is deleted, or this controller's image is old. Propose
+    again."""
     AHEAD = "ahead"
-    """The leader has seen more than this controller, which was deposed. Ask again."""
+    """The leader has a newer image than this controller, which was deposed. Propose again."""
 
     @property
     def ask_again(self) -> bool:
-        """It decides nothing: the image may show nothing of it. After the others, wait for the image."""
+        """The refusal decides nothing, and the image may never show it. After the others, wait for the
+        image."""
         return self in (Refusal.UNKNOWN, Refusal.AHEAD)
 
 
 class Accepted(NamedTuple):
+    """The proposal becomes the ISR."""
+
     partition_epoch: int
-    """The partition's, once the image shows it."""
+    """The partition's epoch, once the image shows it."""
 
 
 class Refused(NamedTuple):
+    """The proposal changes nothing, or only the partition epoch."""
+
     refusal: Refusal
     reason: str
     """A sentence for logs."""
@@ -160,9 +170,9 @@ def _ineligible(image: ClusterImage, partition: PartitionImage, proposal: IsrPro
 def _change(
     image: ClusterImage, stream: StreamImage, partition: PartitionImage, proposal: IsrProposal
 ) -> PartitionChange:
-    """The ISR in the order of the replicas; the reassignment that it completes ends with it.
+    """The ISR in the order of the replicas. If it completes a reassignment, that ends in the same entry.
 
-    Unless that takes the leader away, who is to settle first: `upkeep` ends it then.
+    If the end removes the leader, the leader must settle first: then `controller.upkeep` ends it later.
     """
     named = {member.broker for member in proposal.isr}
     isr = tuple(broker for broker in partition.replicas if broker in named)

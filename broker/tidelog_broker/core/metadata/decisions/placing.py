@@ -1,6 +1,6 @@
-"""Where new partitions go: to the brokers that somebody says, or to those that placement chooses.
+"""Where new partitions go: to the brokers that the request names, or to brokers that placement chooses.
 
-A decision, like `decide`, for which it is. `spreading` and `reassignment` move what is there.
+`streams` uses it. `spreading` and `reassignment` move existing replicas.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Replicas: TypeAlias = Sequence[tuple[int, ...]]
 def new_partitions(
     image: ClusterImage, count: int, replication_factor: int, given: Replicas = ()
 ) -> tuple[NewPartition, ...]:
-    """`count` partitions on brokers that may get replicas; on those of `given`, if it says so.
+    """`count` partitions on brokers that may get replicas; on the brokers of `given`, if it is not empty.
 
     Raises `InvalidRequest`, `ResourceExhausted`, and `Unavailable` if a broker that is needed is away.
     """

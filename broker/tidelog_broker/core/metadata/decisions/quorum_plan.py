@@ -1,18 +1,18 @@
-"""M1, M2: who votes on the metadata, one step at a time.
+"""M1, M2: which brokers vote on the metadata, one step at a time.
 
-A pure plan: from the configuration of now, the image and what is known of how far each
-learner has come to the next configuration. The controller asks again once that is
-committed. A step changes at most one voter (`core.raft` refuses more); learners come and
-go with it as they like, for they decide nothing.
+A pure plan: it computes the next configuration from the current one, the image, and how far each
+learner has caught up. The controller calls it again once the step is
+committed. A step changes at most one voter (`core.raft` refuses more); learners are added and
+removed freely with it, because they decide nothing.
 
-Voters grow in pairs, because an even number tolerates no more failures than the odd one
+Voters are added in pairs, because an even number tolerates no more failures than the odd number
 below it: only when two learners have caught up, and the second follows the first at once.
-An even number that nobody is left to complete becomes the odd one below it.
+An even number that no broker is left to complete becomes the odd number below it.
 
-Who is to vote, and who is not, can be said by command; it stands in the image
-(`image.Vote`), so that this plan and every later controller keep to it. A vote moves by one
-more voter and then one fewer. That of a broker that is cordoned and holds no replica any
-more, which is to say that it was drained, moves unasked.
+An administrator can say by command which brokers vote and which do not; the setting is in the image
+(`image.Vote`), so that this plan and every later controller follow it. A vote moves in two steps: one
+more voter, then one fewer. The vote of a broker that is cordoned and holds no replica any
+more, that is, of a drained broker, moves without a command.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def next_configuration(
     *,
     leader: int,
 ) -> Configuration | None:
-    """The next step; None: it is as it should be, or somebody has to catch up first.
+    """The next step; None: the configuration is as it should be, or a learner must catch up first.
 
-    `leader` is the broker that is the controller: it goes last, because whoever removes
-    itself cannot see the change through. `voters_wanted` is odd.
+    `leader` is the broker that is the controller: it is removed last, because a controller that removes
+    itself cannot complete the change. `voters_wanted` is odd.
     """
     assert voters_wanted % 2 == 1, "an even number of voters tolerates no more than the odd one below"
     learners = _learners(configuration, image)
@@ -59,7 +59,7 @@ def next_configuration(
 
 
 def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBroker | None:
-    """By command: `broker` is to vote, in place of one of whom that was not said; None: it was said.
+    """By command: `broker` should vote, in place of a broker without this setting; None: it has the setting.
 
     Raises `InvalidRequest`.
     """
@@ -82,17 +82,17 @@ def add_voter(image: ClusterImage, broker: int, voters_wanted: int) -> ChangeBro
 
 
 def remove_voter(configuration: Configuration, image: ClusterImage, broker: int) -> ChangeBroker | None:
-    """By command: `broker` is not to vote, and goes on as a learner; None: that was said.
+    """By command: `broker` should not vote, and becomes a learner; None: it has this setting.
 
-    Raises `InvalidRequest` if it votes and nobody could in its place: an even number tolerates
-    no more than the odd one below it.
+    Raises `InvalidRequest` if it votes and no other broker could vote in its place: an even number tolerates
+    no more failures than the odd number below it.
     """
     known = registered(image, broker)
     if known.vote is Vote.UNWANTED:
         return None
     voters = configuration.voters
     staying = [voter for voter in voters if voter.broker_id != broker and _rank(image, voter) != UNWANTED]
-    # An odd rest is what a vote that moves comes to: its other step, one voter more, is done already.
+    # An odd rest is the second step of a vote that moves: its first step, one voter more, is done already.
     if (
         any(voter.broker_id == broker for voter in voters)
         and len(staying) % 2 == 0
@@ -150,7 +150,7 @@ def _resized(
 
 
 UNWANTED, ANY, WANTED = range(3)
-"""How much a broker is wanted as a voter."""
+"""How much a broker is preferred as a voter."""
 
 
 def _rank(image: ClusterImage, voter: Voter) -> int:
@@ -163,7 +163,10 @@ def _rank(image: ClusterImage, voter: Voter) -> int:
 
 
 def _worth(image: ClusterImage, voter: Voter, leader: int) -> tuple[int, bool, bool, int]:
-    """The least goes first: the leader only before those that are wanted more, then fenced ones."""
+    """The voter with the least worth is removed first.
+
+    The rank comes first; of equal rank, the leader is removed last, and fenced voters before the others.
+    """
     return (
         _rank(image, voter),
         voter.broker_id == leader,
@@ -173,7 +176,8 @@ def _worth(image: ClusterImage, voter: Voter, leader: int) -> tuple[int, bool, b
 
 
 def _may_vote_one_day(image: ClusterImage, learner: Voter, voters: tuple[Voter, ...]) -> bool:
-    """It may be away now, or behind. What votes on another disk is replaced, not added."""
+    """Whether a learner may vote later; it may be away or behind now. A voter with another disk is
+    replaced."""
     known = image.brokers[learner.broker_id]
     return (
         not known.cordoned
@@ -183,7 +187,7 @@ def _may_vote_one_day(image: ClusterImage, learner: Voter, voters: tuple[Voter, 
 
 
 def _learners(configuration: Configuration, image: ClusterImage) -> tuple[Voter, ...]:
-    """Every registered broker that does not vote with the disk it has now, by id."""
+    """Every registered broker that does not vote with its current disk, by id."""
     members = [Voter(broker.id, broker.directory_id) for broker in image.brokers.values()]
     return tuple(
         member
@@ -208,7 +212,7 @@ def _last_the_leader(voters: list[Voter], leader: int) -> list[Voter]:
 
 
 def _same(one: Voter, other: Voter) -> bool:
-    """One broker, on whichever disk."""
+    """Whether both are the same broker, perhaps with different disks."""
     return one.broker_id == other.broker_id
 
 

@@ -1,15 +1,15 @@
-"""Replicas move: to other brokers, away from a broker that is emptied, or back (KIP-455).
+"""Replicas move: to other brokers, away from a drained broker, or back (KIP-455).
 
-A reassignment names the replicas that shall be. Until it ends the partition has those and
-the ones that are to leave, `PartitionImage.adding` and `removing` say which. The new ones
-follow and join the ISR like any follower (R4); when all have joined, one entry ends it: the
-others leave ISR and replicas. Nothing here may take an ISR below its minimum, for a
-broker that holds no replica any more cannot be eligible (R6).
+A reassignment names the target replicas. Until it ends, the partition has the target replicas and
+the replicas that will be removed; `PartitionImage.adding` and `removing` say which. The new replicas
+follow and join the ISR like any follower (R4). When all have joined, one entry ends the reassignment: the
+others leave the ISR and the replicas. No step here may take an ISR below its minimum, because a
+broker without a replica cannot be eligible (R6).
 
-They may be more than before, or fewer: the stream's replication factor follows
+The target may have more or fewer replicas than before: the stream's replication factor follows
 (`replication_factor`).
 
-Where to is `tidelog.placement`'s.
+`tidelog.placement` chooses the target brokers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tidelog_broker.core.metadata.eligibility import is_below_minimum
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, Share, StreamImage
 
 MOVES_MAX = 10_000
-"""Partitions that one entry begins to move; a drain of more is asked for again."""
+"""Partitions that one entry begins to move; a drain of more must be requested again."""
 
 THROTTLE_BYTES_MIN = 64 << 10
-"""A second; slower than that nothing that is written to ever arrives."""
+"""Bytes a second; at a lower rate a partition with writes never catches up."""
 
 NO_EPOCHS: Mapping[PartitionKey, int] = MappingProxyType({})
 
@@ -41,9 +41,9 @@ NO_EPOCHS: Mapping[PartitionKey, int] = MappingProxyType({})
 def reassign(
     image: ClusterImage, stream_id: bytes, targets: Mapping[int, Sequence[int]]
 ) -> ChangePartitions | None:
-    """The replicas of each partition shall be those, the preferred leader first; None: they are.
+    """Moves each partition to its target replicas, the preferred leader first; None: nothing changes.
 
-    Takes the place of a reassignment that is on its way. Raises `InvalidRequest`,
+    It replaces a reassignment that is in progress. Raises `InvalidRequest`,
     `Unavailable`, `StreamNotFound`, `PartitionNotFound`.
     """
     return reassign_all(image, {(stream_id, number): target for number, target in sorted(targets.items())})
@@ -54,10 +54,10 @@ def reassign_all(
     targets: Mapping[PartitionKey, Sequence[int]],
     epochs: Mapping[PartitionKey, int] = NO_EPOCHS,
 ) -> ChangePartitions | None:
-    """`reassign`, of several streams at once: all of it, or nothing.
+    """`reassign` for several streams at once: everything or nothing.
 
-    `epochs`: the partition epochs on which that rests, of as many as anybody says. Raises `VersionConflict`
-    if one is over, unless the target is already what it shall be: so it may be asked for again.
+    `epochs`: the partition epochs that the request rests on; a partition may be left out. Raises
+    `VersionConflict` if one has changed, unless the target is set already: so a request may be repeated.
     """
     if len(targets) > MOVES_MAX:
         raise InvalidRequest(
@@ -77,7 +77,7 @@ def reassign_all(
 
 
 def throttle(image: ClusterImage, bytes_per_second: int) -> SetThrottle | None:
-    """How fast what moves is fed; None: it is so already. Raises `InvalidRequest`."""
+    """Sets the rate of replicas that move; None: it is set already. Raises `InvalidRequest`."""
     if bytes_per_second and bytes_per_second < THROTTLE_BYTES_MIN:
         raise InvalidRequest(
             f"bytes_per_second is {bytes_per_second}; it has to be at least {THROTTLE_BYTES_MIN}, or 0 for "
@@ -88,10 +88,10 @@ def throttle(image: ClusterImage, bytes_per_second: int) -> SetThrottle | None:
 
 
 def cancel(image: ClusterImage, stream_id: bytes, partitions: Iterable[int]) -> ChangePartitions | None:
-    """Back to the replicas from before; None: nothing is on its way.
+    """Moves partitions back to the replicas before their reassignment; None: no reassignment is in progress.
 
-    Raises `Unavailable` if that would take away copies that the partition cannot do
-    without now; `StreamNotFound`, `PartitionNotFound`.
+    Raises `Unavailable` if that would remove replicas that the partition
+    needs now; `StreamNotFound`, `PartitionNotFound`.
     """
     changes = []
     for number in sorted(set(partitions)):
@@ -107,10 +107,10 @@ def cancel(image: ClusterImage, stream_id: bytes, partitions: Iterable[int]) -> 
 def cordon(
     image: ClusterImage, broker: int, cordoned: bool, *, expected_version: int | None = None
 ) -> ChangeBroker | None:
-    """It gets no new replicas, or may again; None: it is so. Raises `InvalidRequest`.
+    """Stops or allows new replicas on `broker`; None: it is so already. Raises `InvalidRequest`.
 
-    With `expected_version` it raises `VersionConflict` if something was said of the broker since; and it is
-    said even if it is so, because the version that grows makes void what others decided meanwhile.
+    With `expected_version` it raises `VersionConflict` if an administrator changed the broker since. Then it
+    makes an entry even without a change: the new version invalidates decisions that others made meanwhile.
     """
     found = registered(image, broker)
     if expected_version is None:
@@ -120,7 +120,7 @@ def cordon(
 
 
 def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> ChangeBroker | None:
-    """Cordons `broker` and begins to move away what it holds; None: nothing is left to begin.
+    """Cordons `broker` and begins to move its replicas away; None: no replica is left to move.
 
     Raises `InvalidRequest` if there are too few other brokers that may get replicas now.
     """
@@ -156,10 +156,10 @@ def drain(image: ClusterImage, broker: int, moves_max: int = MOVES_MAX) -> Chang
 def finished(
     image: ClusterImage, stream: StreamImage, number: int, partition: PartitionImage
 ) -> PartitionChange | None:
-    """What ends the reassignment of a partition; None: there is none, or it is not there yet.
+    """The change that ends a partition's reassignment; None: there is none, or it is not complete.
 
-    Not before every new replica is in the ISR, and not if the ISR would be below its
-    minimum without those that leave.
+    A reassignment ends when every new replica is in the ISR, and the ISR without the removed replicas
+    is not below its minimum.
     """
     if not partition.reassigning or any(broker not in partition.isr for broker in partition.adding):
         return None
@@ -169,7 +169,7 @@ def finished(
         return None
     leader: int | UnsetType | None = UNSET
     if partition.leader is not None and partition.leader not in isr:
-        leader = _heir(image, partition, isr)
+        leader = _next_leader(image, partition, isr)
         if leader is None:
             return None
     return PartitionChange(
@@ -190,7 +190,7 @@ def _towards(
     partition: PartitionImage,
     target: tuple[int, ...],
 ) -> PartitionChange | None:
-    """From wherever the partition is on its way to `target`. Raises `Unavailable`."""
+    """The change that moves the partition from its current state towards `target`. Raises `Unavailable`."""
     origin = partition.origin
     adding = tuple(broker for broker in target if broker not in origin)
     removing = tuple(broker for broker in origin if broker not in target)
@@ -201,8 +201,8 @@ def _towards(
     dropped = [broker for broker in (*partition.isr, *partition.eligible) if broker not in replicas]
     leader: int | UnsetType | None = UNSET
     if partition.leader is not None and partition.leader not in isr:
-        leader = _heir(image, partition, isr)
-    # The minimum of then: with more copies on its way it may be higher than that of now.
+        leader = _next_leader(image, partition, isr)
+    # The minimum after the change: while replicas are added it may be higher than the current minimum.
     minimum = min(stream.config.min_insync_replicas, len(origin), len(target))
     if dropped and (len(isr) < minimum or leader is None):
         raise Unavailable(
@@ -221,7 +221,7 @@ def _towards(
     )
 
 
-def _heir(image: ClusterImage, partition: PartitionImage, isr: tuple[int, ...]) -> int | None:
+def _next_leader(image: ClusterImage, partition: PartitionImage, isr: tuple[int, ...]) -> int | None:
     return next((broker for broker in candidates(image, partition) if broker in isr), None)
 
 

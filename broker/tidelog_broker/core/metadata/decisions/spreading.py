@@ -1,7 +1,7 @@
-"""Where replicas should lie: the moves that spread partitions over brokers, computed from the image.
+"""Where replicas should be: the moves that spread partitions over brokers, computed from the image.
 
-`tidelog.placement` decides, `reassignment` brings it about. What counts is where replicas
-will be when the reassignments that are on their way have ended.
+`tidelog.placement` chooses the brokers, `reassignment` makes the moves. The computation starts from the
+replicas after all reassignments in progress.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog_broker.core.metadata.decisions.elections import PartitionKey
 from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, StreamImage
 
 Targets = dict[PartitionKey, tuple[int, ...]]
-"""The replicas that partitions shall have, the preferred leader first."""
+"""The target replicas of partitions, the preferred leader first."""
 
 
 def spread(
@@ -26,8 +26,8 @@ def spread(
     *,
     moves_max: int | None = None,
 ) -> Targets:
-    """Targets for the partitions of `streams` that should move, over `brokers`; None: over all that may
-    get replicas.
+    """Targets for the partitions of `streams` that should move, over `brokers`; None: over all brokers that
+    may get replicas.
 
     At most `moves_max` replicas move; None: no bound. Raises `InvalidRequest`.
     """
@@ -63,7 +63,7 @@ def _chosen(image: ClusterImage, brokers: Sequence[int] | None) -> list[BrokerIm
 
 
 def _counts(image: ClusterImage) -> tuple[dict[int, int], dict[int, int]]:
-    """Replicas and preferred leaderships by broker, when everything is where it is going."""
+    """Replicas and preferred leaderships by broker, after all reassignments in progress."""
     replicas: dict[int, int] = {}
     leaders: dict[int, int] = {}
     for stream in image.streams.values():

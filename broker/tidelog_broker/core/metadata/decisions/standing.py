@@ -1,6 +1,6 @@
-"""What an image says that those who run the cluster should know: brokers, and partitions in trouble.
+"""The state of brokers, and of partitions in trouble, for operators of the cluster.
 
-One pass over all partitions, when somebody asks.
+A request costs one pass over all partitions.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ TROUBLED_SHOWN_MAX = 1000
 """Partitions in trouble that are named; all are counted."""
 
 DRAINING = "draining"
-"""Shown of a broker that is cordoned, and that replicas are moving away from."""
+"""The state of a cordoned broker from which replicas move away."""
 
 
 class ClusterStanding(NamedTuple):
+    """The state of a cluster's brokers and partitions."""
+
     standings: tuple[BrokerStanding, ...]
     """By broker id."""
     under_replicated: int

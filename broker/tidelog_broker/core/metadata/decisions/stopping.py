@@ -1,12 +1,11 @@
-"""K2: whether a broker can stop without a partition having too few copies in sync.
+"""K2: whether a broker can stop while every partition keeps enough replicas in sync.
 
-Who asks is told what stands in the way. A broker is marked as stopping only when nothing
-does, and whoever is marked counts as gone for all that ask after it: so of two brokers
-that would stop at once, one goes and the other waits until it is back. Neighbour:
-`upkeep` moves its leaderships, as they settle.
+The answer names the partitions that block the stop. A broker is marked as stopping only when no partition
+blocks it, and a marked broker counts as stopped for all later requests: so if two brokers
+would stop at once, one stops and the other waits until it is back. Neighbour:
+`controller.upkeep` moves its leaderships as they settle.
 
-A broker that stops without having asked is marked, too (`upkeep.stop`): a signal is not a
-question.
+A broker that stops without a request is marked as well (`controller.upkeep.stop`): a signal does not ask.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, Partit
 
 
 class Hindrance(StrEnum):
-    """What stops, or would not help, a broker's leaving."""
+    """Why a partition blocks a broker's stop, or suffers from it."""
 
     TOO_FEW = "too few in sync"
-    """Without it, and those that are stopping, fewer would be in sync than the minimum: it waits."""
+    """Without it and the other stopping brokers, fewer than the minimum would be in sync: it waits."""
     LEADING = "still led here"
     """Leadership has not moved yet: it waits."""
     BELOW_ALREADY = "below the minimum already"
-    """Fewer are in sync than the minimum, whether it leaves or not: reported."""
+    """Fewer than the minimum are in sync, whether it stops or not: reported."""
     NO_SPARE = "no copy to spare"
-    """There are no more copies than have to be in sync, so no stop can keep it up: reported."""
+    """The partition has no more replicas than must be in sync, so it cannot stay available: reported."""
 
     @property
     def blocks(self) -> bool:
@@ -37,7 +36,7 @@ class Hindrance(StrEnum):
 
 
 class Hindered(NamedTuple):
-    """A partition that a broker's leaving would harm."""
+    """A partition that a broker's stop would harm."""
 
     stream: str
     partition: int
@@ -45,7 +44,7 @@ class Hindered(NamedTuple):
 
 
 def prepare_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
-    """Marks `broker` as stopping, and what it leads moves as it settles; None: it is, or it has to wait.
+    """Marks `broker` as stopping; its leaderships move as they settle. None: it is marked, or must wait.
 
     Raises `InvalidRequest`.
     """
@@ -66,7 +65,7 @@ def cancel_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
 
 
 def hindered(image: ClusterImage, broker: int) -> list[Hindered]:
-    """Every partition here that its leaving would harm, those first that block it."""
+    """Every partition of `broker` that its stop would harm; those that block it come first."""
     leaving = {other.id: None for other in image.brokers.values() if other.stopping or other.id == broker}
     found = []
     for stream in sorted(image.streams.values(), key=lambda one: one.name):
@@ -80,7 +79,7 @@ def hindered(image: ClusterImage, broker: int) -> list[Hindered]:
 
 
 def is_prepared(image: ClusterImage, broker: int, found: list[Hindered]) -> bool:
-    """It may stop now: it is marked, or fenced, and nothing blocks."""
+    """Whether `broker` may stop now: it is marked, or fenced, and no partition blocks it."""
     known = image.brokers.get(broker)
     marked = known is None or known.stopping or known.fenced
     return marked and not any(one.hindrance.blocks for one in found)

@@ -1,10 +1,10 @@
-"""Image and request to a command, or a typed error: everything that is wrong is refused here.
+"""Creating, changing and deleting streams: a request becomes a command or a typed error.
 
-Pure, like `apply`: identifiers and time come in as arguments. The image must be the one
-that the command will be applied to (`quorum.controller` sees to that), so that two
-requests at once cannot both be right about a name or a version.
+Pure, like `apply`: identifiers and time are arguments. The image must be the one
+that the command will be applied to (`quorum.active_controller` ensures that), so that two
+simultaneous requests cannot both be right about a name or a version.
 
-`None` instead of a command means that what was asked for is so already.
+`None` instead of a command means that the image already is as requested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog_broker.core.metadata.decisions.placing import Replicas, new_partiti
 from tidelog_broker.core.metadata.image import ClusterImage, StreamImage
 
 PRODUCER_IDS_END = 1 << 63
-"""The ids from here on are those of sinks (S1)."""
+"""The ids from here on are reserved for Spark sinks (S1 in DESIGN 13, not built yet)."""
 
 
 def create_stream(
@@ -47,11 +47,11 @@ def create_stream(
     replicas: Replicas = (),
     internal: bool = False,
 ) -> CreateStream | None:
-    """Creates a stream with a new id; None: it is there, with the same given settings and owner.
+    """Creates a stream with a new id; None: it exists, with the same given settings and owner.
 
     `replicas`: of each partition; empty: placement chooses.
 
-    Raises `InvalidRequest`, `StreamExists` (and says what differs), `ResourceExhausted`,
+    Raises `InvalidRequest`, `StreamExists` (with the differences), `ResourceExhausted`,
     `Unavailable`.
     """
     validate_stream_name(name, internal=internal)
@@ -62,7 +62,7 @@ def create_stream(
         settings.for_new_stream(len(image.brokers))
         _same_or_refuse(existing, settings, labels or {}, owner)
         return None
-    # A broker that is away for a moment must not make streams with fewer copies.
+    # A broker that is away for a moment counts: without it, the stream would get fewer replicas.
     config = settings.for_new_stream(sum(not broker.cordoned for broker in image.brokers.values()))
     return CreateStream(
         stream_id=stream_id,
@@ -85,9 +85,10 @@ def alter_stream(
     owner: str | None = None,
     new_replicas: Replicas = (),
 ) -> AlterStream | None:
-    """Changes the given settings of a stream, and its owner (None: it stays); None: they are so already.
+    """Changes the given settings of a stream, and its owner (None: no change). Returns None if nothing
+    changes.
 
-    `new_replicas`: of each partition that it gets besides; empty: placement chooses.
+    `new_replicas`: of each added partition; empty: placement chooses.
 
     Raises `StreamNotFound`, `VersionConflict`, `InvalidRequest`, `ResourceExhausted`.
     """
@@ -104,7 +105,7 @@ def alter_stream(
             field="partitions",
         )
     if new.partitions > old.partitions and old.subject and new.subject:
-        # N6: leaders that learn of the new count at different moments would store a message twice, or
+        # N6: leaders learn the new count at different moments, and would store a message twice, or
         # not at all.
         raise InvalidRequest(
             f"stream {name!r} records the subject {old.subject!r}, whose messages go to a partition by the "
@@ -150,7 +151,7 @@ def allocate_producer_ids(image: ClusterImage, broker_id: int, count: int) -> Al
 
 
 def existing_stream(image: ClusterImage, name: str, stream_id: bytes | None = None) -> StreamImage:
-    """The stream of that name, if it is the one with this id. Raises `StreamNotFound`."""
+    """The stream of that name, if it has this id. Raises `StreamNotFound`."""
     stream = image.stream_named(name)
     if stream is None:
         raise StreamNotFound(f"there is no stream {name[:200]!r}", name=name[:200])
@@ -179,7 +180,7 @@ def _existing(
 def _same_or_refuse(
     stream: StreamImage, settings: StreamSettings, labels: Mapping[str, str], owner: str
 ) -> None:
-    """Creation is idempotent: the given settings must be the stream's, the rest does not matter."""
+    """Creation is idempotent: the given settings must be the stream's; other settings do not matter."""
     differing = [
         f"{field} is {_show(have)}, not {_show(asked)}"
         for field, (have, asked) in settings.differing(stream.config).items()
@@ -195,7 +196,7 @@ def _same_or_refuse(
 
 
 def _show(value: object) -> str:
-    """A setting's value as people write it; without the fields of a retention that are no bound."""
+    """A setting's value as a user writes it; without the retention fields that are not set."""
     bounds = getattr(value, "__slots__", None)
     if not bounds or isinstance(value, str):
         return repr(str(value)) if isinstance(value, str) else str(value)
