@@ -23,7 +23,7 @@ def a_leader_waits_for_nobody() -> Iterator[None]:
     def alone(current: int, *, leader_durable: int, **_: Any) -> int:
         return max(current, leader_durable)
 
-    with mock.patch.object(commits, "next_high_watermark", alone):
+    with mock.patch.object(commits, "high_watermark", alone):
         yield
 
 

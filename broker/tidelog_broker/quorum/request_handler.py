@@ -170,7 +170,7 @@ class RequestHandler:
         active.feature_levels.heard(broker, run, beat.feature_level)
         if beat.stopping:
             return await self._changed(lambda image: stop(image, broker, run, active.deprioritized.of))
-        wished = active.handovers.wished(active.tip, broker, self._now_ms())
+        wished = active.handovers.to_settle(active.tip, broker, self._now_ms())
         return Done(self._committed.now.version, self._clock_us(active), wished)
 
     def _clock_us(self, active: ActiveController) -> int:

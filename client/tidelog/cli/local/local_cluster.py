@@ -148,7 +148,8 @@ class LocalCluster:
         self.nats.wait_ready(lambda: is_serving(at.host, at.nats_port), NATS_READY_SECONDS_MAX)
 
     def launch_brokers(self, env: Mapping[str, str] | None = None) -> None:
-        """Starts every broker and does not wait. The very first start formats the first data directory (M1)."""
+        """Starts every broker and does not wait. The very first start formats the first data directory
+        (M1)."""
         self._env = env
         if not any((self.data_of(broker) / "meta.json").exists() for broker in range(self.count)):
             self._format(self.data_of(0))

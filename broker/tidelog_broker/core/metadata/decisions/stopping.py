@@ -13,9 +13,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidelog.errors import InvalidRequest
 from tidelog_broker.core.metadata.commands import ChangeBroker
-from tidelog_broker.core.metadata.image import BrokerImage, ClusterImage, PartitionImage, StreamImage
+from tidelog_broker.core.metadata.decisions.brokers import registered
+from tidelog_broker.core.metadata.image import ClusterImage, PartitionImage, StreamImage
 
 
 class Hindrance(StrEnum):
@@ -48,19 +48,19 @@ def prepare_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
 
     Raises `InvalidRequest`.
     """
-    known = _registered(image, broker)
+    known = registered(image, broker)
     if known.stopping or any(one.hindrance is Hindrance.TOO_FEW for one in hindered(image, broker)):
         return None
     return ChangeBroker(broker, known.incarnation, stopping=True)
 
 
 def cancel_stop(image: ClusterImage, broker: int) -> ChangeBroker | None:
-    """Takes the mark of `prepare_stop` away; None: the broker has no such mark.
+    """Removes the mark of `prepare_stop`; None: the broker has no mark.
 
-    A broker that is really stopping says so with its next heartbeat, and is marked again (`upkeep.stop`).
-    Raises `InvalidRequest`.
+    A broker that really stops reports it with its next heartbeat, and is marked again
+    (`controller.upkeep.stop`). Raises `InvalidRequest`.
     """
-    known = _registered(image, broker)
+    known = registered(image, broker)
     return ChangeBroker(broker, known.incarnation, stopping=False) if known.stopping else None
 
 
@@ -83,15 +83,6 @@ def is_prepared(image: ClusterImage, broker: int, found: list[Hindered]) -> bool
     known = image.brokers.get(broker)
     marked = known is None or known.stopping or known.fenced
     return marked and not any(one.hindrance.blocks for one in found)
-
-
-def _registered(image: ClusterImage, broker: int) -> BrokerImage:
-    known = image.brokers.get(broker)
-    if known is None:
-        raise InvalidRequest(
-            f"broker {broker} is not registered; there are {sorted(image.brokers)}", field="broker"
-        )
-    return known
 
 
 def _hindrance(
