@@ -97,8 +97,8 @@ class Admin:
             validate_only=validate_only,
         )
 
-        async def create(broker: BrokerChannel) -> admin_pb2.CreateStreamResponse:
-            return await broker.admin.CreateStream(request, timeout=self._options.request_timeout_s)
+        async def create(channel: BrokerChannel) -> admin_pb2.CreateStreamResponse:
+            return await channel.admin.CreateStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(create, repeat_indefinite=True)
         return wire.stream_from_proto(answer.stream)
@@ -145,8 +145,8 @@ class Admin:
             stream_id=stream_id,
         )
 
-        async def alter(broker: BrokerChannel) -> admin_pb2.AlterStreamResponse:
-            return await broker.admin.AlterStream(request, timeout=self._options.request_timeout_s)
+        async def alter(channel: BrokerChannel) -> admin_pb2.AlterStreamResponse:
+            return await channel.admin.AlterStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(alter, repeat_indefinite=expected_version is None)
         self._metadata.forget(name)
@@ -160,8 +160,8 @@ class Admin:
             name=name, expected_version=expected_version, stream_id=stream_id
         )
 
-        async def delete(broker: BrokerChannel) -> admin_pb2.DeleteStreamResponse:
-            return await broker.admin.DeleteStream(request, timeout=self._options.request_timeout_s)
+        async def delete(channel: BrokerChannel) -> admin_pb2.DeleteStreamResponse:
+            return await channel.admin.DeleteStream(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(delete, repeat_indefinite=False)
         self._metadata.forget(name)
@@ -171,8 +171,8 @@ class Admin:
         """Configuration, version, partitions and their leaders. Raises `StreamNotFound`."""
         request = admin_pb2.DescribeStreamRequest(name=name)
 
-        async def describe(broker: BrokerChannel) -> admin_pb2.DescribeStreamResponse:
-            return await broker.admin.DescribeStream(request, timeout=self._options.request_timeout_s)
+        async def describe(channel: BrokerChannel) -> admin_pb2.DescribeStreamResponse:
+            return await channel.admin.DescribeStream(request, timeout=self._options.request_timeout_s)
 
         return wire.stream_from_proto((await self._call(describe, repeat_indefinite=True)).stream)
 
@@ -186,9 +186,9 @@ class Admin:
             )
 
             async def page(
-                broker: BrokerChannel, request: admin_pb2.ListStreamsRequest = request
+                channel: BrokerChannel, request: admin_pb2.ListStreamsRequest = request
             ) -> admin_pb2.ListStreamsResponse:
-                return await broker.admin.ListStreams(request, timeout=self._options.request_timeout_s)
+                return await channel.admin.ListStreams(request, timeout=self._options.request_timeout_s)
 
             answer = await self._call(page, repeat_indefinite=True)
             found += [wire.stream_from_proto(stream) for stream in answer.streams]
@@ -216,8 +216,8 @@ class Admin:
             stream_id=stream.stream_id, partition=partition, before_offset=before_offset
         )
 
-        async def delete(broker: BrokerChannel) -> log_pb2.DeleteRecordsResponse:
-            return await broker.log.DeleteRecords(request, timeout=self._options.request_timeout_s)
+        async def delete(channel: BrokerChannel) -> log_pb2.DeleteRecordsResponse:
+            return await channel.log.DeleteRecords(request, timeout=self._options.request_timeout_s)
 
         answer = await self._at_leader(stream, partition, delete, repeat_indefinite=before_offset is not None)
         return answer.log_start_offset
@@ -225,9 +225,9 @@ class Admin:
     async def _partition_offsets(self, stream: StreamDescription, partition: int) -> log_pb2.PartitionOffsets:
         wanted = log_pb2.FetchPartition(stream_id=stream.stream_id, partition=partition, earliest=True)
 
-        async def ask(broker: BrokerChannel) -> log_pb2.PartitionOffsets:
+        async def ask(channel: BrokerChannel) -> log_pb2.PartitionOffsets:
             request = log_pb2.OffsetsRequest(partitions=[wanted])
-            answer = await broker.log.Offsets(request, timeout=self._options.request_timeout_s)
+            answer = await channel.log.Offsets(request, timeout=self._options.request_timeout_s)
             found = answer.partitions[0]
             if found.HasField("error"):
                 raise wire.error_from_proto(found.error)

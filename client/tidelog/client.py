@@ -130,7 +130,7 @@ class Client(ClusterAdmin):
         """Connects; ``async with`` and ``await`` do it."""
         if not self._connected:
             try:
-                seeds = [self._channels.broker(address) for address in self._channels.bootstrap]
+                seeds = [self._channels.to(address) for address in self._channels.bootstrap]
                 timeout_s, policy = self._options.connect_timeout_s, self._options.retry
                 self._channels.prefer(await first_contact(seeds, timeout_s, policy, self._rng))
             except BaseException:

@@ -52,8 +52,8 @@ class ClusterAdmin(Admin):
         """The brokers, the controller, the voters, and what is in trouble, as any broker knows them."""
         request = admin_pb2.DescribeClusterRequest()
 
-        async def describe(broker: BrokerChannel) -> admin_pb2.DescribeClusterResponse:
-            return await broker.admin.DescribeCluster(request, timeout=self._options.request_timeout_s)
+        async def describe(channel: BrokerChannel) -> admin_pb2.DescribeClusterResponse:
+            return await channel.admin.DescribeCluster(request, timeout=self._options.request_timeout_s)
 
         return cluster_wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
 
@@ -86,8 +86,8 @@ class ClusterAdmin(Admin):
         """The partitions whose replicas are moving now: of these streams, or of all."""
         request = admin_pb2.ListReassignmentsRequest(names=names)
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.ListReassignmentsResponse:
-            return await broker.admin.ListReassignments(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.ListReassignmentsResponse:
+            return await channel.admin.ListReassignments(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.partitions]
@@ -102,8 +102,8 @@ class ClusterAdmin(Admin):
         """
         request = admin_pb2.CordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.CordonResponse:
-            return await broker.admin.Cordon(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.CordonResponse:
+            return await channel.admin.Cordon(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=expected_version is None)
 
@@ -111,8 +111,8 @@ class ClusterAdmin(Admin):
         """Ends `cordon`, and what a `drain` began with; `expected_version` as there."""
         request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.UncordonResponse:
-            return await broker.admin.Uncordon(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.UncordonResponse:
+            return await channel.admin.Uncordon(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=expected_version is None)
 
@@ -124,8 +124,8 @@ class ClusterAdmin(Admin):
         """
         request = admin_pb2.DrainRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.DrainResponse:
-            return await broker.admin.Drain(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.DrainResponse:
+            return await channel.admin.Drain(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
         return DrainAnswer(replicas_left=answer.replicas_left, begun=answer.begun)
@@ -139,9 +139,9 @@ class ClusterAdmin(Admin):
             broker_id=_checked(broker_id), timeout_ms=round(timeout_s * 1000)
         )
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.PrepareStopResponse:
+        async def ask(channel: BrokerChannel) -> admin_pb2.PrepareStopResponse:
             timeout = timeout_s + self._options.request_timeout_s
-            return await broker.admin.PrepareStop(request, timeout=timeout)
+            return await channel.admin.PrepareStop(request, timeout=timeout)
 
         return cluster_wire.stop_answer_from_proto(await self._call(ask, repeat_indefinite=True))
 
@@ -167,8 +167,8 @@ class ClusterAdmin(Admin):
             broker_id=_checked(broker_id), only_if_empty=only_if_empty, expected_version=expected_version
         )
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.UnregisterBrokerResponse:
-            return await broker.admin.UnregisterBroker(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.UnregisterBrokerResponse:
+            return await channel.admin.UnregisterBroker(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=False)
 
@@ -176,8 +176,8 @@ class ClusterAdmin(Admin):
         """`broker_id` is to vote on the metadata, once it has caught up, in place of another one."""
         request = admin_pb2.AddVoterRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.AddVoterResponse:
-            return await broker.admin.AddVoter(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.AddVoterResponse:
+            return await channel.admin.AddVoter(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
 
@@ -185,8 +185,8 @@ class ClusterAdmin(Admin):
         """`broker_id` is not to vote on the metadata, once another one does in its place."""
         request = admin_pb2.RemoveVoterRequest(broker_id=_checked(broker_id))
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.RemoveVoterResponse:
-            return await broker.admin.RemoveVoter(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.RemoveVoterResponse:
+            return await channel.admin.RemoveVoter(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
 
@@ -278,8 +278,8 @@ class ClusterAdmin(Admin):
             ]
         )
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.CancelReassignmentResponse:
-            return await broker.admin.CancelReassignment(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.CancelReassignmentResponse:
+            return await channel.admin.CancelReassignment(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.cancelled]
@@ -295,8 +295,8 @@ class ClusterAdmin(Admin):
             )
         request = admin_pb2.ThrottleRequest(bytes_per_second=bytes_per_second)
 
-        async def ask(broker: BrokerChannel) -> admin_pb2.ThrottleResponse:
-            return await broker.admin.Throttle(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.ThrottleResponse:
+            return await channel.admin.Throttle(request, timeout=self._options.request_timeout_s)
 
         await self._call(ask, repeat_indefinite=True)
 
@@ -305,14 +305,14 @@ class ClusterAdmin(Admin):
     async def _elect(
         self, request: admin_pb2.ElectLeadersRequest, *, repeat_indefinite: bool
     ) -> admin_pb2.ElectLeadersResponse:
-        async def ask(broker: BrokerChannel) -> admin_pb2.ElectLeadersResponse:
-            return await broker.admin.ElectLeaders(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.ElectLeadersResponse:
+            return await channel.admin.ElectLeaders(request, timeout=self._options.request_timeout_s)
 
         return await self._call(ask, repeat_indefinite=repeat_indefinite)
 
     async def _reassign(self, request: admin_pb2.ReassignRequest) -> list[PartitionStanding]:
-        async def ask(broker: BrokerChannel) -> admin_pb2.ReassignResponse:
-            return await broker.admin.Reassign(request, timeout=self._options.request_timeout_s)
+        async def ask(channel: BrokerChannel) -> admin_pb2.ReassignResponse:
+            return await channel.admin.Reassign(request, timeout=self._options.request_timeout_s)
 
         answer = await self._call(ask, repeat_indefinite=True)
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.begun]
@@ -323,12 +323,12 @@ class ClusterAdmin(Admin):
             return None
         request = admin_pb2.DescribeReplicasRequest(name=name)
 
-        async def describe(target: BrokerChannel) -> admin_pb2.DescribeReplicasResponse:
+        async def describe(channel: BrokerChannel) -> admin_pb2.DescribeReplicasResponse:
             timeout = min(REPLICAS_TIMEOUT_S, self._options.request_timeout_s)
-            return await target.admin.DescribeReplicas(request, timeout=timeout)
+            return await channel.admin.DescribeReplicas(request, timeout=timeout)
 
         try:
-            answer = await on(self._channels.broker(address), describe)
+            answer = await on(self._channels.to(address), describe)
         except TidelogError as error:
             if error.retriable or not error.definite:
                 return None

@@ -71,7 +71,7 @@ class Reader:
         self._stream_id = stream_id
         self._places = Places(stream, channels, metadata, options, rng)
         self._calls = FetchCalls(self._places, channels, options, rng)
-        self._progress: dict[int, FetchState] = {}
+        self._states: dict[int, FetchState] = {}
         self._consumed = Consumed()
         self._set_aside: _Ending | None = None
         """Came behind batches that were taken together; it is the next thing to tell."""
@@ -94,7 +94,7 @@ class Reader:
     @property
     def high_watermarks(self) -> dict[int, int]:
         """The newest that the brokers said, by partition."""
-        return {number: progress.high_watermark for number, progress in self._progress.items()}
+        return {number: state.high_watermark for number, state in self._states.items()}
 
     # --- records and batches
 
@@ -198,9 +198,9 @@ class Reader:
         # What failed before this can be tried again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
-            self._progress[number] = FetchState(self.stream, stream.stream_id, number, start, end)
+            self._states[number] = FetchState(self.stream, stream.stream_id, number, start, end)
             self._consumed.begin(number, start)
-        unended = [progress for progress in self._progress.values() if not progress.ended]
+        unended = [state for state in self._states.values() if not state.ended]
         if unended:
             self._calls.begin(self, unended)
         else:

@@ -223,7 +223,7 @@ async def test_a_position_that_the_history_contradicts_follows_the_policy(
         # Not before the reader stands where its policy has it go on.
         reading = asyncio.create_task(anext(reader))
         if policy == "latest":
-            while not reader._progress or reader._progress[0].next_offset != 10:  # noqa: ASYNC110
+            while not reader._states or reader._states[0].next_offset != 10:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         await producer.send(b"10")
         assert (await reading).offset == first

@@ -324,7 +324,7 @@ async def test_closing_the_client_ends_the_calls_of_a_reader_that_was_dropped(br
     assert not running
 
 
-# --- Progress by itself: gaps, epochs, compaction
+# --- FetchState alone: gaps, epochs, compaction
 
 
 STREAM_ID = bytes(range(16))
@@ -358,11 +358,11 @@ def compacted(base: int, deltas: list[int], last_delta: int) -> bytes:
 
 
 def read(start: int, end: int | None, *answers: bytes) -> list[int]:
-    progress = FetchState("s", STREAM_ID, 0, Position(start), end)
-    progress.request()
+    state = FetchState("s", STREAM_ID, 0, Position(start), end)
+    state.request()
     found: list[int] = []
     for data in answers:
-        for batch in progress.accept(FetchAnswer(log_pb2.FetchResponse(), data)):
+        for batch in state.accept(FetchAnswer(log_pb2.FetchResponse(), data)):
             found += batch.offsets.to_pylist()
     return found
 
@@ -396,9 +396,9 @@ def test_a_compacted_batch_may_have_gaps_and_may_stand_behind_one() -> None:
 
 
 def test_a_compacted_batchs_records_have_their_own_offsets() -> None:
-    progress = FetchState("s", STREAM_ID, 0, Position(5), None)
-    progress.request()
-    [batch] = progress.accept(FetchAnswer(log_pb2.FetchResponse(), compacted(2, [0, 3, 7], 9)))
+    state = FetchState("s", STREAM_ID, 0, Position(5), None)
+    state.request()
+    [batch] = state.accept(FetchAnswer(log_pb2.FetchResponse(), compacted(2, [0, 3, 7], 9)))
     assert [(record.offset, record.value) for record in batch.records()] == [(5, b"5"), (9, b"9")]
     assert [record.offset for record in batch.after(5).records()] == [9]
     assert "offset_delta" not in batch.columns.schema.names

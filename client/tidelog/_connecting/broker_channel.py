@@ -144,19 +144,19 @@ Dial = Callable[[str], BrokerChannel]
 """Makes the calls to an address."""
 
 
-async def on(broker: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
+async def on(channel: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
     """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
     try:
-        return await call(broker)
+        return await call(channel)
     except grpc.RpcError as error:
-        raise error_from_rpc(error, broker.address) from None
+        raise error_from_rpc(error, channel.address) from None
 
 
-async def are_you_there(broker: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
+async def are_you_there(channel: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
     """The smallest question that there is."""
-    return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
+    return await channel.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
 
 
-async def reach(broker: BrokerChannel, timeout_s: float) -> None:
+async def reach(channel: BrokerChannel, timeout_s: float) -> None:
     """Returns when the broker has answered; raises a retriable error if it does not in time."""
-    await on(broker, partial(are_you_there, timeout_s=timeout_s))
+    await on(channel, partial(are_you_there, timeout_s=timeout_s))

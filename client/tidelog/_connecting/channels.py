@@ -38,20 +38,21 @@ class Channels:
         self.request_timeout_s = request_timeout_s
         """How long a unary call may take."""
         self._dial = dial
-        self._brokers: dict[str, BrokerChannel] = {}
+        self._channels: dict[str, BrokerChannel] = {}
         self._closed = False
         self._preferred = self.bootstrap[0]
         self._known: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Channels {', '.join(self._brokers) or 'none'}>"
+        return f"<Channels {', '.join(self._channels) or 'none'}>"
 
-    def broker(self, address: str) -> BrokerChannel:
+    def to(self, address: str) -> BrokerChannel:
+        """The channel to one broker; made when it is first needed."""
         if self._closed:
             raise InvalidRequest("the client is closed")
-        found = self._brokers.get(address)
+        found = self._channels.get(address)
         if found is None:
-            found = self._brokers[address] = self._dial(address)
+            found = self._channels[address] = self._dial(address)
         return found
 
     def learn(self, addresses: Sequence[str]) -> None:
@@ -83,12 +84,12 @@ class Channels:
         sent, and whoever repeats it will reach another broker.
         """
         for _ in self.addresses:
-            if not self.broker(self._preferred).connected:
+            if not self.to(self._preferred).connected:
                 # Nothing is lost by asking whether anybody is there before something is sent.
                 await self._find()
             address = self._preferred
             try:
-                return await on(self.broker(address), call)
+                return await on(self.to(address), call)
             except Unavailable as error:
                 self.avoid(address)
                 if error.details or error.retry_after_ms is not None:
@@ -103,14 +104,14 @@ class Channels:
 
     async def _find(self) -> None:
         """Has `_preferred` be a broker that answers."""
-        brokers = [self.broker(address) for address in self.addresses]
-        address, _ = await first_answer(brokers, partial(are_you_there, timeout_s=self.request_timeout_s))
+        channels = [self.to(address) for address in self.addresses]
+        address, _ = await first_answer(channels, partial(are_you_there, timeout_s=self.request_timeout_s))
         self.prefer(address)
 
     async def close(self) -> None:
         self._closed = True
-        brokers, self._brokers = list(self._brokers.values()), {}
-        await asyncio.gather(*(broker.close() for broker in brokers))
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close() for channel in channels))
 
 
 def _is_port(text: str) -> bool:

@@ -23,7 +23,7 @@ HEDGE_S: Final = 0.15
 
 
 async def first_answer(
-    brokers: Sequence[BrokerChannel], call: Callable[[BrokerChannel], Awaitable[T]]
+    channels: Sequence[BrokerChannel], call: Callable[[BrokerChannel], Awaitable[T]]
 ) -> tuple[str, T]:
     """The first answer of several brokers, and whose it is; `call` must have no effects.
 
@@ -31,14 +31,16 @@ async def first_answer(
     nothing for `HEDGE_S`. Raises what is not retriable at once, else `Unavailable` that
     names every address, or what a broker itself said.
     """
-    left = deque(brokers)
+    left = deque(channels)
     asking: dict[asyncio.Task[T], str] = {}
     failures: list[tuple[str, TidelogError]] = []
     try:
         while left or asking:
             if left:
-                broker = left.popleft()
-                asking[asyncio.create_task(on(broker, call), name=f"ask {broker.address}")] = broker.address
+                channel = left.popleft()
+                asking[asyncio.create_task(on(channel, call), name=f"ask {channel.address}")] = (
+                    channel.address
+                )
             done, _ = await asyncio.wait(
                 asking, timeout=HEDGE_S if left else None, return_when=asyncio.FIRST_COMPLETED
             )
@@ -61,7 +63,7 @@ async def first_answer(
 
 
 async def first_contact(
-    brokers: Sequence[BrokerChannel], timeout_s: float, policy: RetryPolicy, rng: random.Random
+    channels: Sequence[BrokerChannel], timeout_s: float, policy: RetryPolicy, rng: random.Random
 ) -> str:
     """The address of the first of these brokers that answers; all are asked side by side.
 
@@ -70,8 +72,8 @@ async def first_contact(
     reasons: dict[str, str] = {}
     deadline = asyncio.get_running_loop().time() + timeout_s
     asking = {
-        asyncio.create_task(_until_answered(broker, deadline, reasons, policy, rng)): None
-        for broker in brokers
+        asyncio.create_task(_until_answered(channel, deadline, reasons, policy, rng)): None
+        for channel in channels
     }
     try:
         while asking:
@@ -83,27 +85,29 @@ async def first_contact(
                     return address
     finally:
         await cancelled(asking)
-    tried = "; ".join(f"{broker.address}: {reasons.get(broker.address, 'no answer')}" for broker in brokers)
-    addresses = ",".join(broker.address for broker in brokers)
+    tried = "; ".join(
+        f"{channel.address}: {reasons.get(channel.address, 'no answer')}" for channel in channels
+    )
+    addresses = ",".join(channel.address for channel in channels)
     raise Unavailable(f"no broker answered within {timeout_s:g} s: {tried}", addresses=addresses)
 
 
 async def _until_answered(
-    broker: BrokerChannel, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
+    channel: BrokerChannel, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
 ) -> str | None:
     """The broker's address once it answers, None when the time is over."""
     loop = asyncio.get_running_loop()
     tries = 0
     while (left := deadline - loop.time()) > 0:
         try:
-            await reach(broker, left)
+            await reach(channel, left)
         except TidelogError as error:
-            reasons[broker.address] = error.message
+            reasons[channel.address] = error.message
             tries += 1
             delay = policy.delay_s(tries, rng, error.retry_after_ms)
             await asyncio.sleep(max(0.0, min(delay, deadline - loop.time())))
         else:
-            return broker.address
+            return channel.address
     return None
 
 

@@ -135,7 +135,7 @@ class Metadata:
         self, stream: StreamDescription, partition: int, call: Callable[[BrokerChannel], Awaitable[T]]
     ) -> T:
         """The answer of the partition's leader to one call."""
-        return await on(self._channels.broker(self.leader_address(stream, partition)), call)
+        return await on(self._channels.to(self.leader_address(stream, partition)), call)
 
     def forget(self, name: str) -> None:
         """The stream has changed; ask again when it is needed."""
@@ -185,18 +185,20 @@ class Metadata:
 
     async def _newest(self, names: list[str]) -> metadata_pb2.ResolveResponse:
         """What the first broker says; if that is old news, or not all is known there, what any says."""
-        brokers = [self._channels.broker(address) for address in self._channels.addresses]
+        channels = [self._channels.to(address) for address in self._channels.addresses]
 
-        async def ask(broker: BrokerChannel, timeout_s: float = ANSWER_S_MAX) -> metadata_pb2.ResolveResponse:
+        async def ask(
+            channel: BrokerChannel, timeout_s: float = ANSWER_S_MAX
+        ) -> metadata_pb2.ResolveResponse:
             timeout_s = min(timeout_s, self._channels.request_timeout_s)
-            return await broker.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
+            return await channel.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
 
-        address, answer = await first_answer(brokers, ask)
+        address, answer = await first_answer(channels, ask)
         # What is asked for again has proved wrong. The same again may be all that a broker knows which
         # is cut off from the others, and not from this client.
         doubtful = answer.version == self._version and any(name in self._streams for name in names)
         if answer.version < self._version or answer.missing or doubtful:
-            others = [broker for broker in brokers if broker.address != address]
+            others = [channel for channel in channels if channel.address != address]
             seconds = DOUBT_S_MAX if doubtful and not answer.missing else CONFIRM_S_MAX
             found = await self._newer(others, partial(ask, timeout_s=seconds))
             if found is not None and found[1].version > answer.version:
@@ -206,12 +208,12 @@ class Metadata:
 
     async def _newer(
         self,
-        brokers: list[BrokerChannel],
+        channels: list[BrokerChannel],
         ask: Callable[[BrokerChannel], Awaitable[metadata_pb2.ResolveResponse]],
     ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
         """The first answer that is newer than what is known and lacks nothing; else the newest of all."""
         newest: tuple[str, metadata_pb2.ResolveResponse] | None = None
-        asking = {asyncio.create_task(on(broker, ask)): broker.address for broker in brokers}
+        asking = {asyncio.create_task(on(channel, ask)): channel.address for channel in channels}
         try:
             while asking:
                 done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)

@@ -263,7 +263,7 @@ def encode(
     base_sequence: int = 0,
 ) -> bytes:
     """One encoded batch; raises `BatchTooLarge` over the stream's `size_max`."""
-    identity: _Identity = {
+    fields: _ProducerFields = {
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,
         "base_sequence": base_sequence,
@@ -272,12 +272,12 @@ def encode(
         count = len(records.values)
         plain = not records.headers and is_plain(records.values, records.keys, records.subjects)
         if compression is Compression.NONE and plain:
-            data = _encode_plain(records, identity)
+            data = _encode_plain(records, fields)
         else:
-            data = encode_batch(records.columns(), compression=compression, **identity)
+            data = encode_batch(records.columns(), compression=compression, **fields)
     else:
         count = records.num_rows
-        data = encode_batch(records, compression=compression, **identity)
+        data = encode_batch(records, compression=compression, **fields)
     if len(data) > size_max:
         raise BatchTooLarge(
             f"{count} records make a batch of {len(data)} bytes; the stream takes at most "
@@ -286,17 +286,17 @@ def encode(
     return data
 
 
-class _Identity(TypedDict):
+class _ProducerFields(TypedDict):
     producer_id: int
     producer_epoch: int
     base_sequence: int
 
 
-def _encode_plain(batch: OpenBatch, identity: _Identity) -> bytes:
+def _encode_plain(batch: OpenBatch, fields: _ProducerFields) -> bytes:
     return encode_plain(
         cast(list[bytes], batch.values),
         [timestamp_ns // 1000 for timestamp_ns in batch.timestamps_ns],
         keys=cast(list[bytes], batch.keys) or None,
         subjects=[cast(str, subject).encode() for subject in batch.subjects] or None,
-        **identity,
+        **fields,
     )

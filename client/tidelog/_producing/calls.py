@@ -47,7 +47,7 @@ class ProduceCalls:
         return stream
 
     async def _open(self, address: str, timeout_s: float) -> ProduceStream:
-        stream = self._make(self._channels.broker(address))
+        stream = self._make(self._channels.to(address))
         await stream.open(timeout_s)
         return stream
 

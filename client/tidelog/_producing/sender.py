@@ -233,9 +233,9 @@ class Sender:
             queue.may_redirect = True
             self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
 
-    def _call_to(self, broker: BrokerChannel) -> ProduceStream:
+    def _call_to(self, channel: BrokerChannel) -> ProduceStream:
         return ProduceStream(
-            broker,
+            channel,
             timeout_s=self._options.request_timeout_s,
             on_answer=self._answered,
             on_late=self._late,
@@ -246,8 +246,8 @@ class Sender:
         return f"{self.stream}/{queue.partition}"
 
     async def _new_identity(self) -> ProducerIdentity:
-        async def ask(broker: BrokerChannel) -> log_pb2.InitProducerResponse:
-            return await broker.log.InitProducer(
+        async def ask(channel: BrokerChannel) -> log_pb2.InitProducerResponse:
+            return await channel.log.InitProducer(
                 log_pb2.InitProducerRequest(), timeout=self._channels.request_timeout_s
             )
 

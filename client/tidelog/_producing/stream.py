@@ -46,14 +46,14 @@ class ProduceStream:
 
     def __init__(
         self,
-        broker: BrokerChannel,
+        channel: BrokerChannel,
         *,
         timeout_s: float,
         on_answer: Callable[[ProduceStream, Pending, log_pb2.ProduceResponse], None],
         on_late: Callable[[ProduceStream], None],
         on_broken: Callable[[ProduceStream, list[Pending], TidelogError], None],
     ) -> None:
-        self._broker = broker
+        self._channel = channel
         self._timeout_s = timeout_s
         self._on_answer = on_answer
         self._on_late = on_late
@@ -69,31 +69,31 @@ class ProduceStream:
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""
-        return f"<ProduceStream {self._broker.address} unanswered={len(self._unanswered)}{state}>"
+        return f"<ProduceStream {self._channel.address} unanswered={len(self._unanswered)}{state}>"
 
     @property
     def address(self) -> str:
-        return self._broker.address
+        return self._channel.address
 
     async def open(self, timeout_s: float) -> None:
         """Begins the call; raises `Unavailable` if no connection stands within `timeout_s`."""
-        call = self._broker.produce()
+        call = self._channel.produce()
         try:
             async with asyncio.timeout(timeout_s):
                 await call.wait_for_connection()
         except grpc.RpcError as error:
-            failure = error_from_rpc(error, self._broker.address)
+            failure = error_from_rpc(error, self._channel.address)
             # Nothing was sent yet, however it reads.
             raise failure if failure.definite else Unavailable(failure.message) from None
         except TimeoutError:
             call.cancel()
-            raise Unavailable(f"no connection to {self._broker.address} within {timeout_s:g} s") from None
+            raise Unavailable(f"no connection to {self._channel.address} within {timeout_s:g} s") from None
         except asyncio.CancelledError:
             call.cancel()
             raise
         self._tasks = [
-            self._loop.create_task(self._write(call), name=f"produce to {self._broker.address}"),
-            self._loop.create_task(self._read(call), name=f"receipts from {self._broker.address}"),
+            self._loop.create_task(self._write(call), name=f"produce to {self._channel.address}"),
+            self._loop.create_task(self._read(call), name=f"receipts from {self._channel.address}"),
         ]
 
     def send(self, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
@@ -111,7 +111,7 @@ class ProduceStream:
     async def close(self) -> None:
         """Ends the call at once; `on_broken` hears of what was unanswered."""
         self._fail(
-            ConnectionLost(f"the connection to {self._broker.address} was closed before an answer came")
+            ConnectionLost(f"the connection to {self._channel.address} was closed before an answer came")
         )
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -125,7 +125,7 @@ class ProduceStream:
                 self._more.clear()
                 await self._more.wait()
         except grpc.RpcError as error:
-            self._fail(error_from_rpc(error, self._broker.address))
+            self._fail(error_from_rpc(error, self._channel.address))
         except asyncio.InvalidStateError:
             # The call has ended; `_read` knows why and tells it.
             return
@@ -141,13 +141,13 @@ class ProduceStream:
                 if pending is not None:
                     self._on_answer(self, pending, answer)
             code = await call.code()
-            reason = f"{self._broker.address} ended the call ({code.name})"
+            reason = f"{self._channel.address} ended the call ({code.name})"
             self._fail(ConnectionLost(reason))
         except grpc.RpcError as error:
-            self._fail(error_from_rpc(error, self._broker.address))
+            self._fail(error_from_rpc(error, self._channel.address))
         except Exception as error:
             self._fail(
-                InternalError(f"an answer of {self._broker.address} could not be dealt with: {error!r}")
+                InternalError(f"an answer of {self._channel.address} could not be dealt with: {error!r}")
             )
             raise
         finally:
@@ -168,7 +168,7 @@ class ProduceStream:
 
     def give_up(self, reason: str) -> None:
         """The broker is no longer waited for; `on_broken` hears of what was unanswered."""
-        self._fail(ConnectionLost(f"{self._broker.address} {reason}"))
+        self._fail(ConnectionLost(f"{self._channel.address} {reason}"))
 
     def _fail(self, error: TidelogError) -> None:
         if self.closed:

@@ -87,7 +87,7 @@ class FetchCalls:
 
     def _spawn(self, group: Group, lost: TidelogError | None = None) -> None:
         """Reads the group in a task of its own; `lost`: its only partition's position first needs mending."""
-        numbers = ",".join(str(progress.partition) for progress in group.partitions[:8])
+        numbers = ",".join(str(state.partition) for state in group.partitions[:8])
         task = asyncio.create_task(self._run(group, lost), name=f"fetch {self._stream}/{numbers}")
         self.running[task] = None
         task.add_done_callback(self._done)
@@ -120,7 +120,7 @@ class FetchCalls:
                     await self._places.refresh()
                 group.redirected = False
                 self._keep_one_leader(group)
-                await self._one_call(self._channels.broker(group.address), group)
+                await self._one_call(self._channels.to(group.address), group)
             except TidelogError as failure:
                 group.error = failure
                 if not may_repeat(failure, repeat_indefinite=True):
@@ -128,7 +128,7 @@ class FetchCalls:
             if not group.failures:
                 group.failing_since = loop.time()
             group.failures += 1
-            group.partitions = [progress for progress in group.partitions if not progress.ended]
+            group.partitions = [state for state in group.partitions if not state.ended]
             if group.partitions and loop.time() - group.failing_since > self._options.retry_timeout_s:
                 raise group.error or ConnectionLost(f"no call for {self._stream} lasts")
 
@@ -152,9 +152,9 @@ class FetchCalls:
             waiting.failing_since = asyncio.get_running_loop().time()
             self._spawn(waiting)
 
-    def _set_free(self, progress: FetchState, redirected: bool) -> None:
+    def _set_free(self, state: FetchState, redirected: bool) -> None:
         """A partition that goes on without the call that it was in."""
-        self._homeless.append((progress, redirected))
+        self._homeless.append((state, redirected))
         if self._regrouping is None:
             self._regrouping = asyncio.get_running_loop().call_later(REGROUP_S, self._regroup)
 
@@ -162,69 +162,69 @@ class FetchCalls:
         self._regrouping = None
         homeless, self._homeless = self._homeless, []
         for redirected in (True, False):
-            partitions = [progress for progress, named in homeless if named is redirected]
+            partitions = [state for state, named in homeless if named is redirected]
             for at in range(0, len(partitions), PARTITIONS_PER_CALL_MAX):
                 group = self._group(partitions[at : at + PARTITIONS_PER_CALL_MAX])
                 group.failures, group.redirected = 1, redirected
                 group.failing_since = asyncio.get_running_loop().time()
                 self._spawn(group)
 
-    async def _one_call(self, broker: BrokerChannel, group: Group) -> None:
+    async def _one_call(self, channel: BrokerChannel, group: Group) -> None:
         """One Fetch call; returns when all of `group` have ended, raises what ended it early.
 
         A partition that goes wrong alone is taken out of `group`.
         """
-        if not broker.connected:
+        if not channel.connected:
             # Not for long: the leader may be gone, and another one be found.
-            await reach(broker, min(CONNECT_S * (group.failures + 1), SILENCE_S_MAX))
+            await reach(channel, min(CONNECT_S * (group.failures + 1), SILENCE_S_MAX))
         # Always following: where a reader stops is known before it begins (`Places.between`).
         request = log_pb2.FetchRequest(
-            partitions=[progress.request() for progress in group.partitions],
+            partitions=[state.request() for state in group.partitions],
             follow=True,
             response_bytes_max=self._options.response_bytes_max,
             heartbeat_ms=self._options.heartbeat_ms,
         )
         asked = list(group.partitions)
         reading = set(range(len(asked)))
-        call = broker.fetch(request)
+        call = channel.fetch(request)
         try:
             while reading:
-                answer = await self._answer(call, broker, group)
+                answer = await self._answer(call, channel, group)
                 index = answer.facts.index
                 if index not in reading:
                     continue
-                progress = asked[index]
+                state = asked[index]
                 batches: list[FetchedBatch] = []
                 failure: TidelogError | None = None
                 try:
-                    batches.extend(progress.accept(answer))
+                    batches.extend(state.accept(answer))
                 except TidelogError as error:
                     failure = error
                 if batches:
                     await self.arrived.put(batches)
                 if failure is None:
                     group.failures = 0
-                if failure is not None or progress.ended:
+                if failure is not None or state.ended:
                     reading.discard(index)
                 if failure is not None:
-                    self._part(progress, failure, group, last=not reading)
-                elif progress.ended:
+                    self._part(state, failure, group, last=not reading)
+                elif state.ended:
                     await self._one_ended()
         except grpc.RpcError as error:
-            raise error_from_rpc(error, broker.address) from None
+            raise error_from_rpc(error, channel.address) from None
         finally:
             call.cancel()
 
-    async def _answer(self, call: FetchCall, broker: BrokerChannel, group: Group) -> FetchAnswer:
+    async def _answer(self, call: FetchCall, channel: BrokerChannel, group: Group) -> FetchAnswer:
         try:
             async with asyncio.timeout(group.silence_s):
                 answer = await call.read()
         except TimeoutError:
             silence_s = group.silence_s
             group.silence_s = max(silence_s, min(2 * silence_s, SILENCE_S_MAX))
-            raise ConnectionLost(f"{broker.address} said nothing for {silence_s:g} s") from None
+            raise ConnectionLost(f"{channel.address} said nothing for {silence_s:g} s") from None
         if not isinstance(answer, FetchAnswer):
-            raise ConnectionLost(f"{broker.address} ended the call")
+            raise ConnectionLost(f"{channel.address} ended the call")
         return answer
 
     async def _one_ended(self) -> None:
@@ -232,27 +232,27 @@ class FetchCalls:
         if not self._unended:
             await self.arrived.put(None)
 
-    def _part(self, progress: FetchState, failure: TidelogError, group: Group, *, last: bool) -> None:
+    def _part(self, state: FetchState, failure: TidelogError, group: Group, *, last: bool) -> None:
         """Takes a partition that went wrong out of the call; it goes on by itself.
 
         Raises what ends the reading, and, of the last partition of a call, what to try again after.
         """
         if isinstance(failure, OffsetOutOfRange | LogTruncated):
-            group.partitions.remove(progress)
-            self._spawn(self._group([progress]), lost=failure)
+            group.partitions.remove(state)
+            self._spawn(self._group([state]), lost=failure)
             return
-        failure = of_a_leader(failure, f"{self._stream}/{progress.partition}")
+        failure = of_a_leader(failure, f"{self._stream}/{state.partition}")
         if not may_repeat(failure, repeat_indefinite=True):
             raise failure
-        named = self._places.redirected(progress.partition, failure) and not group.failures
+        named = self._places.redirected(state.partition, failure) and not group.failures
         if last:
             group.redirected = named
             raise failure
-        group.partitions.remove(progress)
-        self._set_free(progress, named)
+        group.partitions.remove(state)
+        self._set_free(state, named)
 
-    async def _mend(self, progress: FetchState, lost: TidelogError) -> None:
+    async def _mend(self, state: FetchState, lost: TidelogError) -> None:
         """Puts a lost position right by the policy; raises `lost` if that is the policy."""
         assert isinstance(lost, OffsetOutOfRange | LogTruncated)
-        lost.details.setdefault("offset", str(progress.next_offset))
-        progress.jump(await self._places.instead(progress.partition, lost))
+        lost.details.setdefault("offset", str(state.next_offset))
+        state.jump(await self._places.instead(state.partition, lost))

@@ -38,12 +38,12 @@ def split_by_leader(
     by_leader: dict[str, list[FetchState]] = {}
     leaderless: list[FetchState] = []
     missing: NotLeader | None = None
-    for progress in partitions:
+    for state in partitions:
         try:
-            address = places.leader_address(progress.partition)
+            address = places.leader_address(state.partition)
         except NotLeader as error:
-            leaderless.append(progress)
+            leaderless.append(state)
             missing = error
         else:
-            by_leader.setdefault(address, []).append(progress)
+            by_leader.setdefault(address, []).append(state)
     return by_leader, leaderless, missing

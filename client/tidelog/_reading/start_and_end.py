@@ -104,10 +104,10 @@ class Places:
         _set_start(wanted, start)
         fresh = True
 
-        async def ask(broker: BrokerChannel) -> log_pb2.OffsetsResponse:
+        async def ask(channel: BrokerChannel) -> log_pb2.OffsetsResponse:
             request = log_pb2.OffsetsRequest(partitions=[wanted])
             timeout_s = min(self._channels.request_timeout_s, ANSWER_S_MAX)
-            return await broker.log.Offsets(request, timeout=timeout_s)
+            return await channel.log.Offsets(request, timeout=timeout_s)
 
         async def attempt() -> log_pb2.PartitionOffsets:
             nonlocal fresh

@@ -69,9 +69,9 @@ class FakeCluster:
     def records(self, stream: str, partition: int = 0) -> list[Record]:
         """Everything in a partition's log, from its start."""
         log = self._log(stream, partition)
-        progress = FetchState(stream, log.stream_id, partition, Position(log.start), None)
+        state = FetchState(stream, log.stream_id, partition, Position(log.start), None)
         answer = FetchAnswer(log_pb2.FetchResponse(), b"".join(stored.data for stored in log.batches))
-        return [record for batch in progress.accept(answer) for record in batch.records()]
+        return [record for batch in state.accept(answer) for record in batch.records()]
 
     def leader(self, stream: str, partition: int = 0) -> int | None:
         """The id of the broker that leads the partition; None: nobody does."""
