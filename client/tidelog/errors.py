@@ -1,12 +1,12 @@
-"""Everything that can go wrong, sorted by what the caller can do about it.
+"""The errors of the library and of the brokers, sorted by what the caller can do about them.
 
-Every error answers two questions. *Retriable*: may the same request succeed later,
-unchanged? *Definite*: did it certainly have no effect? An error that is neither is a
-bug or a request that is wrong; one that is not definite leaves the caller to find out
-(an idempotent producer may simply send the batch again).
+Every error answers two questions. *Retriable*: may the same request succeed later, unchanged?
+*Definite*: did the request certainly have no effect? A definite error that is not retriable means that
+the request is wrong. After an indefinite error the caller must find out whether the request was
+executed; an idempotent producer may send the same batch again.
 
-The codes are those of ``ErrorCode`` in ``proto/tidelog_proto/common.proto``; broker and
-client share these classes, so that an error crosses the wire without losing its type.
+The codes are those of ``ErrorCode`` in ``proto/tidelog_proto/common.proto``. Broker and client share
+these classes, so an error keeps its type on the wire.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import ClassVar
 
 
 class TidelogError(Exception):
-    """The root of the tree.
+    """The base class of all errors.
 
-    ``details`` holds facts for programs (strings), ``retry_after_ms`` the broker's
-    opinion of when to try again (None: it has none).
+    ``details`` holds facts for programs (names and values are strings). ``retry_after_ms`` is the time
+    that the broker asks the client to wait before the next attempt (None: the broker gave none).
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -35,119 +35,119 @@ class TidelogError(Exception):
         return self.message
 
 
-# --- The request is wrong: mend it, do not repeat it.
+# --- The request is wrong: correct it, do not repeat it.
 
 
 class InvalidRequest(TidelogError):
-    """A field of the request has a value that can never be right."""
+    """A field of the request, or an argument, has a value that is never allowed."""
 
     code = "INVALID_REQUEST"
 
 
 class UnsupportedVersion(InvalidRequest):
-    """A schema version, attribute or feature that this software does not know (F4)."""
+    """The batch has a schema version, attribute or feature that this software does not know (F4)."""
 
     code = "UNSUPPORTED_VERSION"
 
 
 class CorruptBatch(InvalidRequest):
-    """A record batch that breaks the format (F1): bad magic, length, CRC, schema or content."""
+    """The record batch breaks the format (F1): bad magic, length, CRC, schema or content."""
 
     code = "CORRUPT_BATCH"
 
 
 class BatchTooLarge(InvalidRequest):
-    """A batch or record over its limit, encoded or decoded (F3)."""
+    """The batch or record is larger than its limit, encoded or decoded (F3)."""
 
     code = "BATCH_TOO_LARGE"
 
 
 class InvalidTimestamp(InvalidRequest):
-    """A record's timestamp lies further in the future than the stream allows."""
+    """The timestamp of a record is further in the future than the stream allows."""
 
     code = "INVALID_TIMESTAMP"
 
 
 class FeatureNotImplemented(InvalidRequest):
-    """The interface has a place for it, this version does not do it."""
+    """The interface defines this request, but this version does not implement it."""
 
     code = "NOT_IMPLEMENTED"
 
 
-# --- What the request names is not there, or is another one by now.
+# --- The stream or partition in the request does not exist, or has changed.
 
 
 class StreamNotFound(TidelogError):
-    """No stream has this name or id now."""
+    """No stream has this name or id."""
 
     code = "STREAM_NOT_FOUND"
 
 
 class StreamExists(TidelogError):
-    """A stream of this name is there, with other settings."""
+    """A stream with this name exists, with other settings."""
 
     code = "STREAM_EXISTS"
 
 
 class PartitionNotFound(TidelogError):
-    """The stream has fewer partitions."""
+    """The stream has no partition with this number."""
 
     code = "PARTITION_NOT_FOUND"
 
 
 class VersionConflict(TidelogError):
-    """The stream, partition or broker changed since the version that the caller saw."""
+    """The stream, partition or broker has changed since the version that the caller expects."""
 
     code = "VERSION_CONFLICT"
 
 
-# --- Positions: read again from somewhere else.
+# --- Positions: read from another offset.
 
 
 class OffsetOutOfRange(TidelogError):
-    """Below the log start offset (R11) or beyond the end; details name both ends."""
+    """The offset is below the log start offset (R11) or beyond the log end offset; details name both."""
 
     code = "OFFSET_OUT_OF_RANGE"
 
 
 class LogTruncated(TidelogError):
-    """The position does not fit the log's history (R13); details name the divergence."""
+    """The position (offset and epoch) does not fit the log's history (R13); details name the divergence."""
 
     code = "LOG_TRUNCATED"
 
 
 class DataCorrupt(TidelogError):
-    """The bytes on disk fail their checksum; nothing wrong is ever returned (2c)."""
+    """The bytes on disk fail their checksum. The broker returns an error instead of wrong records (2c)."""
 
     code = "DATA_CORRUPT"
 
 
-# --- Leadership and replication: ask again, perhaps elsewhere.
+# --- Leadership and replication: try again, possibly at another broker.
 
 
 class NotLeader(TidelogError):
-    """This broker does not lead the partition; details name the leader, if one is known."""
+    """This broker does not lead the partition; details name the leader, if the broker knows it."""
 
     code = "NOT_LEADER"
     retriable = True
 
 
 class FencedLeaderEpoch(TidelogError):
-    """The sender's leader epoch is over (R2)."""
+    """The leader epoch in the request is older than the partition's (R2)."""
 
     code = "FENCED_LEADER_EPOCH"
     retriable = True
 
 
 class UnknownLeaderEpoch(TidelogError):
-    """The sender knows of a later leader epoch than this broker (R2)."""
+    """The leader epoch in the request is newer than the one that this broker knows (R2)."""
 
     code = "UNKNOWN_LEADER_EPOCH"
     retriable = True
 
 
 class NotEnoughReplicas(TidelogError):
-    """The in-sync replica set is below its minimum; nothing was appended (R7)."""
+    """The in-sync replica set is smaller than its minimum; nothing was appended (R7)."""
 
     code = "NOT_ENOUGH_REPLICAS"
     retriable = True
@@ -157,84 +157,84 @@ class NotEnoughReplicas(TidelogError):
 
 
 class UnknownProducer(TidelogError):
-    """The log has forgotten this producer, or nobody gave its id out: it must start again with a new one."""
+    """The log no longer knows this producer id, or the id was never given out. Get a new id."""
 
     code = "UNKNOWN_PRODUCER"
 
 
 class FencedProducer(TidelogError):
-    """A newer epoch of this producer has written."""
+    """A producer with the same id and a newer epoch has written."""
 
     code = "FENCED_PRODUCER"
 
 
 class OutOfOrderSequence(TidelogError):
-    """A batch before this one is missing."""
+    """A batch of this producer before this one is missing in the log."""
 
     code = "OUT_OF_ORDER_SEQUENCE"
     retriable = True
 
 
 class DuplicateSequence(TidelogError):
-    """The batch was appended earlier; so long ago that its offset is no longer known."""
+    """The batch is in the log already, but so far back that its offset is no longer known."""
 
     code = "DUPLICATE_SEQUENCE"
 
 
 class UnexpectedOffset(TidelogError):
-    """The log end offset is not the one that the conditional append named (R9)."""
+    """The log end offset is not the `expected_offset` of the conditional append (R9)."""
 
     code = "UNEXPECTED_OFFSET"
 
 
 class PrecedingFailed(TidelogError):
-    """An earlier batch of this partition failed on the call; send again, the first with ``reset``."""
+    """An earlier batch for this partition failed on the same call; send again, the first with ``reset``."""
 
     code = "PRECEDING_FAILED"
     retriable = True
 
 
-# --- The broker cannot do it now: nothing happened, try later.
+# --- The broker cannot execute the request now: nothing happened, try later.
 
 
 class ResourceExhausted(TidelogError):
-    """A named limit is reached; ``retry_after_ms`` says when to come back."""
+    """A named limit is reached; ``retry_after_ms`` says when to try again."""
 
     code = "RESOURCE_EXHAUSTED"
     retriable = True
 
 
 class DiskFull(ResourceExhausted):
-    """The broker's volume has no room: refused before anything was written; reads go on."""
+    """The broker's volume is full. The write was refused before it began; reads still work."""
 
     code = "DISK_FULL"
 
 
 class Stopping(TidelogError):
-    """The broker is leaving."""
+    """The broker is shutting down."""
 
     code = "STOPPING"
     retriable = True
 
 
 class Unavailable(TidelogError):
-    """The broker could not be reached, or cannot serve this yet; nothing happened."""
+    """The broker cannot be reached, or cannot serve the request yet; nothing happened."""
 
     code = "UNAVAILABLE"
     retriable = True
 
 
-# --- Indefinite: it may or may not have happened.
+# --- Indefinite: the request may have been executed or not.
 
 
 class IndefiniteError(TidelogError):
-    """The root of those that leave it open whether the request had an effect."""
+    """The base class of errors after which the request may have been executed or not."""
 
     definite = False
 
 
 class TimedOut(IndefiniteError):
-    """No answer within the request's time."""
+    """No answer came within the time of the request."""
 
     code = "TIMED_OUT"
     retriable = True
@@ -248,13 +248,13 @@ class ConnectionLost(IndefiniteError):
 
 
 class StorageFailed(IndefiniteError):
-    """A write or a flush failed. After a flush, or a write that cannot be undone, the broker ends."""
+    """A write or a flush failed. After a failed flush, or a write that cannot be undone, the broker stops."""
 
     code = "STORAGE_FAILED"
 
 
 class InternalError(IndefiniteError):
-    """A bug: please report it."""
+    """A bug in Tidelog: please report it."""
 
     code = "INTERNAL"
 
@@ -277,7 +277,7 @@ _CLASSES = _by_code()
 def error_from_code(
     code: str, message: str, details: dict[str, str] | None = None, retry_after_ms: int | None = None
 ) -> TidelogError:
-    """The typed error for a code that came over the wire; an unknown code is an `InternalError`."""
+    """The typed error for a code from the wire; `InternalError` for an unknown code."""
     error = _CLASSES.get(code, InternalError)(message, retry_after_ms=retry_after_ms)
     error.details.update(details or {})
     return error

@@ -137,8 +137,8 @@ def test_labels_that_are_not_given_do_not_differ() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("a b", StreamSettings(), "cannot name a stream"),
-        ("__cursors", StreamSettings(), "belongs to the brokers"),
+        ("a b", StreamSettings(), "is not a valid stream name"),
+        ("__cursors", StreamSettings(), "belong to the brokers"),
         ("orders", StreamSettings(subject="a..b"), "is not a NATS subject"),
         ("orders", StreamSettings(partitions=0), "partitions is 0"),
         (
@@ -346,5 +346,5 @@ def test_a_stream_changes_its_owner_and_nothing_else() -> None:
     )  # fmt: skip
     assert stream.version > before.version
     assert decide.alter_stream(after, "orders", StreamSettings(), owner="shop/orders") is None
-    with pytest.raises(InvalidRequest, match="has 1025 bytes; it has at most 1024"):
+    with pytest.raises(InvalidRequest, match="has 1025 bytes; at most 1024 are allowed"):
         decide.alter_stream(after, "orders", StreamSettings(), owner="x" * 1025)

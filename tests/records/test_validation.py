@@ -102,9 +102,9 @@ def test_what_the_forge_leaves_as_it_was_is_accepted_and_read_alike(
         ({"attributes": 3 | ALL}, UnsupportedVersion, "attributes"),
         ({"attributes": 1 << 8 | ALL}, UnsupportedVersion, "attributes"),
         ({"attributes": 1 << 15 | ALL}, UnsupportedVersion, "attributes"),
-        ({"attributes": 1 << 5 | ALL}, CorruptBatch, "brokers only"),
-        ({"attributes": 1 << 6 | ALL}, CorruptBatch, "brokers only"),
-        ({"attributes": 1 << 7 | ALL}, CorruptBatch, "brokers only"),
+        ({"attributes": 1 << 5 | ALL}, CorruptBatch, "only brokers set"),
+        ({"attributes": 1 << 6 | ALL}, CorruptBatch, "only brokers set"),
+        ({"attributes": 1 << 7 | ALL}, CorruptBatch, "only brokers set"),
         ({"attributes": 1 | ALL}, CorruptBatch, "compression"),
         ({"attributes": int(Columns.KEY)}, CorruptBatch, "nodes"),
         ({"record_count": 0, "last_offset_delta": 0}, CorruptBatch, "0 records"),
@@ -357,8 +357,8 @@ def test_nulls_where_none_may_be_are_refused_whether_counted_or_hidden(
     hidden = forged.with_node(node, rows, 0).with_buffer(validity, bitmap)
     uncovered = forged.with_node(node, rows, 1).with_buffer(validity, b"")
 
-    refused(counted.batch(), "it may have none")
-    refused(hidden.batch(), "claims 0 nulls, its bitmap has 1")
+    refused(counted.batch(), "nulls are not allowed")
+    refused(hidden.batch(), "claims 0 nulls, but its bitmap has 1")
     refused(uncovered.batch(), "null")
 
 
@@ -436,7 +436,7 @@ def test_a_nested_column_that_goes_on_behind_its_struct_is_refused(node: int, of
     longer = forged.buffers[offsets] + forged.buffers[offsets][-4:]
 
     refused(
-        forged.with_buffer(offsets, longer).with_node(node, 4, nulls).batch(), "its struct another number"
+        forged.with_buffer(offsets, longer).with_node(node, 4, nulls).batch(), "its struct has another number"
     )
 
 

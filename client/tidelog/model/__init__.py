@@ -1,15 +1,15 @@
-"""The nouns that client, CLI, Spark and broker share, as values: no I/O, no wire format.
+"""The values that client, CLI, Spark and broker share: no I/O, no wire format.
 
-What belongs here: what a stream, a broker or a record is, and which values can be right.
-What does not: `wire` turns these values into protobuf messages and back; `placement`
-decides where replicas go. Import the names from here.
+What belongs here: the descriptions of streams, brokers and records, and the checks of their values.
+What does not: `wire` turns these values into protobuf messages and back; `placement` chooses the
+brokers of replicas. Import the names from here.
 
-- `configuration` what a stream is asked to be and what it is, with the bounds
+- `configuration` the settings of a stream, with their bounds
 - `names`         names of streams, the subjects they record, their labels and owners
-- `identifiers`   the 16 bytes that stand for a stream, a cluster, a broker's run
-- `descriptions`  what a cluster says of itself
-- `record`        what applications write and read
-- `pipeline_order` what is refused behind a refused batch
+- `identifiers`   the 16 bytes that identify a stream, a cluster, or a run of a broker
+- `descriptions`  a cluster and its parts, as brokers describe them
+- `record`        records, receipts and positions
+- `pipeline_order` the order of batches that are sent without waiting
 """
 
 from tidelog.model.configuration import (

@@ -1,9 +1,8 @@
-"""A stream's configuration: what somebody asks for, what a stream has, and which values can be right.
+"""A stream's configuration: the settings in a request, the settings of a stream, and their bounds.
 
-`StreamSettings` is what somebody asks for (absent: not said), `StreamConfig` what a
-stream has (every field filled); the rules for both stand here, so that a client can
-refuse early what a broker would refuse anyway. What names and subjects may be is
-`names`' business.
+`StreamSettings` holds the settings in a request (None: not given), `StreamConfig` those of a stream
+(every field has a value). The rules for both are here, so that a client refuses early what a broker
+would refuse. `names` has the rules for names and subjects.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from tidelog.model.names import validate_subject_pattern
 from tidelog.records.limits import BATCH_BYTES_HARD_MAX, SEGMENT_BYTES_HARD_MAX
 
 PARTITIONS_MAX = 10_000
-"""Of one stream."""
+"""Partitions of one stream."""
 
 REPLICATION_FACTOR_DEFAULT = 3
+"""In a cluster with fewer brokers: the number of brokers."""
+
 REPLICATION_FACTOR_MAX = 15
-"""Or as many brokers as there are, if they are fewer."""
 
 SECOND_MS = 1000
 DAY_MS = 24 * 60 * 60 * SECOND_MS
@@ -41,7 +41,7 @@ def _check_type(name: str, value: object, right: type) -> None:
 
 
 class Durability(StrEnum):
-    """What an acknowledgement promises."""
+    """The promise of an acknowledgement."""
 
     FSYNC = "fsync"
     """The record is on disk."""
@@ -54,17 +54,17 @@ class NatsAck(StrEnum):
 
     ALWAYS = "always"
     NEVER = "never"
-    """The subject carries request/reply traffic of others, who must not be answered by us."""
+    """For a subject with request/reply traffic between applications: Tidelog must not answer it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """When records may be forgotten; each bound is per partition, None: no bound."""
+    """When records are deleted. Each bound is per partition; None: no bound."""
 
     age_ms: int | None = None
-    """Since the append time of the last batch of a segment; segments go as a whole."""
+    """Since the append time of the last batch of a segment; segments are deleted as a whole."""
     bytes: int | None = None
-    """On disk."""
+    """Bytes on disk."""
     messages: int | None = None
 
     def __post_init__(self) -> None:
@@ -74,11 +74,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """Settings of a stream, every one of them filled in.
+    """The settings of a stream, each with a value.
 
-    The defaults are what somebody from Kafka or JetStream would expect; those that
-    could surprise say why. A stream keeps the values it was created with when a later
-    version changes a default.
+    The defaults are those that a user of Kafka or JetStream expects; a default that could surprise says
+    why. A stream keeps the values of its creation when a later version changes a default.
     """
 
     subject: str = ""
@@ -86,37 +85,37 @@ class StreamConfig:
     partitions: int = 1
     replication_factor: int = REPLICATION_FACTOR_DEFAULT
     min_insync_replicas: int = 2
-    """Capped by the replication factor: one copy of a stream on one broker needs one."""
+    """The replication factor caps it: a stream with one copy needs one replica in sync."""
     durability: Durability = Durability.FSYNC
     retention: Retention = Retention(age_ms=7 * DAY_MS)
     """A week, as in Kafka: a disk that fills up stops every stream on it."""
     segment_bytes: int = 1 << 30
-    """A segment is closed when it would grow past this. Bytes."""
+    """A segment is closed before it grows larger than this. Bytes."""
     segment_age_ms: int = 7 * DAY_MS
     """A segment is closed when its first batch is this old."""
     batch_bytes_max: int = 1 << 20
     """The largest record batch, header included. Bytes."""
     timestamp_ahead_ms_max: int = 60 * 60 * SECOND_MS
-    """How far in the future a record's timestamp may lie. An hour forgives clocks, and
-    catches seconds sent as milliseconds before they poison a search by time."""
+    """How far in the future the timestamp of a record may be. An hour tolerates wrong clocks, and
+    refuses seconds that are sent as milliseconds before they break searches by time."""
     nats_ack: NatsAck = NatsAck.ALWAYS
     dedupe_window_ms: int = 120 * SECOND_MS
-    """How long message ids are remembered (two minutes, as in JetStream); 0: not at all."""
+    """How long a partition remembers message ids (two minutes, as in JetStream); 0: not at all."""
     dedupe_count_max: int = 100_000
-    """How many message ids a partition remembers at most; 0: none."""
+    """The most message ids that a partition remembers; 0: none."""
 
     @property
     def min_insync_effective(self) -> int:
-        """min(configured, replication factor), the number that rule R3 counts against."""
+        """min(configured, replication factor): the minimum that rule R3 uses."""
         return min(self.min_insync_replicas, self.replication_factor)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What a request says about a stream's configuration; None: it says nothing.
+    """The settings in a request to create or alter a stream; None: not given.
 
-    Creating takes defaults for what is not said, altering leaves it as it is. A given
-    `retention` replaces the old one as a whole; `subject=""` takes the subject away.
+    A new stream gets the default for a setting that is not given; an existing stream keeps its value. A
+    given `retention` replaces the old one as a whole; `subject=""` removes the subject.
     """
 
     subject: str | None = None
@@ -140,12 +139,12 @@ class StreamSettings:
             _check_type(name, getattr(self, name), int)
 
     def given(self) -> dict[str, object]:
-        """The fields that are said, by name."""
+        """The given settings, by name."""
         pairs = ((name, getattr(self, name)) for name in _SETTING_NAMES)
         return {name: value for name, value in pairs if value is not None}
 
     def on(self, config: StreamConfig) -> StreamConfig:
-        """`config` with the given fields replaced, checked; raises `InvalidRequest`."""
+        """`config` with the given settings instead of its own, checked; raises `InvalidRequest`."""
         changed = replace(config, **self.given())  # type: ignore[arg-type]
         validate_config(changed)
         if (
@@ -154,19 +153,19 @@ class StreamSettings:
             and self.min_insync_replicas > self.replication_factor
         ):
             raise InvalidRequest(
-                f"min_insync_replicas is {self.min_insync_replicas}, more than the replication factor of "
-                f"{self.replication_factor}; no write could ever be acknowledged by that many",
+                f"min_insync_replicas is {self.min_insync_replicas}, more than replication_factor "
+                f"({self.replication_factor}); no write could be acknowledged by so many replicas",
                 field="min_insync_replicas",
             )
         return changed
 
     def for_new_stream(self, brokers: int) -> StreamConfig:
-        """The configuration of a stream created with these settings among `brokers` brokers."""
+        """The configuration of a new stream with these settings, in a cluster of `brokers` brokers."""
         copies = max(1, min(REPLICATION_FACTOR_DEFAULT, brokers))
         return self.on(StreamConfig(replication_factor=copies))
 
     def differing(self, config: StreamConfig) -> dict[str, tuple[object, object]]:
-        """Given fields that are not so in `config`: name → (in `config`, given)."""
+        """The given settings with another value in `config`: name → (value in `config`, given value)."""
         return {
             name: (getattr(config, name), value)
             for name, value in self.given().items()
@@ -198,7 +197,7 @@ _RETENTION_BOUNDS: tuple[tuple[str, int, int, str], ...] = (
 
 
 def validate_config(config: StreamConfig) -> None:
-    """Raises `InvalidRequest` with one sentence about the first field that cannot be right."""
+    """Raises `InvalidRequest` with one sentence about the first field that is not allowed."""
     if config.subject:
         validate_subject_pattern(config.subject)
     for name, low, high, unit in _BOUNDS:

@@ -1,8 +1,8 @@
-"""What a leader checks before it writes a client's batch (F1).
+"""The checks of a client's batch before the leader writes it (F1).
 
-The order matters: nothing is decompressed before its size is known, nothing is decoded
-before its CRC holds, nothing is believed because a header says so. Every refusal is a
-typed, definite error.
+The order matters: no buffer is decompressed before its size is known, no body is decoded before its CRC
+is checked, and every statement of the header is compared with the data. Every refusal is a typed,
+definite error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _NodeShape(NamedTuple):
     name: str
     nullable: bool
     parent: int | None
-    """Index of the node whose length it must have: its struct. None: no such parent."""
+    """Index of the struct node that it is a field of; both have the same length. None: it is in no struct."""
     top_level: bool
     validity: int
     """Index of its first buffer, the validity bitmap."""
@@ -59,7 +59,7 @@ class _Shape(NamedTuple):
 
 
 def _shape_of(schema: pa.Schema) -> _Shape:
-    """The nodes and buffers that a message of this schema has, depth first as Arrow writes them."""
+    """The nodes and buffers of a message with this schema, depth first as Arrow writes them."""
     nodes: list[_NodeShape] = []
     buffers = 0
 
@@ -86,17 +86,17 @@ def _shape_of(schema: pa.Schema) -> _Shape:
 
 
 _SHAPES = tuple(_shape_of(schema_of_attributes(bits << 2)) for bits in range(8))
-"""By bits 2–4 of the attributes: the columns that a client can give."""
+"""By bits 2–4 of the attributes: the optional columns that a client can send."""
 
 
 class BatchClaims(NamedTuple):
-    """What a batch says of itself, found consistent: its CRC holds, and nothing is decompressed yet."""
+    """The header and the message of a batch, found consistent: the CRC holds, nothing is decompressed yet."""
 
     header: BatchHeader
     batch: pa.Buffer
     message: Message
     decoded_bytes: int
-    """Bytes of all buffers once decompressed, what there is to go through."""
+    """Bytes of all buffers after decompression."""
 
 
 def validate_batch(
@@ -106,11 +106,11 @@ def validate_batch(
     now_us: int,
     timestamp_ahead_us_max: int | None = None,
 ) -> BatchHeader:
-    """The header of `batch`, if a leader may write it; else a typed, definite error (F1, F4, F6).
+    """The header of `batch` if a leader may write it; raises a typed, definite error if not (F1, F4, F6).
 
-    `now_us` and `timestamp_ahead_us_max` bound record timestamps (None: no bound).
-    Producer state and expected offsets are the append guard's to check. The same in two steps,
-    for a caller that must know how much work the second one is: `read_claims`, `check_contents`.
+    `now_us` and `timestamp_ahead_us_max` bound the timestamps of records (None: no bound). The append
+    guard checks producer state and expected offsets. `read_claims` and `check_contents` do the same in
+    two steps, for a caller that must know how much work the second step is.
     """
     claims = read_claims(batch, limits)
     check_contents(claims, now_us=now_us, timestamp_ahead_us_max=timestamp_ahead_us_max)
@@ -118,7 +118,7 @@ def validate_batch(
 
 
 def read_claims(batch: bytes | memoryview, limits: BatchLimits) -> BatchClaims:
-    """The cheap part of `validate_batch`: it takes time by the size of the batch as it is sent."""
+    """The cheap part of `validate_batch`: its time grows with the size of the batch as it was sent."""
     header = _check_header(batch, limits)
     buffer = pa.py_buffer(batch)
     found = crc32c(buffer.slice(36))
@@ -130,9 +130,9 @@ def read_claims(batch: bytes | memoryview, limits: BatchLimits) -> BatchClaims:
 
 
 def check_contents(claims: BatchClaims, *, now_us: int, timestamp_ahead_us_max: int | None = None) -> None:
-    """The other part of `validate_batch`: it takes time and memory by `decoded_bytes`.
+    """The other part of `validate_batch`: its time and memory grow with `decoded_bytes`.
 
-    Nothing but its arguments is used: it may run in any thread.
+    It uses only its arguments, so it may run in any thread.
     """
     header = claims.header
     _check_bitmaps(header, claims.message, memoryview(claims.batch)[HEADER_BYTES:])
@@ -148,61 +148,67 @@ def check_contents(claims: BatchClaims, *, now_us: int, timestamp_ahead_us_max: 
 
 def _check_header(batch: bytes | memoryview, limits: BatchLimits) -> BatchHeader:
     if len(batch) < HEADER_BYTES:
-        raise CorruptBatch(f"a record batch has at least {HEADER_BYTES} bytes, this one {len(batch)}")
+        raise CorruptBatch(f"the batch has {len(batch)} bytes; a batch has at least {HEADER_BYTES}")
     header = BatchHeader.unpack(batch)
     check_framing(header, len(batch))
     if header.length != len(batch):
-        raise CorruptBatch(f"the header says {header.length} bytes, {len(batch)} were sent")
+        raise CorruptBatch(f"the header says {header.length} bytes, but {len(batch)} bytes were sent")
     if header.length > limits.batch_bytes_max:
         raise BatchTooLarge(
-            f"the batch has {header.length} bytes, this stream takes {limits.batch_bytes_max} "
+            f"the batch has {header.length} bytes; this stream takes at most {limits.batch_bytes_max} "
             f"(batch_bytes_max)",
             batch_bytes_max=limits.batch_bytes_max,
         )
     if header.schema_version != SCHEMA_VERSION:
         raise UnsupportedVersion(
-            f"schema version {header.schema_version}; this broker writes version {SCHEMA_VERSION}"
+            f"the batch has schema version {header.schema_version}; this broker takes {SCHEMA_VERSION}"
         )
     if header.attributes & ~KNOWN_ATTRIBUTES or header.compression not in _ARROW_CODEC_OF:
-        raise UnsupportedVersion(f"attributes {header.attributes:#06x} have bits unknown to version 1")
+        raise UnsupportedVersion(
+            f"the attributes {header.attributes:#06x} have bits that version 1 does not know"
+        )
     if header.attributes & BROKER_ONLY_ATTRIBUTES:
-        raise CorruptBatch(f"attributes {header.attributes:#06x}: bits 5–7 are set by brokers only")
+        raise CorruptBatch(f"the attributes are {header.attributes:#06x}; only brokers set bits 5–7")
     if header.reserved or batch[8:32] != _ZEROS:
-        raise CorruptBatch("bytes 8–31 (the leader's) and 62–63 (reserved) are not zero (F6)")
+        raise CorruptBatch("bytes 8–31 (set by the leader) and 62–63 (reserved) must be zero (F6)")
     count = header.record_count
     if not 1 <= count <= RECORDS_PER_BATCH_MAX or header.last_offset_delta != count - 1:
         raise CorruptBatch(
-            f"{count} records with a last offset delta of {header.last_offset_delta}; a client's batch has "
-            f"1–{RECORDS_PER_BATCH_MAX} records and a delta one less"
+            f"the header says {count} records and a last offset delta of {header.last_offset_delta}; a "
+            f"client's batch has 1–{RECORDS_PER_BATCH_MAX} records, and the delta is one less"
         )
     if header.producer_id == NO_PRODUCER_ID and (header.base_sequence or header.producer_epoch):
-        raise CorruptBatch("a batch without a producer id has sequence and producer epoch 0 (F6)")
+        raise CorruptBatch("a batch without a producer id must have sequence 0 and producer epoch 0 (F6)")
     return header
 
 
 def _check_message(header: BatchHeader, message: Message, view: memoryview, limits: BatchLimits) -> int:
-    """Nodes and buffers are those of the schema; the bytes that all buffers have once decompressed."""
+    """Checks nodes and buffers against the schema; returns the bytes of all buffers after decompression."""
     shape = _SHAPES[header.columns >> 2]
     if len(message.nodes) != len(shape.nodes) or len(message.buffers) != shape.buffer_count:
         raise CorruptBatch(
-            f"{len(message.nodes)} nodes and {len(message.buffers)} buffers; the columns of this batch have "
-            f"{len(shape.nodes)} and {shape.buffer_count}"
+            f"the body has {len(message.nodes)} nodes and {len(message.buffers)} buffers; the columns of "
+            f"this batch need {len(shape.nodes)} and {shape.buffer_count}"
         )
     if message.codec != _ARROW_CODEC_OF[header.compression]:
-        raise CorruptBatch("the body's compression is not the one that the attributes name")
+        raise CorruptBatch("the body has another compression than the attributes say")
     if message.row_count != header.record_count:
-        raise CorruptBatch(f"the body has {message.row_count} rows, the header {header.record_count} records")
+        raise CorruptBatch(
+            f"the body has {message.row_count} rows, but the header says {header.record_count} records"
+        )
     decoded = decoded_bytes(message, view)
     if decoded > limits.batch_decoded_bytes_max:
         raise BatchTooLarge(
-            f"the batch decodes to {decoded} bytes, {limits.batch_decoded_bytes_max} at most "
-            f"(batch_decoded_bytes_max)",
+            f"the batch decodes to {decoded} bytes; this stream takes at most "
+            f"{limits.batch_decoded_bytes_max} (batch_decoded_bytes_max)",
             batch_decoded_bytes_max=limits.batch_decoded_bytes_max,
         )
     for node, place in zip(message.nodes, shape.nodes, strict=True):
         _check_node(node, place, header.record_count, decoded)
         if place.parent is not None and node.length != message.nodes[place.parent].length:
-            raise CorruptBatch(f"column {place.name} has {node.length} entries, its struct another number")
+            raise CorruptBatch(
+                f"column {place.name} has {node.length} entries, but its struct has another number"
+            )
     return decoded
 
 
@@ -215,16 +221,16 @@ def _check_bitmaps(header: BatchHeader, message: Message, view: memoryview) -> N
 
 def _check_node(node: FieldNode, shape: _NodeShape, count: int, decoded: int) -> None:
     if shape.top_level and node.length != count:
-        raise CorruptBatch(f"column {shape.name} has {node.length} rows, the header {count} records")
+        raise CorruptBatch(f"column {shape.name} has {node.length} rows, but the header says {count} records")
     # Below the top level a length is bounded by the bytes that its offsets take.
     if not 0 <= node.length <= max(count, decoded) or not 0 <= node.null_count <= node.length:
         raise CorruptBatch(f"column {shape.name} claims {node.length} rows with {node.null_count} nulls")
     if node.null_count and not shape.nullable:
-        raise CorruptBatch(f"column {shape.name} has {node.null_count} nulls; it may have none")
+        raise CorruptBatch(f"column {shape.name} has {node.null_count} nulls; nulls are not allowed in it")
 
 
 def _check_validity(node: FieldNode, shape: _NodeShape, body: memoryview, message: Message) -> None:
-    """The null count is that of the bitmap: readers that trust one or the other see the same nulls."""
+    """Checks that the null count fits the bitmap, so that a reader sees the same nulls by either of them."""
     place = message.buffers[shape.validity]
     if place.length == 0:
         if node.null_count:
@@ -241,7 +247,7 @@ def _check_validity(node: FieldNode, shape: _NodeShape, body: memoryview, messag
     valid = pa.BooleanArray.from_buffers(pa.bool_(), node.length, [None, bitmap]).true_count
     if node.length - valid != node.null_count:
         raise CorruptBatch(
-            f"column {shape.name} claims {node.null_count} nulls, its bitmap has {node.length - valid}"
+            f"column {shape.name} claims {node.null_count} nulls, but its bitmap has {node.length - valid}"
         )
 
 
@@ -254,15 +260,15 @@ def _plain_buffer(body: memoryview, place: BufferPlace, codec: int | None, *, by
     if _I64.unpack_from(body, place.offset)[0] == UNCOMPRESSED:
         return raw
     if size > bytes_max:
-        raise CorruptBatch(f"a validity bitmap claims {size} bytes, {bytes_max} would be many")
+        raise CorruptBatch(f"a validity bitmap claims {size} bytes; at most {bytes_max} are allowed")
     name = _ARROW_CODEC_NAME[codec]
     try:
         plain = pa.decompress(raw, decompressed_size=size, codec=name)
-        # Of an lz4 frame that ends early, Arrow hands out the rest as it lay in memory.
+        # When an lz4 frame ends early, Arrow fills the rest with whatever was in that memory.
         if name == "lz4" and _streamed_bytes(raw, name, size) != size:
-            raise CorruptBatch(f"a compressed validity bitmap claims {size} bytes and has fewer")
+            raise CorruptBatch(f"a compressed validity bitmap claims {size} bytes, but has fewer")
     except (pa.ArrowException, OSError) as error:
-        raise CorruptBatch(f"a compressed validity bitmap does not open: {error}") from None
+        raise CorruptBatch(f"a validity bitmap cannot be decompressed: {error}") from None
     return plain
 
 
@@ -271,7 +277,7 @@ def _streamed_bytes(raw: pa.Buffer, codec: str, bytes_max: int) -> int:
 
 
 def _check_text_under_nulls(text: pa.Array) -> None:
-    """The bytes under a null are UTF-8 too: some readers check the column without its bitmap."""
+    """Checks that the bytes under a null are UTF-8: some readers check the column without its bitmap."""
     if text.null_count:
         offsets, data = text.buffers()[1:]
         pa.Array.from_buffers(text.type, len(text), [None, offsets, data], 0).validate(full=True)
@@ -283,11 +289,11 @@ def _check_timestamps(
     smallest, largest = timestamp_span_us(columns.column("timestamp"))
     if (smallest, largest) != (header.timestamp_min_us, header.timestamp_max_us):
         raise CorruptBatch(
-            f"the header gives timestamps {header.timestamp_min_us}–{header.timestamp_max_us} µs, "
-            f"the records {smallest}–{largest} µs"
+            f"the header says timestamps {header.timestamp_min_us}–{header.timestamp_max_us} µs, "
+            f"but the records have {smallest}–{largest} µs"
         )
     if ahead_us_max is not None and largest > now_us + ahead_us_max:
         raise InvalidTimestamp(
             f"a record's timestamp is {(largest - now_us) / 1e6:.3f} s ahead of the broker's clock; "
-            f"{ahead_us_max / 1e6:.3f} s are allowed (timestamp_ahead_ms_max)"
+            f"at most {ahead_us_max / 1e6:.3f} s are allowed (timestamp_ahead_ms_max)"
         )
