@@ -16,7 +16,9 @@ WHOLE_SECONDS_MAX = 180.0
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
-def test_all_nodes_go_down_at_once(killed: bool, healthy: Release, nodes: Cluster, figures: Figures) -> None:
+def test_all_nodes_lose_power_at_once(
+    killed: bool, healthy: Release, nodes: Cluster, figures: Figures
+) -> None:
     """Clients are outside, reach brokers by the nodes' addresses, and outlive it."""
     with healthy.load_from_outside(nodes):
         running = nodes.nodes

@@ -50,7 +50,7 @@ def test_a_stream_is_ready_within_seconds(healthy: Release, figures: Figures) ->
     assert seconds <= STREAM_SECONDS_MAX
 
 
-def test_plain_nats_messages_come_out_as_records_in_another_pod(healthy: Release, kube: Kube) -> None:
+def test_plain_nats_messages_are_read_as_records_in_another_pod(healthy: Release, kube: Kube) -> None:
     name = "hello"
     kube.apply(stream(name, subject="hello.>"))
     healthy.until_healthy()

@@ -87,7 +87,7 @@ def test_an_upgrade_from_the_chart_before_this_one(healthy: Release, kube: Kube,
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
-def test_what_is_uninstalled_and_installed_again_has_all_records(
+def test_a_reinstalled_release_has_all_records(
     killed: bool, healthy: Release, kube: Kube, figures: Figures
 ) -> None:
     _write(healthy)

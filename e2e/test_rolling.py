@@ -30,7 +30,9 @@ SETTINGS: Change = {"settings": {"produceTimeout": "29s"}}
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_rolling(what: str, change: Change | None, killed: bool, healthy: Release, figures: Figures) -> None:
+def test_a_rollout_under_load_loses_no_records(
+    what: str, change: Change | None, killed: bool, healthy: Release, figures: Figures
+) -> None:
     if change is not None:
         # There and back: whatever the release has, this changes it.
         current = healthy.values["cluster"]

@@ -13,7 +13,9 @@ PAUSE_SECONDS_MAX = 5.0
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
-def test_three_five_three(killed: bool, healthy: Release, figures: Figures) -> None:
+def test_scaling_from_three_to_five_to_three_brokers(
+    killed: bool, healthy: Release, figures: Figures
+) -> None:
     with healthy.load() as load:
         began_at = time.time()
         for count in (5, 3):

@@ -32,7 +32,7 @@ FORBIDDEN = (
 )
 
 
-def test_the_namespace_takes_only_restricted_pods(healthy: Release, kube: Kube) -> None:
+def test_the_namespace_allows_only_restricted_pods(healthy: Release, kube: Kube) -> None:
     """All of the release runs there, so all of it is."""
     found = kube.get("namespace", NAMESPACE)
     assert found is not None
@@ -43,7 +43,9 @@ def test_the_namespace_takes_only_restricted_pods(healthy: Release, kube: Kube) 
 
 
 @pytest.mark.parametrize("part", ["broker", "operator"])
-def test_it_runs_as_nobody_and_writes_nowhere_else(part: str, healthy: Release, kube: Kube) -> None:
+def test_pods_run_without_rights_and_write_only_to_their_volumes(
+    part: str, healthy: Release, kube: Kube
+) -> None:
     pod = kube.list("pods", PARTS[part])[0]["metadata"]["name"]
 
     assert kube.exec(pod, "id", "-u").strip() == USER
@@ -56,7 +58,7 @@ def test_it_runs_as_nobody_and_writes_nowhere_else(part: str, healthy: Release, 
         kube.exec(pod, "sh", "-c", "echo >/opt/tidelog/file")
 
 
-def test_only_operators_can_speak_to_the_api(healthy: Release, kube: Kube) -> None:
+def test_only_operators_have_access_to_the_api_server(healthy: Release, kube: Kube) -> None:
     for part, labels in PARTS.items():
         for pod in kube.list("pods", labels):
             mounts = [one["mountPath"] for each in pod["spec"]["containers"] for one in each["volumeMounts"]]
@@ -68,7 +70,9 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}-operator"
 
 
 @pytest.mark.parametrize("words", FORBIDDEN, ids=" ".join)
-def test_the_operators_account_cannot(words: tuple[str, ...], healthy: Release, kube: Kube) -> None:
+def test_the_account_of_the_operator_lacks_other_rights(
+    words: tuple[str, ...], healthy: Release, kube: Kube
+) -> None:
     kube.kubectl("auth", "can-i", "list", "streams.tidelog.io", "--as", ACCOUNT)
 
     # Without the code of a failure, so that nothing but an answer counts.
@@ -76,12 +80,12 @@ def test_the_operators_account_cannot(words: tuple[str, ...], healthy: Release, 
     assert kube.run("sh", "-c", f"{command} 2>/dev/null; test $? = 1") == "no\n"
 
 
-def test_nobody_takes_brokers_away_but_the_operator(healthy: Release, kube: Kube) -> None:
+def test_only_the_operator_may_remove_broker_pods(healthy: Release, kube: Kube) -> None:
     with pytest.raises(Refused, match=r"lower spec\.brokers of the Cluster instead"):
         kube.kubectl("scale", "statefulset", CLUSTER, "--replicas=2")
 
 
-def test_what_idle_pods_and_images_cost(healthy: Release, kube: Kube, figures: Figures) -> None:
+def test_memory_and_image_sizes_are_recorded(healthy: Release, kube: Kube, figures: Figures) -> None:
     """Not judged: noted."""
     used: dict[str, list[float]] = {}
     images: dict[str, int] = {}

@@ -12,7 +12,7 @@ One reconciliation of a Cluster reads, plans, and then writes:
 - `plan/`                               pure: from the observed state to actions
 - `resources/`                          pure: the manifests of the objects that a Cluster needs
 - `actions`                             everything that a plan can ask for, as values
-- `apply`                               executes actions; only it changes brokers and objects
+- `apply`                               executes actions; the only one that changes brokers and their objects
 - `reporting/`                          statuses, events, metrics and log lines
 
 Around it:

@@ -82,7 +82,9 @@ def pods(manifests: Sequence[Manifest]) -> Sequence[Manifest]:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_it_takes_everything_without_a_warning(strict: ControlPlane, programs: Path, name: str) -> None:
+def test_the_api_server_accepts_all_objects_without_a_warning(
+    strict: ControlPlane, programs: Path, name: str
+) -> None:
     assert asked(strict, rendered(programs, RELEASES[name])) == ""
 
 
@@ -96,7 +98,7 @@ def test_every_pod_is_restricted(strict: ControlPlane, programs: Path) -> None:
     assert asked(strict, made) == ""
 
 
-def test_a_pod_that_is_not_restricted_would_be_refused(strict: ControlPlane, programs: Path) -> None:
+def test_an_unrestricted_pod_would_be_rejected(strict: ControlPlane, programs: Path) -> None:
     """So the test above says something."""
     for one in pods(rendered(programs)):
         (container,) = one["spec"]["containers"]

@@ -62,7 +62,7 @@ def script(programs: Path, broker: BrokerProcess, tmp_path: Path) -> Script:
 
 
 @pytest.mark.long
-def test_records_come_out_as_they_went_in_and_the_stream_is_gone_afterwards(script: Script) -> None:
+def test_records_are_read_as_written_and_the_stream_is_deleted(script: Script) -> None:
     done = script.run()
 
     assert done.returncode == 0, done.stderr
@@ -79,6 +79,6 @@ def test_records_come_out_as_they_went_in_and_the_stream_is_gone_afterwards(scri
         f'if [ $1 = consume ]; then {REAL} "$@"; exit 1; else {REAL} "$@"; fi',
     ],
 )
-def test_it_fails_if_anything_is_wrong_and_leaves_no_stream(script: Script, tidelog: str) -> None:
+def test_the_test_fails_on_any_error_and_leaves_no_stream(script: Script, tidelog: str) -> None:
     assert script.run(tidelog).returncode != 0
     assert script.stream not in script.streams()

@@ -79,7 +79,7 @@ OF_RELEASES = (
 )  # fmt: skip
 
 
-def test_it_is_installed_changed_and_taken_away_and_what_holds_data_stays(
+def test_a_release_is_installed_upgraded_and_removed_and_data_stays(
     plane: ControlPlane, programs: Path
 ) -> None:
     release = Helm(programs, plane)

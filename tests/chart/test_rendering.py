@@ -96,7 +96,7 @@ def test_the_definitions_are_those_of_the_repository() -> None:
     assert texts(CHART / "crds") == texts(CRDS)
 
 
-def test_what_is_selected_by_labels_is_what_is_meant(full: Release) -> None:
+def test_selectors_match_the_right_pods(full: Release) -> None:
     selecting = {
         (one["kind"], one["metadata"]["name"]): full.selected(one["spec"]["selector"])
         for one in full.of("Service")
@@ -120,7 +120,7 @@ def test_what_is_selected_by_labels_is_what_is_meant(full: Release) -> None:
             assert full.selected(spread["labelSelector"]["matchLabels"]) == {part}
 
 
-def test_services_lead_to_ports_that_their_pods_have(release: Release) -> None:
+def test_services_use_ports_of_their_pods(release: Release) -> None:
     for service in release.services:
         (part,) = release.selected(service["spec"]["selector"])
         there = release.ports(part)
@@ -151,7 +151,7 @@ def reachable(release: Release) -> dict[str, set[str]]:
     return found
 
 
-def test_who_is_let_in_is_who_has_to_come_in(full: Release, programs: Path) -> None:
+def test_network_policies_allow_exactly_the_necessary_clients(full: Release, programs: Path) -> None:
     shop, prometheus, office = "namespaceSelector", "ipBlock", "ipBlock"
 
     assert reachable(full) == {
@@ -207,7 +207,7 @@ def test_all_images_have_a_tag_and_are_those_of_the_values(release: Release, ful
     assert all(pod["spec"]["imagePullSecrets"] == [{"name": "registry"}] for pod in full.pods.values())
 
 
-def test_pods_ask_for_what_the_values_say(release: Release, full: Release) -> None:
+def test_pods_have_the_resources_of_the_values(release: Release, full: Release) -> None:
     for part, pod in full.pods.items():
         assert pod["spec"]["containers"][0]["resources"]["requests"], part
     for part in (OPERATOR, NATS, DEFINITIONS, BROKERS, TEST):
@@ -217,7 +217,7 @@ def test_pods_ask_for_what_the_values_say(release: Release, full: Release) -> No
         assert pod["spec"]["enableServiceLinks"] is False
 
 
-def test_only_who_talks_to_the_api_server_can(release: Release) -> None:
+def test_only_pods_that_use_the_api_server_have_a_token(release: Release) -> None:
     with_token = {part for part, pod in release.pods.items() if pod["spec"]["automountServiceAccountToken"]}
 
     assert with_token <= {OPERATOR, DEFINITIONS}
@@ -226,7 +226,7 @@ def test_only_who_talks_to_the_api_server_can(release: Release) -> None:
         assert release.one("ServiceAccount", name)["automountServiceAccountToken"] is False
 
 
-def test_the_cluster_says_what_the_values_say(full: Release) -> None:
+def test_the_cluster_has_the_fields_of_the_values(full: Release) -> None:
     assert full.one("Cluster", "orders")["spec"] == {
         "brokers": 5,
         "voters": 5,
@@ -254,14 +254,14 @@ def test_the_cluster_says_what_the_values_say(full: Release) -> None:
         ("another NATS", {"url": "nats://one:4222,tls://two:4222"}),
     ],
 )
-def test_brokers_find_the_nats_that_is_meant(programs: Path, name: str, nats: object) -> None:
+def test_brokers_use_the_configured_nats(programs: Path, name: str, nats: object) -> None:
     release = Release(programs, RELEASES[name])
 
     assert release.one("Cluster", "main")["spec"].get("nats") == nats
     assert bool(release.of("StatefulSet")) == (name == "as it comes")
 
 
-def test_names_that_look_like_something_else_stay_names(programs: Path) -> None:
+def test_names_that_look_like_other_types_stay_strings(programs: Path) -> None:
     names = {"priorityClassName": "1000", "storage": {"storageClassName": "1e3"}, "rackLabel": "null"}
 
     spec = Release(programs, {"cluster": names}).one("Cluster", "main")["spec"]
@@ -273,7 +273,7 @@ def test_names_that_look_like_something_else_stay_names(programs: Path) -> None:
 # --- the operator
 
 
-def test_the_operator_is_told_its_namespaces_and_its_lease(full: Release) -> None:
+def test_the_operator_gets_its_namespaces_and_its_lease(full: Release) -> None:
     account = full.one("ServiceAccount", "-operator")["metadata"]["name"]
     (container,) = full.pods[OPERATOR]["spec"]["containers"]
     words = container["command"]
@@ -285,7 +285,7 @@ def test_the_operator_is_told_its_namespaces_and_its_lease(full: Release) -> Non
     assert [one.get("resourceNames") for one in role["rules"]] == [None, [account]]
 
 
-def test_its_command_lines_are_such_as_it_knows(full: Release) -> None:
+def test_the_command_lines_are_valid(full: Release) -> None:
     for part in (OPERATOR, DEFINITIONS):
         (container,) = full.pods[part]["spec"]["containers"]
         _, command, *words = container["command"]
@@ -294,7 +294,7 @@ def test_its_command_lines_are_such_as_it_knows(full: Release) -> None:
             assert word.startswith("/") or f"{word.partition('=')[0]} " in known
 
 
-def test_with_namespaces_its_rights_are_in_these_only(programs: Path) -> None:
+def test_with_namespaces_the_rights_cover_only_these(programs: Path) -> None:
     release = Release(programs, RELEASES["the operator alone"])
     role = "tidelog-system.tidelog-operator"
 
@@ -311,7 +311,7 @@ def test_with_namespaces_its_rights_are_in_these_only(programs: Path) -> None:
     }  # fmt: skip
 
 
-def test_every_right_is_bound_to_the_account_that_is_there(release: Release) -> None:
+def test_every_role_is_bound_to_an_existing_account(release: Release) -> None:
     accounts = {
         (one["metadata"]["namespace"], one["metadata"]["name"]) for one in release.of("ServiceAccount")
     }
@@ -323,7 +323,7 @@ def test_every_right_is_bound_to_the_account_that_is_there(release: Release) -> 
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
 
 
-def test_the_policy_lets_the_operators_account_through_and_guards_no_other_operators_namespaces(
+def test_the_policy_exempts_the_operator_and_guards_only_its_namespaces(
     full: Release,
 ) -> None:
     (policy,) = full.of("ValidatingAdmissionPolicy")
@@ -343,7 +343,7 @@ def test_the_policy_lets_the_operators_account_through_and_guards_no_other_opera
     }
 
 
-def test_releases_do_not_share_what_belongs_to_no_namespace(programs: Path) -> None:
+def test_releases_do_not_share_objects_without_a_namespace(programs: Path) -> None:
     def names(release: str, namespace: str) -> set[tuple[str, str]]:
         objects = rendered(programs, release=release, namespace=namespace)
         for one in objects:
@@ -378,7 +378,7 @@ def test_nats_takes_its_settings(programs: Path, name: str, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_nats_servers_know_each_other_by_names_that_their_service_gives(full: Release) -> None:
+def test_nats_servers_find_each_other_by_dns_names_of_their_service(full: Release) -> None:
     (servers,) = full.of("StatefulSet")
     config = nats_config(full)
 
@@ -392,7 +392,7 @@ def test_nats_servers_know_each_other_by_names_that_their_service_gives(full: Re
     assert "lame_duck_duration: 30s" in config
 
 
-def test_other_settings_restart_nats_and_other_values_do_not(programs: Path) -> None:
+def test_only_changed_settings_restart_nats(programs: Path) -> None:
     def template(**values: Any) -> Manifest:
         found: Manifest = Release(programs, values).one("StatefulSet", "-nats")["spec"]["template"]
         return found

@@ -36,14 +36,14 @@ def values_of(path: str, value: object) -> dict[str, Any]:
     return dict(found)
 
 
-def test_helm_has_nothing_to_say_against_it(programs: Path) -> None:
+def test_helm_lint_reports_nothing(programs: Path) -> None:
     done = helm(programs, "lint", "--strict", "--quiet", str(CHART))
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
+def test_valid_values_are_rendered(programs: Path, name: str) -> None:
     assert rendered(programs, RELEASES[name])
 
 
@@ -145,7 +145,7 @@ def test_what_can_be_is_rendered(programs: Path, name: str) -> None:
         ("monitoring.interval", "30", "'/monitoring/interval': '30' does not match pattern"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(
+def test_invalid_values_are_rejected_with_their_path(
     programs: Path, path: str, value: object, said: str
 ) -> None:
     done = templated(programs, values_of(path, value))
@@ -159,20 +159,20 @@ def refusal(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def test_all_namespaces_and_some_of_them_are_refused(programs: Path) -> None:
+def test_all_namespaces_with_a_list_of_namespaces_is_rejected(programs: Path) -> None:
     values = {"operator": {"allNamespaces": True, "namespaces": ["shop"]}}
 
     assert "Leave operator.namespaces empty" in refusal(templated(programs, values))
 
 
 @pytest.mark.parametrize("name", ["tidelog-operator", "tidelog-nats"])
-def test_a_cluster_with_the_name_of_another_part_is_refused(programs: Path, name: str) -> None:
+def test_a_cluster_with_the_name_of_another_part_is_rejected(programs: Path, name: str) -> None:
     refused = refusal(templated(programs, values_of("cluster.name", name)))
 
     assert f"cluster.name is {name}, but another part of this release has this name" in refused
 
 
-def test_as_a_part_of_another_chart_it_may_be_given_globals(programs: Path) -> None:
+def test_globals_are_allowed_for_a_subchart(programs: Path) -> None:
     assert templated(programs, values_of("global.region", "north")).returncode == 0
 
 
@@ -201,7 +201,7 @@ def sections(node: yaml.MappingNode, schema: Mapping[str, Any], path: str = "") 
             yield from sections(value, schema["properties"][key.value], here)
 
 
-def test_every_value_has_a_sentence_and_is_in_the_schema_and_the_other_way_round() -> None:
+def test_every_value_has_a_comment_and_a_schema_and_vice_versa() -> None:
     root = yaml.compose(VALUES)
     assert isinstance(root, yaml.MappingNode)
 
@@ -220,13 +220,13 @@ def objects(schema: object, path: str = "") -> Iterator[tuple[str, Mapping[str, 
             yield from objects(below, f"{path}/{key}")
 
 
-def test_no_object_of_the_schema_takes_what_nobody_reads() -> None:
+def test_no_object_of_the_schema_allows_unknown_fields() -> None:
     loose = [path for path, one in objects(SCHEMA) if one.get("additionalProperties") is None]
 
     assert loose == ["/properties/global"]
 
 
-def test_what_the_schema_says_of_a_cluster_is_what_its_definition_says() -> None:
+def test_the_schema_of_a_cluster_matches_its_definition() -> None:
     """Refused at the one place and taken at the other, a value would be of no use."""
     (version,) = yaml.safe_load((CRDS / "cluster.yaml").read_text())["spec"]["versions"]
     defined = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]

@@ -93,7 +93,7 @@ def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
         ({"partition": 3}, 'unknown field "partition"'),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sentence: str) -> None:
+def test_an_impossible_stream_is_rejected(plane: ControlPlane, spec: Spec, sentence: str) -> None:
     manifest = stream(**spec)
     if spec.get("cluster", "") is None:
         del manifest["spec"]["cluster"]
@@ -116,7 +116,7 @@ def test_a_stream_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sen
         ),
     ],
 )
-def test_a_change_that_cannot_be_made_is_refused(
+def test_an_impossible_change_of_a_stream_is_rejected(
     plane: ControlPlane, before: Spec, after: Spec, sentence: str
 ) -> None:
     manifest = changed(plane, stream(**before), stream(**after))
@@ -147,7 +147,7 @@ def test_a_change_that_cannot_be_made_is_refused(
         ),
     ],
 )
-def test_a_change_that_can_be_made_is_taken(plane: ControlPlane, before: Spec, after: Spec) -> None:
+def test_a_possible_change_of_a_stream_is_accepted(plane: ControlPlane, before: Spec, after: Spec) -> None:
     manifest = changed(plane, stream(**before), stream(**after))
 
     plane.kubectl("replace", "-f", "-", given=manifest)
@@ -157,7 +157,7 @@ def test_a_change_that_can_be_made_is_taken(plane: ControlPlane, before: Spec, a
         assert value.items() <= kept[name].items() if isinstance(value, dict) else value == kept[name]
 
 
-def test_what_a_stream_does_not_say_has_the_default_of_the_brokers(plane: ControlPlane) -> None:
+def test_a_missing_field_of_a_stream_has_the_default_of_the_brokers(plane: ControlPlane) -> None:
     manifest = stream()
 
     plane.kubectl("create", "-f", "-", given=manifest)
@@ -166,7 +166,7 @@ def test_what_a_stream_does_not_say_has_the_default_of_the_brokers(plane: Contro
     assert kept == {"cluster": "main", **STREAM_DEFAULTS}
 
 
-def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
+def test_a_missing_field_of_a_cluster_has_a_default(plane: ControlPlane) -> None:
     manifest = cluster()
 
     plane.kubectl("create", "-f", "-", given=manifest)
@@ -221,7 +221,7 @@ def test_what_a_cluster_does_not_say_has_a_default(plane: ControlPlane) -> None:
         ({"priorityClassName": "Important"}, "spec.priorityClassName: Invalid value"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, sentence: str) -> None:
+def test_an_impossible_cluster_is_rejected(plane: ControlPlane, spec: Spec, sentence: str) -> None:
     manifest = cluster(**spec)
     if spec.get("image", "") is None:
         del manifest["spec"]["image"]
@@ -229,7 +229,7 @@ def test_a_cluster_that_cannot_be_is_refused(plane: ControlPlane, spec: Spec, se
     assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
 
 
-def test_where_brokers_run_is_said_as_in_a_pod(plane: ControlPlane) -> None:
+def test_placement_fields_are_those_of_a_pod(plane: ControlPlane) -> None:
     """With the longest names, and with what is written empty."""
     label = f"{'a' * 63}.{'b' * 189}/{'c' * 63}"
     spec = {
@@ -363,9 +363,7 @@ def without(one: Spec, *names: str, **more: Any) -> Spec:
         ([{**BALANCED, "sourceRanges": ["10.0.0.1"]}], "spec.listeners[0].sourceRanges[0]: Invalid value"),
     ],
 )
-def test_listeners_that_cannot_be_are_refused(
-    plane: ControlPlane, listeners: list[Spec], sentence: str
-) -> None:
+def test_impossible_listeners_are_rejected(plane: ControlPlane, listeners: list[Spec], sentence: str) -> None:
     manifest = cluster(listeners=listeners)
 
     assert sentence in plane.kubectl("create", "-f", "-", given=manifest, fails=True)
@@ -395,7 +393,7 @@ def test_listeners_that_cannot_be_are_refused(
         ],
     ],
 )
-def test_listeners_that_can_be_are_taken(plane: ControlPlane, listeners: list[Spec]) -> None:
+def test_possible_listeners_are_accepted(plane: ControlPlane, listeners: list[Spec]) -> None:
     manifest = cluster(listeners=listeners)
 
     plane.kubectl("create", "-f", "-", given=manifest)
@@ -404,7 +402,7 @@ def test_listeners_that_can_be_are_taken(plane: ControlPlane, listeners: list[Sp
 
 
 @pytest.mark.parametrize("name", ["x" * 41, "1a", "main-brokers"])
-def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPlane, name: str) -> None:
+def test_a_cluster_with_a_name_that_no_service_can_have_is_rejected(plane: ControlPlane, name: str) -> None:
     manifest = cluster()
     manifest["metadata"]["name"] = name
 
@@ -451,7 +449,7 @@ def test_a_cluster_whose_name_no_service_could_have_is_refused(plane: ControlPla
         ),
     ],
 )
-def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
+def test_an_impossible_change_of_a_cluster_is_rejected(
     plane: ControlPlane, before: Spec, after: Spec, sentence: str
 ) -> None:
     manifest = changed(plane, cluster(**before), cluster(**after))
@@ -459,7 +457,7 @@ def test_a_change_of_a_cluster_that_cannot_be_made_is_refused(
     assert sentence in plane.kubectl("replace", "-f", "-", given=manifest, fails=True)
 
 
-def test_listeners_change_are_added_and_taken_away(plane: ControlPlane) -> None:
+def test_listeners_can_be_changed_added_and_removed(plane: ControlPlane) -> None:
     stages = [
         [NODES],
         [{**NODES, "port": 9999, "host": "10.0.0.1"}, BALANCED],

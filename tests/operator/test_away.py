@@ -51,7 +51,7 @@ def partition(plane: ControlPlane) -> dict[str, Any]:
     return dict(one)
 
 
-def test_leaders_change_without_kubernetes_and_the_status_says_so_afterwards(
+def test_leaders_change_without_kubernetes_and_the_status_shows_it_afterwards(
     plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
 ) -> None:
     plane.apply(STREAM)
@@ -82,7 +82,7 @@ def test_leaders_change_without_kubernetes_and_the_status_says_so_afterwards(
     wait_until(lambda: partition(plane)["leader"] == leader, "the preferred leader leads again")
 
 
-def test_an_api_server_that_is_away_changes_nothing_and_is_gone_on_with(
+def test_the_operator_continues_after_the_api_server_was_unavailable(
     plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
 ) -> None:
     assert operator.running

@@ -106,7 +106,7 @@ def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) 
     wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are as many copies as before")
 
 
-def test_nobody_else_takes_brokers_away(plane: ControlPlane, cluster: ClusterOnNodes) -> None:
+def test_only_the_operator_may_remove_brokers(plane: ControlPlane, cluster: ClusterOnNodes) -> None:
     cluster.until_ready(3)
 
     refused = plane.kubectl("scale", "statefulset", "main", "--replicas=2", fails=True)
@@ -183,7 +183,7 @@ def test_clients_outside_reach_every_broker_at_the_port_of_its_own_service(
     assert ports() == {}
 
 
-def test_a_volume_that_is_gone_is_replaced_and_filled(cluster: ClusterOnNodes, nodes: Nodes) -> None:
+def test_a_lost_volume_is_replaced_and_filled(cluster: ClusterOnNodes, nodes: Nodes) -> None:
     with cluster.connected() as brokers, brokers.producer("orders") as producer:
         producer.send(b"kept")
     before = cluster.records("orders")
@@ -195,7 +195,7 @@ def test_a_volume_that_is_gone_is_replaced_and_filled(cluster: ClusterOnNodes, n
     assert cluster.records("orders") == before
 
 
-def test_broker_zero_joins_with_an_empty_volume_and_begins_no_other_cluster(
+def test_broker_0_with_an_empty_volume_joins_and_forms_no_second_cluster(
     cluster: ClusterOnNodes, nodes: Nodes
 ) -> None:
     before = cluster.records("orders")

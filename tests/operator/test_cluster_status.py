@@ -48,28 +48,29 @@ def rolls(kube: Kubernetes) -> None:
     kube.objects["StatefulSet", CLUSTER]["status"]["updateRevision"] = "another one"
 
 
-def test_brokers_that_are_all_ready_are_said_to_be() -> None:
+def test_the_status_says_that_all_brokers_are_ready() -> None:
     assert ready(*whole()) == ("True", "Serving", "All 3 brokers are ready.")
 
 
-def test_a_pod_that_is_about_to_run_is_counted_and_not_named() -> None:
+def test_a_starting_pod_is_counted_but_not_named() -> None:
     kube, brokers = whole()
     lacking(kube, 1)
 
     assert ready(kube, brokers) == ("False", "BrokersMissing", "2 of 3 brokers are ready.")
 
 
-def test_a_pod_that_waits_is_named_with_the_reason() -> None:
+def test_a_waiting_pod_is_named_with_the_reason() -> None:
     kube, brokers = whole()
     lacking(kube, 1, waiting_reason=f"Unschedulable: {NO_ROOM}")
 
     assert ready(kube, brokers) == (
-        "False", "BrokersMissing", "2 of 3 brokers are ready. The pod main-1 does not run: Unschedulable: "
-        "{NO_ROOM}",
+        "False",
+        "BrokersMissing",
+        f"2 of 3 brokers are ready. The pod main-1 does not run: Unschedulable: {NO_ROOM}",
     )  # fmt: skip
 
 
-def test_a_rollout_that_hangs_says_at_which_pod() -> None:
+def test_a_blocked_rollout_names_the_pod() -> None:
     kube, brokers = whole()
     rolls(kube)
     lacking(kube, 2, waiting_reason="ImagePullBackOff")
@@ -81,7 +82,7 @@ def test_a_rollout_that_hangs_says_at_which_pod() -> None:
     )  # fmt: skip
 
 
-def test_a_pod_that_nobody_may_make_is_missed() -> None:
+def test_a_pod_that_cannot_be_created_is_reported_as_missing() -> None:
     """As with a quota, or a priority class that is not there: only the StatefulSet's events say so."""
     kube, brokers = whole()
     kube.pods_there = kube.pods_there[:2]
@@ -89,7 +90,7 @@ def test_a_pod_that_nobody_may_make_is_missed() -> None:
     assert ready(kube, brokers)[2] == "2 of 3 brokers are ready. The pod main-2 does not exist."
 
 
-def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
+def test_if_no_pod_runs_the_status_says_why_no_broker_answers() -> None:
     kube, _ = whole()
     lacking(kube, 0, 1, 2, waiting_reason="Unschedulable")
 
@@ -102,7 +103,7 @@ def test_brokers_that_cannot_be_asked_because_no_pod_runs_say_why_not() -> None:
     )  # fmt: skip
 
 
-def test_of_many_pods_the_first_are_named() -> None:
+def test_only_the_first_of_many_pods_are_named() -> None:
     kube, brokers = whole(brokers=9)
     lacking(kube, *range(2, 9), waiting_reason="Unschedulable")
 
@@ -159,7 +160,7 @@ def waiting(**state: str) -> dict[str, Any]:
         (waiting(reason="X", message="y" * 1000), f"X: {'y' * (WAITING_REASON_CHARACTERS_MAX - 4)}…"),
     ],
 )
-def test_why_a_pod_waits_is_in_its_conditions_or_its_container(
+def test_the_waiting_reason_comes_from_conditions_or_containers(
     status: dict[str, Any], waiting_reason: str
 ) -> None:
     assert pod(**status).waiting_reason == waiting_reason
@@ -185,9 +186,9 @@ def ended(
         ({}, False),
     ],
 )
-def test_a_volume_is_damaged_where_the_broker_ends_so(status: dict[str, Any], damaged: bool) -> None:
+def test_the_exit_code_of_the_broker_marks_a_volume_as_damaged(status: dict[str, Any], damaged: bool) -> None:
     assert pod(**status).damaged == damaged
 
 
-def test_broker_and_operator_mean_the_same_exit_code() -> None:
+def test_broker_and_operator_use_the_same_exit_code() -> None:
     assert command.EXIT_DAMAGED == EXIT_DAMAGED

@@ -58,7 +58,7 @@ PLACED: Manifest = {
 
 
 @pytest.mark.usefixtures("operator")
-def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: ControlPlane) -> None:
+def test_all_objects_are_created_once_and_foreign_changes_are_reverted(plane: ControlPlane) -> None:
     # Kubernetes writes quantities in a form of its own, and adds defaults.
     plane.apply(cluster("made", resources={"requests": {"cpu": "1000m", "memory": "0.5Gi"}}, **PLACED))
     names = {
@@ -66,7 +66,10 @@ def test_everything_is_made_once_and_put_right_when_somebody_changes_it(plane: C
         "ConfigMap made-settings", "ConfigMap made-formation",
     }  # fmt: skip
     wait_until(lambda: set(made_for(plane, "made")) == names, "everything is made")
-    wait_until(lambda: "no pod of a broker" in ready(plane, "made")["message"], "it says what it waits for")
+    wait_until(
+        lambda: "No broker pod has an IP address" in ready(plane, "made")["message"],
+        "it says what it waits for",
+    )
     before = made_for(plane, "made")
     counts = plane.object("ConfigMap", "tidelog-broker-counts")
     assert counts["data"]["made"] == "3"
@@ -139,7 +142,7 @@ def until_idle(operator: OperatorProcess, name: str) -> None:
         until_idle(operator, name)
 
 
-def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
+def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     plane: ControlPlane, operator: OperatorProcess
 ) -> None:
     names = {f"{listener}-{number}" for listener in ("outside", "cloud") for number in range(3)}
@@ -197,7 +200,7 @@ def test_services_of_listeners_are_made_changed_and_taken_away_and_applied_once(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_node_port_that_somebody_has_is_told_and_everything_else_is_made(plane: ControlPlane) -> None:
+def test_a_node_port_in_use_is_reported_and_stops_nothing_else(plane: ControlPlane) -> None:
     other = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -221,7 +224,7 @@ def test_a_node_port_that_somebody_has_is_told_and_everything_else_is_made(plane
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_field_that_is_taken_away_is_gone(plane: ControlPlane) -> None:
+def test_a_removed_field_disappears_from_the_objects(plane: ControlPlane) -> None:
     plane.apply(cluster("less", imagePullPolicy="Never", resources={"limits": {"cpu": 1}}))
     wait_until(lambda: "StatefulSet less" in made_for(plane, "less"), "it is made")
 
@@ -235,7 +238,7 @@ def test_a_field_that_is_taken_away_is_gone(plane: ControlPlane) -> None:
 
 
 @pytest.mark.usefixtures("operator")
-def test_two_clusters_of_a_namespace_keep_their_counts_apart_and_take_them_with_them(
+def test_two_clusters_in_a_namespace_have_separate_counts(
     plane: ControlPlane,
 ) -> None:
     plane.apply(cluster("one", brokers=1), cluster("five", brokers=5))
@@ -259,7 +262,7 @@ def test_two_clusters_of_a_namespace_keep_their_counts_apart_and_take_them_with_
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_marker_that_nobody_can_read_is_explained(plane: ControlPlane) -> None:
+def test_an_unreadable_formation_marker_is_explained(plane: ControlPlane) -> None:
     plane.apply(cluster("marked"))
     wait_until(lambda: "ConfigMap marked-formation" in made_for(plane, "marked"), "the marker is there")
 
@@ -267,13 +270,13 @@ def test_a_marker_that_nobody_can_read_is_explained(plane: ControlPlane) -> None
     plane.kubectl("patch", "configmap", "marked-formation", "--type=merge", "--patch", json.dumps(patch))
 
     def explained() -> bool:
-        return "whether the brokers formed a cluster" in ready(plane, "marked")["message"]
+        return "whether the brokers have formed a cluster" in ready(plane, "marked")["message"]
 
     wait_until(explained, "it says why it does nothing")
 
 
 @pytest.mark.long
-def test_of_two_operators_one_works_and_the_other_goes_on(
+def test_one_of_two_operators_is_active_and_the_other_takes_over(
     plane: ControlPlane, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     second = OperatorProcess(tmp_path, plane.kubeconfig, "--identity", "second")

@@ -61,7 +61,7 @@ def surroundings() -> Surroundings:
         ("/tmp/a:/data/b", "/tmp/test/tmp/a:/tmp/test/claim/b"),
     ],
 )
-def test_a_text_of_the_pod_says_what_is_meant_here(text: str, here: str) -> None:
+def test_texts_of_the_pod_are_mapped_to_this_machine(text: str, here: str) -> None:
     assert surroundings().resolve(text) == here
 
 
@@ -78,7 +78,7 @@ def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) ->
     assert expand(text, {"A": "one"}) == expanded
 
 
-def test_a_process_has_the_environment_and_the_words_of_its_container() -> None:
+def test_a_process_has_the_environment_and_arguments_of_its_container() -> None:
     container = {
         "name": "broker",
         "command": ["tidelog-broker", "run", "--config", "/etc/tidelog/broker.yaml"],
@@ -106,7 +106,7 @@ def test_a_process_has_the_environment_and_the_words_of_its_container() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_not_played_is_said() -> None:
+def test_unsupported_fields_are_reported() -> None:
     secret = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "nats", "key": "password"}}}
 
     with pytest.raises(NotYet, match=r"PASSWORD: .* is not played here, only values and fieldRef"):
@@ -122,7 +122,7 @@ def test_what_is_not_played_is_said() -> None:
         ({"name": "other", "command": ["tidelog-broker", "run"]}, False),
     ],
 )
-def test_a_broker_is_known_by_its_container(container: dict[str, Any], is_broker: bool) -> None:
+def test_a_broker_is_recognised_by_its_container(container: dict[str, Any], is_broker: bool) -> None:
     pod = {"spec": {"containers": [{"name": "sidecar"}, container]}}
 
     assert (broker_container(pod) is not None) == is_broker

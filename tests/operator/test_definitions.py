@@ -63,12 +63,12 @@ def definition(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("account")
-def test_what_was_not_there_is_made_and_served(plane: ControlPlane) -> None:
+def test_a_missing_definition_is_created_and_served(plane: ControlPlane) -> None:
     # What is established is discovered a moment later.
     wait_until(lambda: not plane.refusal("get", ",".join(NAMES)), "they can be listed")
 
 
-async def test_what_is_there_becomes_what_the_files_say(plane: ControlPlane, account: Path) -> None:
+async def test_an_existing_definition_is_updated_from_the_file(plane: ControlPlane, account: Path) -> None:
     """As Helm made it, of another version: with a field that is no more, and without one that is new."""
     old = definition("stream")
     spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -83,7 +83,7 @@ async def test_what_is_there_becomes_what_the_files_say(plane: ControlPlane, acc
     assert "tapes" not in fields(plane)
 
 
-async def test_what_a_newer_release_has_applied_stays(plane: ControlPlane, account: Path) -> None:
+async def test_a_definition_of_a_newer_release_stays(plane: ControlPlane, account: Path) -> None:
     newer = definition("stream")
     spec = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["tapes"] = {"type": "string"}
@@ -113,7 +113,7 @@ def test_each_change_of_a_definition_has_a_revision_of_its_own(name: str) -> Non
     assert (found["metadata"]["annotations"][REVISION], content) == REVISIONS[name]
 
 
-async def test_the_account_may_apply_these_and_no_others(
+async def test_the_account_may_apply_only_these_definitions(
     plane: ControlPlane, account: Path, tmp_path: Path
 ) -> None:
     other = json.loads(json.dumps(definition("stream")).replace("stream", "tape").replace("Stream", "Tape"))
@@ -132,7 +132,7 @@ async def test_the_account_may_apply_these_and_no_others(
 
 
 @pytest.mark.usefixtures("account")
-async def test_what_the_api_server_refuses_is_told_in_its_words(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_a_rejection_shows_the_message_of_the_api_server(plane: ControlPlane, tmp_path: Path) -> None:
     wrong = definition("stream")
     wrong["spec"]["names"]["plural"] = "tapes"
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
@@ -153,9 +153,7 @@ async def test_what_the_api_server_refuses_is_told_in_its_words(plane: ControlPl
         (["just words"], "first.yaml contains 'just words'. It may contain only objects of the kind"),
     ],
 )
-def test_a_folder_that_holds_something_else_is_refused(
-    tmp_path: Path, texts: Sequence[str], sentence: str
-) -> None:
+def test_a_folder_with_other_files_is_rejected(tmp_path: Path, texts: Sequence[str], sentence: str) -> None:
     for name, text in zip(("first", "second"), texts, strict=False):
         (tmp_path / f"{name}.yaml").write_text(text)
 
@@ -165,7 +163,7 @@ def test_a_folder_that_holds_something_else_is_refused(
     assert sentence in str(refused.value)
 
 
-def test_the_command_says_what_it_did_and_fails_with_a_sentence(plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_command_reports_success_and_explains_failures(plane: ControlPlane, tmp_path: Path) -> None:
     words = ["apply-definitions", str(CRDS), "--kubeconfig"]
 
     done = CliRunner().invoke(app, [*words, str(plane.kubeconfig)])

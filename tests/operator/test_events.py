@@ -92,14 +92,14 @@ SAID = [
 
 
 @pytest.mark.parametrize(("action", "said"), SAID)
-def test_what_was_done_is_said_in_a_sentence(action: Any, said: str | None) -> None:
+def test_each_successful_action_has_an_event_with_a_sentence(action: Any, said: str | None) -> None:
     event = event_of(action)
 
     assert (None if event is None else f"{event.reason}: {event.note}") == said
     assert event is None or not event.warning
 
 
-def test_no_action_is_forgotten() -> None:
+def test_the_table_of_events_covers_every_action() -> None:
     kinds = {*get_args(do.StreamAction), *get_args(do.ClusterAction)}
 
     assert {type(action) for action, _ in SAID} == kinds
@@ -107,7 +107,7 @@ def test_no_action_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("action", [action for action, _ in SAID])
-def test_what_could_not_be_done_is_a_warning(action: Any) -> None:
+def test_a_failed_action_is_a_warning(action: Any) -> None:
     event = failure_of(action, "no broker answers")
 
     assert event.reason == "Failed"
@@ -141,7 +141,7 @@ def two(reason: str) -> dict[str, Any]:
         (status(moving=0), status(moving=0), None),
     ],
 )
-def test_a_status_that_changes_is_told_when_somebody_waits_for_it(
+def test_status_changes_that_users_wait_for_have_events(
     before: dict[str, Any], after: dict[str, Any], event: Event | None
 ) -> None:
     assert events_of_status(before, after) == (() if event is None else (event,))
@@ -228,7 +228,7 @@ async def test_an_event_names_its_object_and_the_operator(api: Api, clock: Clock
     assert made["reportingInstance"] == "pod-1"
 
 
-async def test_an_event_that_comes_again_counts_up_once_a_minute(api: Api, clock: Clock) -> None:
+async def test_the_count_of_a_repeated_event_is_written_once_a_minute(api: Api, clock: Clock) -> None:
     writer = EventWriter(api, "pod-1", clock)
     for _ in range(3):
         writer.put(ORDERS, CREATED)
@@ -247,7 +247,7 @@ async def test_an_event_that_comes_again_counts_up_once_a_minute(api: Api, clock
     ]
 
 
-async def test_after_ten_minutes_it_is_another_one(api: Api, clock: Clock) -> None:
+async def test_an_event_after_ten_minutes_is_a_new_series(api: Api, clock: Clock) -> None:
     writer = EventWriter(api, "pod-1", clock)
     writer.put(ORDERS, CREATED)
     await written(writer)
@@ -260,7 +260,7 @@ async def test_after_ten_minutes_it_is_another_one(api: Api, clock: Clock) -> No
     assert writer._known.keys() == {("uid-of-orders", CREATED)}
 
 
-async def test_one_that_the_api_server_has_forgotten_is_made_again(api: Api, clock: Clock) -> None:
+async def test_an_event_that_the_api_server_deleted_is_created_again(api: Api, clock: Clock) -> None:
     writer = EventWriter(api, "pod-1", clock)
     writer.put(ORDERS, CREATED)
     await written(writer)
@@ -276,7 +276,7 @@ async def test_one_that_the_api_server_has_forgotten_is_made_again(api: Api, clo
     assert [one.get("series", {}).get("count") for one in api.made] == [None, 2]
 
 
-async def test_a_refused_event_is_lost_and_the_next_one_is_not(api: Api, clock: Clock) -> None:
+async def test_a_rejected_event_is_lost_but_the_next_one_is_written(api: Api, clock: Clock) -> None:
     writer = EventWriter(api, "pod-1", clock)
     api.refuses = ApiException(status=403)
     writer.put(ORDERS, CREATED)
@@ -289,7 +289,7 @@ async def test_a_refused_event_is_lost_and_the_next_one_is_not(api: Api, clock: 
     assert [one["reason"] for one in api.made] == ["Deleted"]
 
 
-async def test_a_full_queue_drops_events_and_says_so(
+async def test_a_full_queue_drops_events_and_logs_it(
     api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(event_writer, "QUEUE_MAX", 3)
@@ -320,7 +320,7 @@ async def test_an_object_with_many_different_events_leaves_room_for_others(api: 
     assert writer._of_object == {"uid-of-orders": 1}
 
 
-async def test_what_is_remembered_has_a_limit(
+async def test_the_number_of_remembered_series_is_limited(
     api: Api, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_writer, "REMEMBERED_MAX", 3)
@@ -332,7 +332,7 @@ async def test_what_is_remembered_has_a_limit(
     assert [uid for uid, _ in writer._known] == ["uid-of-one-7", "uid-of-one-8", "uid-of-one-9"]
 
 
-async def test_a_long_note_is_cut_where_the_api_server_would_refuse_it(api: Api, clock: Clock) -> None:
+async def test_a_note_is_cut_at_the_limit_of_the_api_server(api: Api, clock: Clock) -> None:
     writer = EventWriter(api, "pod-1", clock)
 
     writer.put(ORDERS, Event("Failed", "ä" * 1000))

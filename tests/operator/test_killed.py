@@ -58,7 +58,9 @@ def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield made
 
 
-def test_every_step_of_a_life(plane: ControlPlane, nodes: Nodes, tmp_path: Path) -> None:
+def test_an_operator_killed_after_each_action_continues(
+    plane: ControlPlane, nodes: Nodes, tmp_path: Path
+) -> None:
     cluster = ClusterOnNodes(plane, nodes, "main")
     story = Story(cluster, DyingOperator(tmp_path, plane.kubeconfig))
 

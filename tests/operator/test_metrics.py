@@ -41,7 +41,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"tidelog_operator_{name}", labels)
 
 
-def test_passes_are_counted_by_cluster_until_it_is_gone() -> None:
+def test_passes_are_counted_by_cluster_until_the_cluster_is_deleted() -> None:
     metrics = Metrics()
     labels = {"namespace": NAMESPACE, "cluster": "main"}
     key = ObjectKey(NAMESPACE, "main")
@@ -69,12 +69,12 @@ def test_passes_are_counted_by_cluster_until_it_is_gone() -> None:
         ("localhost:65536", "'65536' in .* is not a port"),
     ],
 )
-def test_an_address_that_is_none_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+def test_an_invalid_address_is_rejected_with_an_explanation(text: str, sentence: str) -> None:
     with pytest.raises(ListenError, match=sentence):
         parse_address(text)
 
 
-def test_the_command_says_so_and_does_not_begin() -> None:
+def test_the_command_rejects_an_invalid_address_and_does_not_start() -> None:
     command = [sys.executable, "-m", "tidelog_operator", "run", "--lease-namespace", "x", "--metrics", "9215"]
 
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -90,7 +90,7 @@ def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -
     assert parse_address(text) == address
 
 
-async def test_an_address_that_is_taken_is_refused_with_a_sentence() -> None:
+async def test_an_address_in_use_is_rejected_with_an_explanation() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         door: Any = HttpServer("127.0.0.1", taken.getsockname()[1], Metrics().registry, lambda: "")
         with pytest.raises(

@@ -53,7 +53,9 @@ def account(plane: ControlPlane, programs: Path) -> Path:
     return plane.account(HOME, "farm-operator")
 
 
-def test_it_does_its_work_there_and_nowhere_else(plane: ControlPlane, account: Path, tmp_path: Path) -> None:
+def test_the_operator_reconciles_only_its_namespaces(
+    plane: ControlPlane, account: Path, tmp_path: Path
+) -> None:
     flags = ("--lease-namespace", HOME, "--lease-name", "farm-operator", "--namespace", FARM)
     with OperatorProcess(tmp_path, account, *flags) as operator:
         plane.apply_all([cluster(OTHER), cluster(FARM)])
@@ -68,14 +70,14 @@ def test_it_does_its_work_there_and_nowhere_else(plane: ControlPlane, account: P
 
 
 @pytest.mark.parametrize("kind", ["clusters.tidelog.io", "statefulsets", "pods", "configmaps", "leases"])
-def test_elsewhere_it_may_not_even_look(plane: ControlPlane, account: Path, kind: str) -> None:
+def test_the_operator_may_not_read_other_namespaces(plane: ControlPlane, account: Path, kind: str) -> None:
     refused = plane.refusal("--kubeconfig", str(account), "get", kind, "--namespace", OTHER)
 
     assert "orbidden" in refused
 
 
 @pytest.mark.long
-def test_a_namespace_is_gone_with_its_streams_though_the_operator_went_before(
+def test_a_namespace_with_streams_can_be_deleted_without_an_operator(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     """Its brokers never answered, and an earlier operator had every Stream wait for it."""

@@ -191,7 +191,7 @@ def container(plane: ControlPlane, pod: str) -> Manifest:
     return status
 
 
-def test_the_pods_are_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nodes) -> None:
+def test_the_pods_run_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nodes) -> None:
     until_ready(plane)
 
     with connected(nodes) as brokers:
@@ -208,7 +208,7 @@ def test_the_pods_are_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nod
     assert records(nodes) == RECORDS
 
 
-def test_a_rollout_takes_one_broker_after_the_other(plane: ControlPlane, nodes: Nodes) -> None:
+def test_a_rollout_replaces_one_broker_after_the_other(plane: ControlPlane, nodes: Nodes) -> None:
     before = {pod: one["metadata"]["uid"] for pod, one in pods(plane).items()}
     plane.kubectl("rollout", "restart", "statefulset/main")
 
@@ -223,7 +223,7 @@ def test_a_rollout_takes_one_broker_after_the_other(plane: ControlPlane, nodes: 
     assert records(nodes) == RECORDS
 
 
-def test_a_process_that_is_killed_is_started_again(plane: ControlPlane, nodes: Nodes) -> None:
+def test_a_killed_process_is_restarted(plane: ControlPlane, nodes: Nodes) -> None:
     killed, restarts = nodes.pid("main-1"), container(plane, "main-1")["restartCount"]
 
     nodes.kill("main-1")
@@ -237,7 +237,7 @@ def test_a_process_that_is_killed_is_started_again(plane: ControlPlane, nodes: N
     assert container(plane, "main-1")["lastState"]["terminated"]["exitCode"] == 137
 
 
-def test_a_broker_that_hangs_is_not_ready_until_it_goes_on(plane: ControlPlane, nodes: Nodes) -> None:
+def test_a_suspended_broker_is_not_ready_until_it_resumes(plane: ControlPlane, nodes: Nodes) -> None:
     until_ready(plane)
     restarts, pid = container(plane, "main-2")["restartCount"], nodes.pid("main-2")
 
@@ -251,7 +251,7 @@ def test_a_broker_that_hangs_is_not_ready_until_it_goes_on(plane: ControlPlane, 
     assert (container(plane, "main-2")["restartCount"], nodes.pid("main-2")) == (restarts, pid)
 
 
-def test_of_two_evictions_one_is_refused_and_the_other_one_stops_as_it_should(
+def test_one_of_two_evictions_is_rejected_and_the_other_stops_gracefully(
     plane: ControlPlane, nodes: Nodes, tmp_path: Path
 ) -> None:
     until_one_may_go(plane)
@@ -291,7 +291,7 @@ def evict(plane: ControlPlane, folder: Path, pod: str, *, fails: bool = False) -
     return plane.kubectl("create", "--raw", path, "-f", str(eviction), fails=fails)
 
 
-def test_a_smaller_set_loses_its_last_broker_with_its_claim_and_its_folder(
+def test_scaling_down_removes_the_last_broker_its_claim_and_its_folder(
     plane: ControlPlane, nodes: Nodes
 ) -> None:
     until_ready(plane)
@@ -327,7 +327,7 @@ def test_a_config_map_reaches_a_running_broker(plane: ControlPlane, nodes: Nodes
     wait_until(lambda: not state.exists(), "it is gone")
 
 
-def test_a_claim_whose_volume_is_lost_says_so_and_its_broker_waits(plane: ControlPlane, nodes: Nodes) -> None:
+def test_a_claim_with_a_lost_volume_is_lost_and_its_broker_waits(plane: ControlPlane, nodes: Nodes) -> None:
     until_ready(plane)
     claim = "/api/v1/namespaces/default/persistentvolumeclaims/data-main-2"
 
@@ -345,7 +345,7 @@ def test_a_claim_whose_volume_is_lost_says_so_and_its_broker_waits(plane: Contro
     assert records(nodes) == RECORDS
 
 
-def test_a_pod_that_is_held_is_not_ready_until_it_is_released(plane: ControlPlane, nodes: Nodes) -> None:
+def test_a_held_pod_is_not_ready_until_it_is_released(plane: ControlPlane, nodes: Nodes) -> None:
     until_ready(plane)
     nodes.hold("main-0")
     nodes.kill("main-0")
@@ -357,7 +357,7 @@ def test_a_pod_that_is_held_is_not_ready_until_it_is_released(plane: ControlPlan
     until_ready(plane)
 
 
-def test_any_other_pod_is_ready_at_once_and_goes_at_once(plane: ControlPlane, nodes: Nodes) -> None:
+def test_any_other_pod_is_ready_at_once_and_deleted_at_once(plane: ControlPlane, nodes: Nodes) -> None:
     plane.apply({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other", "namespace": "default"},
         "spec": {"containers": [{"name": "other", "image": "tidelog.test/other:1"}]},

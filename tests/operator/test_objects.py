@@ -25,7 +25,7 @@ def objects() -> Objects:
     return Objects(lambda cluster: None)
 
 
-def test_the_newest_version_counts_whenever_it_comes() -> None:
+def test_the_newest_version_counts_in_any_order_of_arrival() -> None:
     known = objects()
     known.stream(manifest(7, partitions=3), gone=False)
 
@@ -34,7 +34,7 @@ def test_the_newest_version_counts_whenever_it_comes() -> None:
     assert known.streams[KEY].settings.partitions == 3
 
 
-def test_the_end_of_an_earlier_object_of_the_name_is_not_that_of_the_present_one() -> None:
+def test_the_deletion_of_an_earlier_object_does_not_remove_the_present_one() -> None:
     known = objects()
     known.stream(manifest(7, uid="two"), gone=False)
 
@@ -43,7 +43,7 @@ def test_the_end_of_an_earlier_object_of_the_name_is_not_that_of_the_present_one
     assert known.streams[KEY].uid == "two"
 
 
-def test_what_is_missing_in_a_list_is_gone_unless_it_came_later() -> None:
+def test_an_object_missing_in_a_list_is_removed_unless_it_is_newer() -> None:
     known = objects()
     known.stream(manifest(3), gone=False)
     known.stream(manifest(9, name="later", uid="three"), gone=False)
@@ -53,7 +53,7 @@ def test_what_is_missing_in_a_list_is_gone_unless_it_came_later() -> None:
     assert [key.name for key in known.streams] == ["later"]
 
 
-def test_a_list_of_one_kind_or_namespace_says_nothing_of_others() -> None:
+def test_a_list_does_not_affect_other_kinds_or_namespaces() -> None:
     known = objects()
     known.stream(manifest(3), gone=False)
 
@@ -63,7 +63,7 @@ def test_a_list_of_one_kind_or_namespace_says_nothing_of_others() -> None:
     assert list(known.streams) == [KEY]
 
 
-def test_a_stream_that_cannot_be_read_says_why_and_is_there_all_the_same() -> None:
+def test_an_unreadable_stream_is_cached_with_the_reason() -> None:
     known = objects()
 
     known.stream(manifest(3, retention={"age": "for ever"}, deletionPolicy="Delete"), gone=False)
@@ -79,7 +79,7 @@ def test_a_stream_that_cannot_be_read_says_why_and_is_there_all_the_same() -> No
     assert "the field batchBytes is missing" in third.unreadable
 
 
-def test_a_cluster_that_cannot_be_read_says_why() -> None:
+def test_an_unreadable_cluster_is_cached_with_the_reason() -> None:
     known, broken = objects(), cluster_manifest(replaceAfter="soon")
 
     known.cluster(broken, gone=False)
@@ -107,7 +107,7 @@ def test_a_copy_of_a_brokers_volume_is_not_its_volume() -> None:
     assert [one.name for one in known.claims_of(ObjectKey(NAMESPACE, CLUSTER))] == ["data-main-0"]
 
 
-def test_a_pod_that_has_a_brokers_labels_is_no_broker() -> None:
+def test_a_pod_with_the_labels_of_a_broker_is_not_a_broker() -> None:
     known, index = objects(), "apps.kubernetes.io/pod-index"
 
     for name in ("main-1", "readers-0", "main-readers-0"):
@@ -117,7 +117,7 @@ def test_a_pod_that_has_a_brokers_labels_is_no_broker() -> None:
     assert [one.name for one in known.pods_of(ObjectKey(NAMESPACE, CLUSTER))] == ["main-1"]
 
 
-def test_zones_are_known_when_the_nodes_of_all_pods_came_and_stay_so_when_one_goes() -> None:
+def test_zones_are_known_with_all_nodes_and_stay_known_when_one_is_deleted() -> None:
     known, key = objects(), ObjectKey(NAMESPACE, CLUSTER)
     known.pod(labelled("Pod", "main-0"), gone=False)
     node = {"metadata": {"name": "node-1", "labels": {"zone": "a"}}}

@@ -46,7 +46,7 @@ def settle(brokers: Brokers, at_once: int = 4) -> int:
     raise AssertionError("it goes on for ever")
 
 
-def test_new_brokers_get_their_share_and_no_more_moves_than_that() -> None:
+def test_new_brokers_get_their_share_with_the_fewest_moves() -> None:
     brokers = Brokers(5, stream("orders", ON_THREE))
 
     moved = settle(brokers)
@@ -56,7 +56,7 @@ def test_new_brokers_get_their_share_and_no_more_moves_than_that() -> None:
     assert moved == 18
 
 
-def test_new_brokers_are_to_lead_their_share() -> None:
+def test_new_brokers_become_preferred_leaders_of_their_share() -> None:
     brokers = Brokers(5, stream("orders", ON_THREE))
 
     settle(brokers)
@@ -64,7 +64,7 @@ def test_new_brokers_are_to_lead_their_share() -> None:
     assert led(brokers) == dict.fromkeys(range(5), 3)
 
 
-def test_copies_go_where_the_fewest_bytes_are_though_there_are_as_many() -> None:
+def test_with_equal_numbers_replicas_move_to_the_fewest_bytes() -> None:
     large_and_small = stream("orders", ((0,), (0,), (0,), (1,), (1,), (1,)))
     sizes = {("orders", number): 100 if number < 3 else 10 for number in range(6)}
     brokers = Brokers(2, large_and_small, sizes=sizes)
@@ -76,20 +76,20 @@ def test_copies_go_where_the_fewest_bytes_are_though_there_are_as_many() -> None
     assert moved == 2
 
 
-def test_nothing_moves_before_it_is_known_what_copies_hold() -> None:
+def test_nothing_moves_before_the_sizes_are_known() -> None:
     view = replace(Brokers(5, stream("orders", ON_THREE)).view(), sizes=None)
 
     assert plan_balancing(view, 20) == ()
 
 
-def test_brokers_that_are_about_even_are_left_alone() -> None:
+def test_nothing_moves_between_almost_balanced_brokers() -> None:
     many = stream("orders", ((0, 1),) * 20 + ((1, 2),) * 21 + ((2, 0),) * 20)
     sizes = {("orders", number): 1_000 + number for number in range(61)}
 
     assert plan_balancing(Brokers(3, many, sizes=sizes).view(), 20) == ()
 
 
-def test_another_order_of_the_same_copies_makes_leaders_even_and_moves_nothing() -> None:
+def test_reordering_replicas_balances_leaders_without_moves() -> None:
     brokers = Brokers(3, stream("orders", ((0, 1, 2),) * 6))
 
     (reorder,) = plan_balancing(brokers.view(), 4)
@@ -103,7 +103,7 @@ def test_another_order_of_the_same_copies_makes_leaders_even_and_moves_nothing()
     assert plan_leaders(brokers.view()) == (do.ElectPreferred(("orders",)),)
 
 
-def test_who_is_preferred_stays_while_copies_are_on_their_way() -> None:
+def test_preferred_leaders_stay_while_replicas_move() -> None:
     arrived = stream("orders", ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)))
     last = replace(arrived.partitions[3], replicas=(1, 2, 3, 0), adding=(3,), removing=(0,))
     on_its_way = replace(arrived, partitions=(*arrived.partitions[:3], last))
@@ -114,11 +114,11 @@ def test_who_is_preferred_stays_while_copies_are_on_their_way() -> None:
     assert reorder.why == BALANCE_LEADERS
 
 
-def test_what_lies_well_stays() -> None:
+def test_a_balanced_cluster_stays_as_it_is() -> None:
     assert plan_balancing(Brokers(3, stream("orders", ON_THREE)).view(), 20) == ()
 
 
-def test_copies_are_spread_over_zones() -> None:
+def test_replicas_are_spread_across_zones() -> None:
     brokers = Brokers(
         4, stream("orders", ((0, 1), (0, 1), (2, 3), (2, 3))), zones={0: "a", 1: "a", 2: "b", 3: "b"}
     )
@@ -129,13 +129,13 @@ def test_copies_are_spread_over_zones() -> None:
         assert {brokers.zones[broker] for broker in one.replicas} == {"a", "b"}
 
 
-def test_nothing_moves_while_somebody_is_away_or_cordoned() -> None:
+def test_nothing_moves_while_a_broker_is_unavailable_or_cordoned() -> None:
     for state in ("fenced", "cordoned", "stopping"):
         brokers = Brokers(5, stream("orders", ON_THREE), states={1: state})
         assert plan_balancing(brokers.view(), 20) == ()
 
 
-def test_what_moves_already_leaves_less_room() -> None:
+def test_running_moves_count_against_the_limit() -> None:
     orders = stream("orders", ON_THREE)
     parts = list(orders.partitions)
     for number in range(3):
@@ -150,7 +150,7 @@ def test_what_moves_already_leaves_less_room() -> None:
     assert plan_balancing(brokers.view(), 3) == ()
 
 
-def test_leaders_go_back_to_those_that_are_preferred_and_there() -> None:
+def test_available_preferred_leaders_are_elected() -> None:
     orders = stream("orders", ((0, 1, 2), (1, 2, 0), (2, 0, 1)))
     other = stream("other", ((0, 1, 2),))
     parts = list(orders.partitions)

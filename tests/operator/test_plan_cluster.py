@@ -46,7 +46,7 @@ def test_a_new_cluster_gets_its_marker_first_and_its_pods_last() -> None:
     ]
 
 
-def test_what_is_as_it_is_to_be_is_left_alone() -> None:
+def test_nothing_is_planned_in_the_desired_state() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
 
@@ -65,7 +65,7 @@ def test_the_marker_says_formatted_once_the_brokers_serve() -> None:
 
 
 @pytest.mark.parametrize("left", ["volumes", "pods"])
-def test_brokers_that_may_have_data_never_get_a_marker_by_which_they_could_begin_anew(left: str) -> None:
+def test_brokers_that_may_have_data_never_get_a_marker_to_form_a_cluster(left: str) -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     kube.objects = {SET: kube.objects[SET]} if left == "pods" else {}
@@ -82,7 +82,7 @@ def test_brokers_that_may_have_data_never_get_a_marker_by_which_they_could_begin
     }
 
 
-def test_a_marker_that_somebody_else_wrote_stops_everything_and_is_explained() -> None:
+def test_an_invalid_marker_stops_everything_and_is_explained() -> None:
     kube = Kubernetes()
     kube.settle()
     kube.objects[MARKER]["data"] = {"formation.json": "perhaps"}
@@ -93,7 +93,7 @@ def test_a_marker_that_somebody_else_wrote_stops_everything_and_is_explained() -
     assert "does not say whether the brokers have formed a cluster" in decision.problem
 
 
-def test_nothing_is_made_for_a_cluster_that_is_on_its_way_out() -> None:
+def test_nothing_is_created_for_a_cluster_that_is_being_deleted() -> None:
     assert Kubernetes(deleting=True).plan().actions == ()
 
 
@@ -126,7 +126,7 @@ def test_a_change_restarts_brokers_only_where_it_must(change: dict[str, Any], re
     assert kube.objects[SET]["spec"]["replicas"] == 3
 
 
-def test_a_throttle_is_told_to_the_brokers_and_only_if_it_is_another_one() -> None:
+def test_a_throttle_is_sent_to_the_brokers_only_if_it_changed() -> None:
     kube, brokers = Kubernetes(settings={"catchUpBytesPerSecond": "8Mi"}), Brokers(3)
     kube.settle()
     view = brokers.view()
@@ -139,7 +139,7 @@ def test_a_throttle_is_told_to_the_brokers_and_only_if_it_is_another_one() -> No
     assert not any(isinstance(one, do.Throttle) for one in kube.plan(slowed).actions)
 
 
-def test_what_somebody_changed_by_hand_is_put_right() -> None:
+def test_manual_changes_are_reverted() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     kube.objects["Service", f"{CLUSTER}-brokers"]["spec"]["publishNotReadyAddresses"] = False
@@ -149,7 +149,7 @@ def test_what_somebody_changed_by_hand_is_put_right() -> None:
     assert kinds(kube.plan(brokers.view())) == ["Service", "PodDisruptionBudget", "StatefulSet"]
 
 
-def test_what_something_changes_on_its_way_in_is_not_applied_for_ever_and_holds_nothing_up() -> None:
+def test_a_mutated_object_is_not_applied_again_and_stops_nothing() -> None:
     kube, brokers = Kubernetes(), Brokers(3, stream("orders", [(0, 1, 2)] * 6))
     kube.settle(brokers)
     kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror/tidelog:1"
@@ -165,7 +165,7 @@ def test_what_something_changes_on_its_way_in_is_not_applied_for_ever_and_holds_
 # --- more and fewer brokers
 
 
-def test_the_count_that_nobody_may_go_below_rises_before_pods_come_and_falls_after_they_went() -> None:
+def test_the_lowest_count_rises_before_pods_and_falls_after_them() -> None:
     kube, brokers = Kubernetes(), Brokers(3, stream("orders", [(0, 1, 2)] * 6))
     kube.settle(brokers)
     kube.history.clear()
@@ -201,7 +201,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> N
     assert kube.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] == "tidelog:2"
 
 
-def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> None:
+def test_an_operator_killed_after_each_action_reaches_the_desired_state() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
     for wanted in (3, 5, 4, 3, 5):
@@ -214,9 +214,7 @@ def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> No
 
 @pytest.mark.parametrize("instant", [True, False])
 @pytest.mark.parametrize("turns_after", range(20))
-def test_whoever_changes_their_mind_at_any_moment_gets_what_they_want_last(
-    turns_after: int, instant: bool
-) -> None:
+def test_a_change_of_the_spec_at_any_moment_takes_effect(turns_after: int, instant: bool) -> None:
     kube, brokers = Kubernetes(), Brokers(3, instant=instant)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
     for wanted in (3, 5):
@@ -234,7 +232,7 @@ def test_whoever_changes_their_mind_at_any_moment_gets_what_they_want_last(
     assert all(len(each) == 3 and each <= set(range(5)) for each in held)
 
 
-def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None:
+def test_brokers_that_do_not_answer_are_neither_removed_nor_drained() -> None:
     kube = Kubernetes(brokers=5)
     kube.settle(Brokers(5))
     kube.manifest["spec"]["brokers"] = 3
@@ -242,7 +240,7 @@ def test_brokers_that_do_not_answer_are_neither_made_fewer_nor_emptied() -> None
     assert kube.plan(None).actions == ()
 
 
-def test_pods_that_somebody_took_away_come_back_even_if_the_brokers_cannot_be_asked() -> None:
+def test_removed_pods_come_back_even_if_no_broker_answers() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5)
     kube.settle(brokers)
 
@@ -255,7 +253,7 @@ def test_pods_that_somebody_took_away_come_back_even_if_the_brokers_cannot_be_as
         assert kube.plan(view).actions == ()
 
 
-def test_nobodys_pods_or_volumes_go_because_somebody_wrote_nonsense_into_an_annotation() -> None:
+def test_an_invalid_annotation_removes_no_pods_or_volumes() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5)
     kube.settle(brokers)
     kube.objects[SET]["metadata"]["annotations"]["tidelog.io/emptying"] = "4,all, -1,x3"
@@ -277,7 +275,7 @@ def went(kube: Kubernetes) -> Brokers:
     return brokers
 
 
-def test_taking_pods_away_takes_no_volume() -> None:
+def test_removing_pods_removes_no_volumes() -> None:
     kube = Kubernetes()
     kube.settle()
 
@@ -286,7 +284,7 @@ def test_taking_pods_away_takes_no_volume() -> None:
     assert policy == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
-def test_the_volume_of_a_broker_that_went_goes_after_its_pod() -> None:
+def test_the_volume_of_a_removed_broker_is_deleted_after_its_pod() -> None:
     kube = Kubernetes()
     brokers = went(kube)
     kube.pods_there.append(replace(kube.pods_there[0], name="main-4", broker_id=4, deleting=True))
@@ -299,7 +297,7 @@ def test_the_volume_of_a_broker_that_went_goes_after_its_pod() -> None:
     )
 
 
-def test_a_volume_stays_while_its_broker_is_registered_or_nobody_can_say() -> None:
+def test_a_volume_stays_while_its_broker_may_be_registered() -> None:
     kube = Kubernetes()
     brokers = went(kube)
 
@@ -310,7 +308,7 @@ def test_a_volume_stays_while_its_broker_is_registered_or_nobody_can_say() -> No
 
 
 @pytest.mark.parametrize("answering", [True, False])
-def test_no_broker_begins_with_the_volume_of_one_that_went(answering: bool) -> None:
+def test_no_broker_starts_with_the_volume_of_a_removed_one(answering: bool) -> None:
     kube = Kubernetes()
     brokers = went(kube)
     kube.manifest["spec"]["brokers"] = 5
@@ -321,7 +319,7 @@ def test_no_broker_begins_with_the_volume_of_one_that_went(answering: bool) -> N
     assert kinds(decision) == ["DeleteObject"] * len(decision.actions)
 
 
-def test_who_stays_after_all_is_uncordoned_once_while_a_volume_keeps_more_from_coming() -> None:
+def test_a_staying_broker_is_uncordoned_once_while_new_pods_wait() -> None:
     kube = Kubernetes(brokers=4)
     brokers = Brokers(4)
     kube.settle(brokers)
@@ -340,7 +338,7 @@ def test_who_stays_after_all_is_uncordoned_once_while_a_volume_keeps_more_from_c
     assert kube.plan(brokers.view()).actions == ()
 
 
-def test_a_broker_that_is_registered_gets_its_volume_back() -> None:
+def test_a_registered_broker_keeps_its_volume() -> None:
     kube = Kubernetes()
     brokers = went(kube)
     brokers.states |= {3: "fenced", 4: "fenced"}
@@ -349,7 +347,7 @@ def test_a_broker_that_is_registered_gets_its_volume_back() -> None:
     assert kinds(kube.plan(brokers.view())) == ["SetLowestCount", "StatefulSet"]
 
 
-def test_volumes_of_an_earlier_cluster_that_do_not_answer_are_explained() -> None:
+def test_volumes_of_an_earlier_cluster_without_answers_are_explained() -> None:
     kube = Kubernetes()
     kube.claims = list(CLAIMS)
 
@@ -370,7 +368,7 @@ def lost(kube: Kubernetes, number: int) -> None:
     kube.claims = [replace(one, phase="Lost") if one.broker_id == number else one for one in kube.claims]
 
 
-def test_a_volume_that_is_gone_is_replaced_after_the_grace_time() -> None:
+def test_a_lost_volume_is_replaced_after_the_grace_time() -> None:
     kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
     kube.settle(brokers)
     lost(kube, 1)
@@ -392,7 +390,7 @@ def test_a_volume_that_is_gone_is_replaced_after_the_grace_time() -> None:
     assert kube.plan(brokers.view(), "2026-01-01T00:15:02Z").actions == ()
 
 
-def test_since_when_a_volume_is_gone_is_not_forgotten_over_a_change_of_something_else() -> None:
+def test_other_changes_do_not_reset_the_time_of_a_lost_volume() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     gone(kube, 1)
@@ -403,7 +401,7 @@ def test_since_when_a_volume_is_gone_is_not_forgotten_over_a_change_of_something
     assert (deleted(decision), decision.lost) == ([], {1: "2026-01-01T00:00:00Z"})
 
 
-def test_a_volume_that_came_back_in_time_is_forgotten() -> None:
+def test_a_volume_that_comes_back_in_time_is_not_lost() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     kube.manifest["status"] = {"brokers": [{"id": 1, "volumeLostSince": "2026-01-01T00:00:00Z"}]}
@@ -418,7 +416,7 @@ def damaged(kube: Kubernetes, number: int) -> None:
     ]
 
 
-def test_a_volume_that_is_damaged_is_replaced_as_one_that_is_gone() -> None:
+def test_a_damaged_volume_is_replaced_like_a_lost_one() -> None:
     kube, brokers = Kubernetes(), Brokers(3, stream("orders"))
     kube.settle(brokers)
     damaged(kube, 1)
@@ -431,7 +429,7 @@ def test_a_volume_that_is_damaged_is_replaced_as_one_that_is_gone() -> None:
     assert deleted(kube.plan(brokers.view(), "2026-01-01T00:15:00Z")) == ["data-main-1", "main-1"]
 
 
-def test_a_damaged_volume_with_the_only_copy_is_not_given_up() -> None:
+def test_a_damaged_volume_with_the_only_replica_is_kept() -> None:
     kube = Kubernetes()
     alone = stream("orders", [(1,)])
     brokers = Brokers(3, replace(alone, partitions=(replace(alone.partitions[0], leader=None),)))
@@ -460,7 +458,7 @@ def test_a_volume_is_not_damaged_while_its_broker_is_up() -> None:
     assert (deleted(decision), decision.lost) == ([], {})
 
 
-def test_the_only_copy_is_not_given_up() -> None:
+def test_a_lost_volume_with_the_only_replica_is_kept() -> None:
     kube = Kubernetes()
     alone = stream("orders", [(1,)])
     brokers = Brokers(3, replace(alone, partitions=(replace(alone.partitions[0], leader=None),)))
@@ -489,7 +487,7 @@ def held_by(*isrs: tuple[int, ...], replicas: tuple[int, ...] = (0, 1, 2)) -> St
     return replace(made, partitions=tuple(replace(one, isr=isr) for one, isr in parts))
 
 
-def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_broker_is_back() -> None:
+def test_two_lost_volumes_are_replaced_one_after_the_other() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5, stream("orders", [(0, 3, 4), (4, 1, 2)]))
     kube.settle(brokers)
     gone(kube, 3, 4)
@@ -511,7 +509,7 @@ def test_of_two_volumes_that_are_gone_one_is_replaced_and_the_other_when_that_br
     assert deleted(kube.plan(brokers.view())) == ["data-main-4", "main-4"]
 
 
-def test_the_volume_that_goes_already_is_seen_to_before_another_one() -> None:
+def test_a_volume_that_is_being_deleted_is_replaced_first() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5)
     kube.settle(brokers)
     gone(kube, 3, 4)
@@ -520,7 +518,7 @@ def test_the_volume_that_goes_already_is_seen_to_before_another_one() -> None:
     assert deleted(kube.plan(brokers.view())) == ["main-4"]
 
 
-def test_a_broker_whose_volume_is_gone_too_vouches_for_nothing() -> None:
+def test_a_second_broker_with_a_lost_volume_does_not_count() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3, 4), replicas=(3, 4)))
     kube.settle(brokers)
     gone(kube, 3, 4)
@@ -531,7 +529,7 @@ def test_a_broker_whose_volume_is_gone_too_vouches_for_nothing() -> None:
     assert "no other broker has all records of orders/0" in decision.problem
 
 
-def test_a_broker_that_was_lost_a_moment_ago_vouches_for_nothing() -> None:
+def test_a_recently_lost_broker_does_not_count() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3, 4), replicas=(3, 4)))
     kube.settle(brokers)
     gone(kube, 3)
@@ -540,7 +538,7 @@ def test_a_broker_that_was_lost_a_moment_ago_vouches_for_nothing() -> None:
     assert kube.plan(brokers.view()).actions == ()
 
 
-def test_what_a_broker_holds_until_a_move_ends_counts() -> None:
+def test_replicas_of_running_moves_count_as_held() -> None:
     kube = Kubernetes(brokers=5)
     brokers = Brokers(5, held_by((4,), replicas=(0, 4)))
     orders = brokers.streams["orders"]
@@ -552,7 +550,7 @@ def test_what_a_broker_holds_until_a_move_ends_counts() -> None:
     assert "no other broker has all records of orders/0" in kube.plan(brokers.view()).problem
 
 
-def test_the_only_copy_of_one_is_no_obstacle_to_another() -> None:
+def test_the_only_replica_of_one_broker_does_not_block_another() -> None:
     kube, brokers = Kubernetes(brokers=5), Brokers(5, held_by((3,), replicas=(3,)))
     kube.settle(brokers)
     gone(kube, 3, 4)
@@ -565,7 +563,7 @@ def test_the_only_copy_of_one_is_no_obstacle_to_another() -> None:
     )
 
 
-def test_the_brokers_own_streams_are_looked_at_as_well() -> None:
+def test_internal_streams_are_checked_too() -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     gone(kube, 1)
@@ -591,7 +589,7 @@ def test_nothing_is_replaced_without_a_controller() -> None:
 
 
 @pytest.mark.parametrize("other", ["lost", "away"])
-def test_nothing_is_replaced_once_most_voters_are_gone(other: str) -> None:
+def test_nothing_is_replaced_when_most_voters_are_lost(other: str) -> None:
     kube, brokers = Kubernetes(), Brokers(3)
     kube.settle(brokers)
     gone(kube, *((1, 2) if other == "lost" else (1,)))

@@ -82,7 +82,7 @@ def advertised(broker: int, *listeners: Said) -> list[str]:
     return [f"{name}={host}:{port}@{to}:{at}" for name, host, port, to, at in found]
 
 
-def test_each_broker_advertises_where_its_own_service_is_reached_behind_the_one_for_inside() -> None:
+def test_each_broker_advertises_its_own_service_after_the_internal_listener() -> None:
     inside = "internal=0.0.0.0:9210@main-2.main-brokers.shop.svc:9210"
 
     assert advertised(2) == [inside]
@@ -96,7 +96,7 @@ def test_each_broker_advertises_where_its_own_service_is_reached_behind_the_one_
     ]
 
 
-def test_the_container_has_a_port_for_each_listener_and_without_any_it_is_as_it_was() -> None:
+def test_the_container_has_one_port_more_for_each_listener() -> None:
     more = [one for one in container(NODES, CLOUD)["ports"] if one not in container()["ports"]]
 
     assert more == [{"name": "outside", "containerPort": 9310}, {"name": "cloud", "containerPort": 9320}]
@@ -116,7 +116,7 @@ def test_the_container_has_a_port_for_each_listener_and_without_any_it_is_as_it_
         ([{**NODES, "annotations": {"a": "b"}}], False),
     ],
 )
-def test_a_change_replaces_brokers_only_where_they_have_to_know(after: list[Said], restarts: bool) -> None:
+def test_a_listener_change_replaces_brokers_only_if_they_need_it(after: list[Said], restarts: bool) -> None:
     kube, brokers = settled(NODES)
     before = kube.objects[SET]["spec"]["template"]
 
@@ -168,14 +168,14 @@ def test_every_broker_has_a_service_of_its_own_for_each_listener() -> None:
     assert meta["ownerReferences"][0]["uid"] == CLUSTER_UID
 
 
-def test_what_is_as_it_is_to_be_is_left_alone() -> None:
+def test_nothing_is_planned_in_the_desired_state() -> None:
     kube, brokers = settled(NODES, CLOUD)
 
     assert every(kube.plan(brokers.view())) == ()
     assert every(kube.plan(None)) == ()
 
 
-def test_they_are_the_last_thing_that_is_done_and_need_nobodys_answer() -> None:
+def test_services_come_last_and_need_no_answer_of_a_broker() -> None:
     kube = Kubernetes(listeners=[NODES])
 
     decision = kube.plan(None)
@@ -186,7 +186,7 @@ def test_they_are_the_last_thing_that_is_done_and_need_nobodys_answer() -> None:
     assert last.manifest["kind"] == "StatefulSet"
 
 
-def test_brokers_that_come_have_them_and_those_that_go_have_them_until_their_pods_go() -> None:
+def test_services_exist_from_before_a_pod_until_after_it() -> None:
     kube, brokers = settled(NODES, CLOUD)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
 
@@ -203,7 +203,7 @@ def test_brokers_that_come_have_them_and_those_that_go_have_them_until_their_pod
     assert all(int(name.rpartition("-")[2]) >= pods for name, pods in kube.goodbyes)
 
 
-def test_pods_that_somebody_took_away_keep_their_services() -> None:
+def test_removed_pods_keep_their_services() -> None:
     kube, brokers = settled(NODES)
 
     kube.objects[SET]["spec"]["replicas"] = 1
@@ -213,7 +213,7 @@ def test_pods_that_somebody_took_away_keep_their_services() -> None:
     assert kube.pods == Pods(3)
 
 
-def test_those_of_a_listener_that_was_taken_away_go_and_nobody_elses() -> None:
+def test_only_the_services_of_a_removed_listener_are_deleted() -> None:
     kube, brokers = settled(NODES, CLOUD)
     mine = services(kube)["main-outside-0"]
 
@@ -238,7 +238,7 @@ def test_those_of_a_listener_that_was_taken_away_go_and_nobody_elses() -> None:
     assert {name for name, _ in kube.goodbyes} == names("outside")
 
 
-def test_what_changes_in_place_keeps_its_address() -> None:
+def test_a_change_in_place_keeps_the_address() -> None:
     kube, brokers = settled(NODES, CLOUD)
     before = {name: one["metadata"]["uid"] for name, one in services(kube).items()}
 
@@ -264,7 +264,7 @@ MOVES = [
 ]
 
 
-def test_ports_change_hands_whoever_has_them() -> None:
+def test_ports_can_be_exchanged_between_services() -> None:
     """The imagined API server, like the real one, gives no port to two."""
     kube, brokers = settled(NODES, MORE)
 
@@ -296,7 +296,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(crash_at: int) -> N
         assert every(kube.plan(kube.view(brokers))) == ()
 
 
-def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> None:
+def test_an_operator_killed_after_each_action_reaches_the_desired_state() -> None:
     kube, brokers = Kubernetes(listeners=[NODES, MORE]), Brokers(3)
     brokers.streams["orders"] = stream("orders", [(0, 1, 2)] * 6)
     for wanted, listeners in zip((3, 5, 4, 3, 5, 4, 3), MOVES, strict=True):
@@ -308,7 +308,7 @@ def test_an_operator_that_is_killed_after_each_of_its_actions_gets_there() -> No
         assert services(kube).keys() == names(*(one["name"] for one in listeners), brokers=wanted)
 
 
-def test_what_is_on_its_way_out_is_neither_deleted_again_nor_changed() -> None:
+def test_a_service_that_is_being_deleted_is_not_touched() -> None:
     kube, brokers = settled(CLOUD)
     change(kube)
     for action in kube.plan(brokers.view()).independent:
@@ -323,10 +323,10 @@ def test_what_is_on_its_way_out_is_neither_deleted_again_nor_changed() -> None:
     assert len(kube.plan(brokers.view()).independent) == 3
 
 
-def test_a_listener_of_a_type_that_is_not_known_makes_the_cluster_unreadable() -> None:
+def test_an_unknown_listener_type_makes_the_cluster_unreadable() -> None:
     kube = Kubernetes(listeners=[{**NODES, "type": "Gateway"}])
 
     found = read_cluster(kube.manifest)
 
     assert isinstance(found, UnreadableCluster)
-    assert "'Gateway' is not a valid ListenerType" in found.why
+    assert "type is 'Gateway', but must be one of NodePort, LoadBalancer" in found.why

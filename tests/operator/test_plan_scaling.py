@@ -82,17 +82,17 @@ def five(*, replicas: tuple[tuple[int, ...], ...] = ((0, 3, 4), (4, 1, 2), (3, 2
     return Cluster(Brokers(5, stream("orders", replicas)), Pods(5), voters=(0, 3, 4))
 
 
-def test_as_many_brokers_as_there_are_to_be_need_nothing() -> None:
+def test_the_desired_number_of_brokers_needs_no_action() -> None:
     assert five().plan(5) == ()
 
 
-def test_more_brokers_come_at_once() -> None:
+def test_new_brokers_are_added_at_once() -> None:
     cluster = Cluster(Brokers(3), Pods(3))
 
     assert cluster.plan(5) == (do.SetBrokerCount(3, 5, ()),)
 
 
-def test_brokers_go_when_they_are_empty_the_last_one_first() -> None:
+def test_empty_brokers_are_removed_the_last_one_first() -> None:
     cluster = five()
 
     cluster.settle(3)
@@ -112,11 +112,11 @@ def test_brokers_go_when_they_are_empty_the_last_one_first() -> None:
     assert not set(cluster.voters) & {3, 4}
 
 
-def test_who_is_to_go_is_written_down_before_anybody_is_cordoned() -> None:
+def test_draining_brokers_are_recorded_before_they_are_cordoned() -> None:
     assert five().plan(4) == (do.SetBrokerCount(5, 5, (4,)),)
 
 
-def test_a_broker_that_votes_waits_until_another_one_does() -> None:
+def test_a_voter_waits_until_another_broker_votes() -> None:
     cluster = Cluster(Brokers(4), Pods(4, (3,)), voters=(0, 1, 3))
     cluster.brokers.states[3] = "cordoned"
 
@@ -125,7 +125,7 @@ def test_a_broker_that_votes_waits_until_another_one_does() -> None:
     assert cluster.plan(3) == (do.UnregisterBroker(3, 1), do.SetBrokerCount(4, 3, ()))
 
 
-def test_copies_that_move_are_not_asked_to_move_again_and_leave_less_room() -> None:
+def test_moving_replicas_are_not_moved_again_and_count_as_moves() -> None:
     cluster = five()
     cluster.pods = Pods(5, (3, 4))
     orders = cluster.brokers.streams["orders"]
@@ -138,7 +138,7 @@ def test_copies_that_move_are_not_asked_to_move_again_and_leave_less_room() -> N
     assert [(one.name, one.partition) for one in reassign.moves] == [("orders", 1)]
 
 
-def test_more_copies_than_brokers_would_be_left_are_in_the_way() -> None:
+def test_a_stream_with_more_replicas_than_brokers_prevents_removal() -> None:
     cluster = five()
 
     assert cluster.plan(2) == ()
@@ -149,7 +149,7 @@ def test_more_copies_than_brokers_would_be_left_are_in_the_way() -> None:
     )
 
 
-def test_who_is_to_stay_after_all_is_uncordoned() -> None:
+def test_a_broker_that_stays_after_all_is_uncordoned() -> None:
     cluster = five()
     for action in (*cluster.plan(3), *cluster.plan(3)):
         cluster.do(action)
@@ -161,7 +161,7 @@ def test_who_is_to_stay_after_all_is_uncordoned() -> None:
     assert cluster.pods == Pods(5, ())
 
 
-def test_a_broker_that_somebody_else_cordoned_stays_so() -> None:
+def test_a_broker_cordoned_by_an_administrator_stays_cordoned() -> None:
     cluster = five()
     cluster.brokers.states[1] = "cordoned"
 
@@ -170,7 +170,7 @@ def test_a_broker_that_somebody_else_cordoned_stays_so() -> None:
     assert cluster.brokers.states[1] == "cordoned"
 
 
-def test_a_pod_whose_broker_never_registered_goes() -> None:
+def test_a_pod_whose_broker_never_registered_is_removed() -> None:
     cluster = Cluster(Brokers(3), Pods(4))
 
     cluster.settle(3)
@@ -192,7 +192,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(begin, wanted: int)
 # --- what is in the way
 
 
-def test_too_few_brokers_to_take_the_copies_are_a_problem_that_is_told() -> None:
+def test_too_few_brokers_for_the_replicas_are_reported() -> None:
     cluster = five()
     cluster.pods = Pods(5, (3, 4))
     cluster.brokers.states[1] = "fenced"
@@ -202,7 +202,7 @@ def test_too_few_brokers_to_take_the_copies_are_a_problem_that_is_told() -> None
     assert "The brokers that will be removed cannot be drained now: no broker is left" in cluster.problem
 
 
-def test_who_is_uncordoned_is_so_even_where_the_others_cannot_go() -> None:
+def test_a_staying_broker_is_uncordoned_even_if_others_cannot_be_removed() -> None:
     cluster = five()
     cluster.pods = Pods(5, (2, 3, 4))
     cluster.brokers.states |= {2: "cordoned", 1: "cordoned"}
@@ -212,7 +212,7 @@ def test_who_is_uncordoned_is_so_even_where_the_others_cannot_go() -> None:
 
 
 @pytest.mark.parametrize("wanted", [3, 4, 5])
-def test_without_a_controller_nothing_is_taken_away_and_nobody_is_told_anything(wanted: int) -> None:
+def test_without_a_controller_nothing_is_removed_or_changed(wanted: int) -> None:
     cluster = five(replicas=((0, 1, 2),))
     cluster.voters = (0, 1, 2)
     cluster.pods = Pods(5, (3, 4))
@@ -221,7 +221,7 @@ def test_without_a_controller_nothing_is_taken_away_and_nobody_is_told_anything(
     assert cluster.plan(wanted, controller=None) == ()
 
 
-def test_without_a_controller_or_an_answer_pods_that_are_missing_come_back() -> None:
+def test_missing_pods_come_back_without_a_controller_or_an_answer() -> None:
     missing = do.SetBrokerCount(2, 5, ())
 
     cluster = five()
@@ -231,7 +231,7 @@ def test_without_a_controller_or_an_answer_pods_that_are_missing_come_back() -> 
     assert plan_scaling(5, Pods(2, (1,)), None, AT_ONCE).actions == ()
 
 
-def test_a_broker_that_may_have_registered_a_moment_ago_is_unregistered_before_its_pod_goes() -> None:
+def test_a_broker_that_may_be_registered_is_unregistered_before_its_pod() -> None:
     cluster = Cluster(Brokers(3), Pods(4, (3,)))
 
     assert cluster.plan(3) == (do.UnregisterBroker(3, 0), do.SetBrokerCount(4, 3, ()))
@@ -240,7 +240,7 @@ def test_a_broker_that_may_have_registered_a_moment_ago_is_unregistered_before_i
 # --- back and forth
 
 
-def test_copies_on_their_way_to_a_broker_that_is_to_go_are_sent_elsewhere_whatever_else_moves() -> None:
+def test_moves_to_a_leaving_broker_are_redirected_at_once() -> None:
     cluster = five(replicas=((0, 1, 2), (0, 1, 2), (0, 1, 2)))
     cluster.pods = Pods(5, (3, 4))
     orders = cluster.brokers.streams["orders"]
@@ -259,7 +259,7 @@ def test_copies_on_their_way_to_a_broker_that_is_to_go_are_sent_elsewhere_whatev
     ]
 
 
-def test_who_is_to_stay_is_uncordoned_whatever_is_known_of_it() -> None:
+def test_a_staying_broker_is_uncordoned_whatever_its_state() -> None:
     cluster = five()
     cluster.pods = Pods(5, (3, 4))
 
@@ -267,7 +267,7 @@ def test_who_is_to_stay_is_uncordoned_whatever_is_known_of_it() -> None:
 
 
 @pytest.mark.parametrize("wanted", [3, 4, 5, 7])
-def test_a_pod_whose_broker_is_unregistered_goes_even_if_it_is_to_stay_after_all(wanted: int) -> None:
+def test_the_pod_of_an_unregistered_broker_is_removed_in_any_case(wanted: int) -> None:
     cluster = Cluster(Brokers(4, states={3: "cordoned"}), Pods(5, (3, 4)))
 
     actions = cluster.plan(wanted)
@@ -276,7 +276,7 @@ def test_a_pod_whose_broker_is_unregistered_goes_even_if_it_is_to_stay_after_all
     assert actions[:-2] == ((do.UncordonBroker(3, 1),) if wanted > 3 else ())
 
 
-def test_brokers_without_pods_are_unregistered_once_they_hold_nothing_and_do_not_vote() -> None:
+def test_empty_brokers_without_pods_and_votes_are_unregistered() -> None:
     away = {3: "fenced", 4: "fenced", 5: "fenced", 6: "active"}
     cluster = Cluster(Brokers(7, stream("orders", [(0, 1, 4)]), states=away), Pods(3), voters=(0, 1, 5))
 
@@ -287,7 +287,7 @@ def test_brokers_without_pods_are_unregistered_once_they_hold_nothing_and_do_not
     )
 
 
-def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
+def test_a_broker_whose_pod_comes_back_stays_registered() -> None:
     cluster = Cluster(Brokers(4, states={3: "fenced"}), Pods(3))
 
     assert cluster.plan(4) == (do.SetBrokerCount(3, 4, ()),)
@@ -302,7 +302,7 @@ def test_a_broker_whose_pod_is_about_to_come_back_stays_registered() -> None:
         (5, 3, (0, 1, 2, 3, 4), "Set voters to 3 first"),
     ],
 )
-def test_fewer_brokers_than_vote_are_explained_before_anybody_is_cordoned(
+def test_fewer_brokers_than_voters_are_explained_before_any_cordon(
     brokers: int, wanted: int, voters: tuple[int, ...], way_out: str
 ) -> None:
     cluster = Cluster(Brokers(brokers), Pods(brokers), voters)
@@ -312,7 +312,7 @@ def test_fewer_brokers_than_vote_are_explained_before_anybody_is_cordoned(
 
 
 @pytest.mark.parametrize(("brokers", "wanted", "voters"), [(3, 2, (0,)), (5, 3, (0, 1, 2, 4)), (2, 1, (0,))])
-def test_as_many_brokers_as_vote_are_enough(brokers: int, wanted: int, voters: tuple[int, ...]) -> None:
+def test_as_many_brokers_as_voters_are_enough(brokers: int, wanted: int, voters: tuple[int, ...]) -> None:
     cluster = Cluster(Brokers(brokers), Pods(brokers), voters)
 
     assert cluster.plan(wanted) != ()

@@ -48,7 +48,7 @@ def kinds(decision: Decision) -> list[type]:
 # --- made
 
 
-def test_a_stream_that_is_not_there_is_made_on_the_brokers_that_the_operator_chooses() -> None:
+def test_a_missing_stream_is_created_on_the_chosen_brokers() -> None:
     (create,) = decided(stream_object(partitions=3, replicationFactor=3), Brokers(3)).actions
 
     assert isinstance(create, do.CreateStream)
@@ -93,16 +93,14 @@ def test_its_settings_are_those_of_the_manifest() -> None:
 @pytest.mark.parametrize(
     ("brokers", "factor"), [(Brokers(1), 1), (Brokers(2), 2), (Brokers(3), 3), (Brokers(9), 3)]
 )
-def test_without_a_replication_factor_there_are_three_copies_or_as_many_as_brokers(
-    brokers: Brokers, factor: int
-) -> None:
+def test_the_default_is_three_replicas_or_as_many_as_brokers(brokers: Brokers, factor: int) -> None:
     (create,) = decided(stream_object(), brokers).actions
 
     assert isinstance(create, do.CreateStream)
     assert (len(create.replicas[0]), create.settings.replication_factor) == (factor, factor)
 
 
-def test_of_one_copy_the_minimum_is_one_until_there_are_more() -> None:
+def test_with_one_replica_the_minimum_is_one_until_there_are_more() -> None:
     one, brokers = stream_object(minInsyncReplicas=2), Brokers(1)
 
     settle([one], brokers)
@@ -115,7 +113,7 @@ def test_of_one_copy_the_minimum_is_one_until_there_are_more() -> None:
     assert alter.settings == StreamSettings(min_insync_replicas=2)
 
 
-def test_many_streams_at_once_are_spread_as_if_they_came_one_by_one() -> None:
+def test_many_streams_at_once_are_spread_like_single_ones() -> None:
     objects = [stream_object(f"s{number}", partitions=2, replicationFactor=2) for number in range(30)]
 
     decisions = plan_streams(objects, CLUSTER, Brokers(5).view())
@@ -127,7 +125,7 @@ def test_many_streams_at_once_are_spread_as_if_they_came_one_by_one() -> None:
     assert set(leaders.values()) == {12}
 
 
-def test_copies_lie_in_as_many_zones_as_there_are() -> None:
+def test_replicas_are_in_as_many_zones_as_possible() -> None:
     brokers = Brokers(6, zones={0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"})
 
     (create,) = decided(stream_object(partitions=12, replicationFactor=3), brokers).actions
@@ -157,7 +155,7 @@ def test_a_stream_waits_for_the_brokers_that_it_needs(
     assert sentence in decision.finding.message
 
 
-def test_what_brokers_would_never_take_is_said_and_not_tried() -> None:
+def test_impossible_settings_are_reported_and_not_tried() -> None:
     decision = decided(stream_object(segments={"bytes": "1Ki", "age": "7d"}), Brokers(3))
 
     assert decision.actions == ()
@@ -170,7 +168,7 @@ def test_what_brokers_would_never_take_is_said_and_not_tried() -> None:
 
 
 @pytest.mark.parametrize("owner", [CLAIM])
-def test_a_stream_that_is_as_it_is_to_be_is_left_alone(owner: str) -> None:
+def test_nothing_is_planned_for_a_stream_in_its_desired_state(owner: str) -> None:
     decision = decided(stream_object(replicationFactor=3), Brokers(3, stream(owner=owner)))
 
     assert (decision.actions, decision.finding) == ((), None)
@@ -182,7 +180,7 @@ def test_a_stream_that_is_as_it_is_to_be_is_left_alone(owner: str) -> None:
 @pytest.mark.parametrize(
     "owner", ["", "retained:shop/former", "kubernetes:shop/orders/uid-of-one-that-is-no-more"]
 )
-def test_a_stream_that_nobody_has_is_adopted_as_it_is(owner: str) -> None:
+def test_a_stream_without_an_owner_is_adopted_unchanged(owner: str) -> None:
     brokers = Brokers(3, stream(owner=owner))
 
     decision = decided(stream_object(), brokers)
@@ -193,13 +191,13 @@ def test_a_stream_that_nobody_has_is_adopted_as_it_is(owner: str) -> None:
     )
 
 
-def test_a_stream_that_came_from_another_namespace_is_adopted_for_no_object_there_can_name_it() -> None:
+def test_a_stream_claimed_from_another_namespace_is_adopted() -> None:
     (alter,) = decided(stream_object(), Brokers(3, stream(owner="kubernetes:former/orders/1"))).actions
 
     assert alter == do.AlterStream(KEY, "orders", b"orders----------", 7, owner=CLAIM)
 
 
-def test_an_adopted_stream_becomes_what_the_object_says() -> None:
+def test_an_adopted_stream_gets_the_settings_of_the_object() -> None:
     before = stream(owner="retained:shop/orders", replicas=((2, 0), (0, 1)), subject="old")
 
     (alter,) = decided(stream_object(partitions=2, subject="new.>"), Brokers(3, before)).actions
@@ -208,7 +206,7 @@ def test_an_adopted_stream_becomes_what_the_object_says() -> None:
     assert (alter.owner, alter.settings) == (CLAIM, StreamSettings(subject="new.>"))
 
 
-def test_a_stream_with_more_partitions_than_the_object_says_is_not_adopted() -> None:
+def test_a_stream_with_more_partitions_than_the_object_is_not_adopted() -> None:
     decision = decided(stream_object(partitions=1), Brokers(3, stream(replicas=((0,), (1,)))))
 
     assert decision.actions == ()
@@ -218,7 +216,7 @@ def test_a_stream_with_more_partitions_than_the_object_says_is_not_adopted() -> 
 
 
 @pytest.mark.parametrize("owner", ["kubernetes:shop/other/uid-of-other", "terraform"])
-def test_a_stream_that_somebody_has_is_left_alone(owner: str) -> None:
+def test_a_stream_with_another_owner_is_not_changed(owner: str) -> None:
     other = stream_object("other", streamName="something-else")
 
     decision = decided(stream_object(), Brokers(3, stream(owner=owner)), other)
@@ -229,7 +227,7 @@ def test_a_stream_that_somebody_has_is_left_alone(owner: str) -> None:
     assert owner in decision.finding.message
 
 
-def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says_so() -> None:
+def test_the_older_of_two_objects_gets_the_stream_the_other_a_conflict() -> None:
     older = stream_object("older", streamName="orders", created=1)
     younger = stream_object("younger", streamName="orders", created=2)
 
@@ -242,7 +240,7 @@ def test_of_two_objects_that_name_one_stream_the_older_has_it_and_the_other_says
     assert "belongs to the Stream older" in second.finding.message
 
 
-def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None:
+def test_of_two_objects_of_the_same_second_the_owner_keeps_the_stream() -> None:
     mine = stream_object("mine", uid="z", streamName="orders")
     yours = stream_object("yours", uid="a", streamName="orders")
     brokers = Brokers(3, stream(owner=mine.claim, replicas=((0, 1, 2),)))
@@ -253,7 +251,7 @@ def test_of_two_of_the_same_second_the_one_that_owns_the_stream_has_it() -> None
     assert "belongs to the Stream mine" in finding.message
 
 
-def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:
+def test_the_younger_object_adopts_the_stream_after_the_older_is_deleted() -> None:
     older = stream_object("older", streamName="orders", created=1, deleting=True, finalized=True)
     younger = stream_object("younger", streamName="orders", created=2)
     brokers = Brokers(3, stream(owner=older.claim))
@@ -269,7 +267,7 @@ def test_the_younger_one_takes_over_when_the_older_one_has_let_go() -> None:
 # --- changed
 
 
-def test_settings_change_by_the_version_that_was_seen() -> None:
+def test_settings_change_with_the_observed_version() -> None:
     before = stream(owner=CLAIM, subject="a")
 
     (alter,) = decided(stream_object(subject="b", retention={}), Brokers(3, before)).actions
@@ -279,7 +277,7 @@ def test_settings_change_by_the_version_that_was_seen() -> None:
     )
 
 
-def test_new_partitions_lie_where_the_least_is() -> None:
+def test_new_partitions_are_placed_on_the_least_loaded_brokers() -> None:
     before = stream(owner=CLAIM, replicas=((0, 1), (1, 0)), min_insync_replicas=2)
 
     (alter,) = decided(stream_object(partitions=4), Brokers(4, before)).actions
@@ -290,7 +288,7 @@ def test_new_partitions_lie_where_the_least_is() -> None:
     assert {members[0] for members in alter.new_replicas} == {2, 3}
 
 
-def test_more_copies_are_added_and_the_preferred_leaders_stay() -> None:
+def test_replicas_are_added_and_preferred_leaders_stay() -> None:
     before = stream(owner=CLAIM, replicas=((0, 1), (2, 3)))
 
     (reassign,) = decided(stream_object(partitions=2, replicationFactor=3), Brokers(5, before)).actions
@@ -300,7 +298,7 @@ def test_more_copies_are_added_and_the_preferred_leaders_stay() -> None:
     assert all(len(set(move.replicas)) == 3 for move in reassign.moves)
 
 
-def test_of_fewer_copies_those_go_that_are_behind() -> None:
+def test_replicas_that_are_behind_are_removed_first() -> None:
     before = stream(owner=CLAIM, replicas=((0, 1, 2),))
     (partition,) = before.partitions
     lagging = replace(before, partitions=(replace(partition, isr=(0, 2)),))
@@ -313,7 +311,7 @@ def test_of_fewer_copies_those_go_that_are_behind() -> None:
     )
 
 
-def test_copies_that_are_on_their_way_are_not_asked_for_again() -> None:
+def test_running_moves_are_not_planned_again() -> None:
     before = stream(owner=CLAIM, replicas=((0, 1),))
     (partition,) = before.partitions
     on_its_way = replace(before, partitions=(replace(partition, replicas=(0, 1, 2), adding=(2,)),))
@@ -354,7 +352,7 @@ OTHERS = ["kubernetes:shop/other/uid-of-other", "terraform"]
         ("Delete", HELD, GOES, [*NOBODYS, *OTHERS], [REMOVE]),
     ],
 )
-def test_only_an_object_that_takes_its_stream_along_waits_for_the_operator(
+def test_only_a_stream_that_deletes_its_records_has_a_finalizer(
     policy: str, finalized: bool, deleting: bool, owners: list[str], actions: list[type]
 ) -> None:
     one = stream_object(deletionPolicy=policy, finalized=finalized, deleting=deleting)
@@ -377,7 +375,7 @@ def test_only_an_object_that_takes_its_stream_along_waits_for_the_operator(
         ("Delete", HELD, GOES, [REMOVE]),
     ],
 )
-def test_where_there_is_no_stream_yet_it_is_the_same(
+def test_finalizers_are_the_same_before_the_stream_exists(
     policy: str, finalized: bool, deleting: bool, actions: list[type]
 ) -> None:
     one = stream_object(deletionPolicy=policy, finalized=finalized, deleting=deleting)
@@ -386,7 +384,7 @@ def test_where_there_is_no_stream_yet_it_is_the_same(
 
 
 @pytest.mark.parametrize("spec", [{"replicationFactor": 5}, {"segments": {"bytes": "1Ki", "age": "7d"}}])
-def test_what_keeps_an_object_from_being_as_it_is_to_be_does_not_keep_it_from_waiting_or_going(
+def test_a_problem_of_a_stream_does_not_affect_its_finalizer(
     spec: dict[str, object],
 ) -> None:
     brokers = Brokers(3, stream(owner=CLAIM))
@@ -400,7 +398,7 @@ def test_what_keeps_an_object_from_being_as_it_is_to_be_does_not_keep_it_from_wa
     assert kinds(decided(stream_object(deletionPolicy="Delete", finalized=False, **spec), Brokers(3))) == []
 
 
-def test_a_stream_whose_object_says_so_is_deleted_as_it_was_seen() -> None:
+def test_a_stream_is_deleted_with_the_observed_version() -> None:
     before = stream(owner=CLAIM)
 
     decision = decided(stream_object(deleting=True, deletionPolicy="Delete"), Brokers(3, before))
@@ -423,7 +421,7 @@ OLDER = [
 @pytest.mark.parametrize(
     ("plan", "released"), [(plan_without_cluster, "abeh"), (plan_without_brokers, "abh")]
 )
-def test_objects_whose_brokers_cannot_be_asked_wait_for_nothing_that_nobody_does(
+def test_finalizers_that_need_no_broker_are_removed_without_brokers(
     plan: Callable[[Sequence[StreamObject], str], list[Decision]], released: str
 ) -> None:
     decisions = plan(OLDER, CLUSTER)
@@ -442,7 +440,7 @@ def retained(brokers: Brokers, *objects: StreamObject) -> tuple[do.RetainStream,
     return plan_retained(objects, NAMESPACE, view, plan_streams(objects, CLUSTER, view))
 
 
-def test_a_stream_whose_object_is_gone_stays_and_says_whose_it_was() -> None:
+def test_the_stream_of_a_deleted_object_stays_with_its_former_owner() -> None:
     before = stream(owner=GONE)
 
     (found,) = retained(Brokers(3, before), stream_object("another"))
@@ -469,11 +467,11 @@ def test_a_stream_whose_object_is_gone_stays_and_says_whose_it_was() -> None:
         ("", []),
     ],
 )
-def test_what_somebody_has_or_nobody_knows_of_is_not_let_go(owner: str, objects: list[StreamObject]) -> None:
+def test_streams_with_other_owners_or_none_are_not_retained(owner: str, objects: list[StreamObject]) -> None:
     assert retained(Brokers(3, stream(owner=owner)), *objects) == ()
 
 
-def test_one_that_its_heir_cannot_have_is_let_go_all_the_same() -> None:
+def test_a_stream_that_its_successor_cannot_adopt_is_retained() -> None:
     heir = stream_object(
         "heir", streamName="orders", replicationFactor=5, segments={"bytes": "1Ki", "age": "7d"}
     )
@@ -481,7 +479,7 @@ def test_one_that_its_heir_cannot_have_is_let_go_all_the_same() -> None:
     assert len(retained(Brokers(3, stream(owner=GONE)), heir)) == 1
 
 
-def test_many_at_once_are_let_go_by_and_by() -> None:
+def test_many_streams_are_retained_in_several_passes() -> None:
     brokers = Brokers(
         3, *(stream(f"s{number}", owner=f"kubernetes:shop/s{number}/1") for number in range(120))
     )
@@ -556,7 +554,7 @@ def test_two_operators_at_once_do_no_harm() -> None:
 # --- of another version
 
 
-def test_a_stream_that_cannot_be_read_is_left_as_it_is_and_its_claim_holds() -> None:
+def test_the_stream_of_an_unreadable_object_stays_claimed_and_unchanged() -> None:
     mine, other = stream_object("mine", streamName="orders"), stream_object("other", streamName="orders")
     brokers = Brokers(3, stream("orders", owner=mine.claim))
     unreadable = replace(mine, unreadable="it is of another version")
@@ -571,7 +569,7 @@ def test_a_stream_that_cannot_be_read_is_left_as_it_is_and_its_claim_holds() -> 
 
 
 @pytest.mark.parametrize("finalized", [True, False])
-def test_a_stream_that_cannot_be_read_waits_as_before_and_goes_when_it_is_deleted(finalized: bool) -> None:
+def test_an_unreadable_object_keeps_its_finalizer_and_can_be_deleted(finalized: bool) -> None:
     """What its policy means, only a newer operator knows."""
     stays = replace(stream_object(finalized=finalized), unreadable="it is of another version")
     goes = replace(stays, deleting=True)
@@ -583,7 +581,7 @@ def test_a_stream_that_cannot_be_read_waits_as_before_and_goes_when_it_is_delete
     assert brokers.streams["orders"].owner == "retained:shop/orders"
 
 
-def test_a_stream_that_cannot_be_read_and_says_that_its_records_go_takes_them_along() -> None:
+def test_an_unreadable_object_with_policy_delete_deletes_its_records() -> None:
     one = stream_object(deletionPolicy="Delete", deleting=True, retention={"age": "for ever"})
     brokers = Brokers(3, stream("orders", owner=one.claim))
 

@@ -105,7 +105,7 @@ SENTENCE = (
 )
 
 
-def test_scaling_down_is_refused_at_both_doors_with_what_to_do_instead(guard: ControlPlane) -> None:
+def test_scaling_down_is_denied_on_both_paths_with_a_remedy(guard: ControlPlane) -> None:
     at_scale, at_object = scaled(guard, 2), patched(guard, replicas(2))
 
     assert SENTENCE in at_scale
@@ -114,14 +114,14 @@ def test_scaling_down_is_refused_at_both_doors_with_what_to_do_instead(guard: Co
     assert guard.object("StatefulSet", "orders", GUARDED)["spec"]["replicas"] == 3
 
 
-def test_scaling_to_nothing_is_refused_too(guard: ControlPlane) -> None:
+def test_scaling_to_zero_is_denied_too(guard: ControlPlane) -> None:
     """A Scale without pods has no `replicas`."""
     for refused in (scaled(guard, 0), patched(guard, replicas(0))):
         assert "needs at least" in refused
         assert '{"brokers": 1}' in refused
 
 
-def test_everything_else_passes(guard: ControlPlane) -> None:
+def test_all_other_changes_are_allowed(guard: ControlPlane) -> None:
     assert not patched(guard, {"metadata": {"annotations": {"note": "one"}}})
     assert not patched(guard, {**replicas(3), "metadata": {"annotations": {"note": "two"}}})
     assert not scaled(guard, 3)
@@ -131,13 +131,13 @@ def test_everything_else_passes(guard: ControlPlane) -> None:
     assert not scaled(guard, 3)
 
 
-def test_a_foreign_one_beside_it_is_nobodys_concern(guard: ControlPlane) -> None:
+def test_a_foreign_stateful_set_is_not_affected(guard: ControlPlane) -> None:
     assert not scaled(guard, 1, name="shop")
     assert not patched(guard, replicas(0), name="shop")
     assert not scaled(guard, 3, name="shop")
 
 
-def test_the_operator_takes_brokers_away(guard: ControlPlane) -> None:
+def test_the_operator_may_remove_brokers(guard: ControlPlane) -> None:
     assert not patched_by_operator(guard, GUARDED)
 
     # It is below what is safe now, and may not be lowered further, but everything else may.
@@ -146,7 +146,7 @@ def test_the_operator_takes_brokers_away(guard: ControlPlane) -> None:
     assert not scaled(guard, 3)
 
 
-def test_without_counts_nothing_passes(guard: ControlPlane) -> None:
+def test_without_counts_every_change_is_denied(guard: ControlPlane) -> None:
     for refused in (
         scaled(guard, 2, namespace=UNCOUNTED),
         scaled(guard, 5, namespace=UNCOUNTED),
@@ -158,7 +158,7 @@ def test_without_counts_nothing_passes(guard: ControlPlane) -> None:
         assert "no params found" in refused
 
 
-def test_a_count_that_is_no_number_is_no_safe_count(guard: ControlPlane) -> None:
+def test_a_count_that_is_not_a_number_denies_every_change(guard: ControlPlane) -> None:
     guard.apply(counts(orders="3", shop="many"))
 
     wait_until(lambda: scaled(guard, 2, DRY, name="shop"), "it is known")
@@ -168,7 +168,7 @@ def test_a_count_that_is_no_number_is_no_safe_count(guard: ControlPlane) -> None
     wait_until(lambda: not scaled(guard, 2, DRY, name="shop"), "it is gone")
 
 
-def test_a_namespace_without_the_label_is_left_alone(guard: ControlPlane) -> None:
+def test_a_namespace_without_the_label_is_not_guarded(guard: ControlPlane) -> None:
     assert not scaled(guard, 2, namespace=FREE)
     assert not patched(guard, replicas(1), namespace=FREE)
 
@@ -182,7 +182,7 @@ def test_the_namespace_of_a_release_with_a_cluster_needs_no_label(guard: Control
     assert "needs at least" in scaled(guard, 2, namespace=NAMESPACE)
 
 
-def test_the_type_check_has_nothing_to_say(guard: ControlPlane) -> None:
+def test_the_type_check_reports_nothing(guard: ControlPlane) -> None:
     policy = json.loads(guard.get(POLICY))
 
     assert policy.get("status", {}).get("typeChecking", {}).get("expressionWarnings", []) == []

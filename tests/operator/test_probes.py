@@ -22,7 +22,7 @@ def test_a_success_counts_at_once() -> None:
     assert heard(Probe.of({"periodSeconds": 10}, 0.0), (0.2, True)) == (True, False)
 
 
-def test_a_failure_counts_when_it_has_lasted_as_many_periods_as_are_allowed() -> None:
+def test_a_failure_counts_after_the_allowed_number_of_periods() -> None:
     spec = {"periodSeconds": 2, "failureThreshold": 3}
 
     assert heard(Probe.of(spec, 0.0), (1.0, True), (6.9, False)) == (True, False)
@@ -30,18 +30,18 @@ def test_a_failure_counts_when_it_has_lasted_as_many_periods_as_are_allowed() ->
     assert heard(Probe.of(spec, 0.0), (1.0, True), (7.0, False), (7.2, True)) == (True, False)
 
 
-def test_what_never_succeeded_has_the_delay_on_top() -> None:
+def test_a_probe_that_never_succeeded_has_the_initial_delay_on_top() -> None:
     spec = {"periodSeconds": 1, "failureThreshold": 2, "initialDelaySeconds": 5}
 
     assert heard(Probe.of(spec, 10.0), (16.9, False)) == (False, False)
     assert heard(Probe.of(spec, 10.0), (17.0, False)) == (False, True)
 
 
-def test_a_period_may_be_cut_short() -> None:
+def test_a_period_may_be_shortened() -> None:
     assert heard(Probe.of({"periodSeconds": 10}, 0.0, 1.0), (3.0, False)) == (False, True)
 
 
-def test_a_container_is_ready_when_its_probe_has_said_so_and_not_before() -> None:
+def test_a_container_is_ready_only_after_its_probe_succeeded() -> None:
     health = Health(ALL)
     seen = [(health.due, health.started, health.ready)]
 
@@ -60,7 +60,7 @@ def test_a_container_without_probes_is_ready() -> None:
     assert (Health({}).due, Health({}).started, Health({}).ready, Health({}).failed) == ([], True, True, "")
 
 
-def test_a_container_is_killed_when_it_is_not_alive_and_not_because_it_is_not_ready() -> None:
+def test_a_container_is_killed_for_liveness_but_not_for_readiness() -> None:
     health = Health(ALL)
     health.hear(STARTUP, True, 0.0)
     for second in range(10):

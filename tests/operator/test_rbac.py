@@ -142,7 +142,7 @@ def pairs(table: dict[Resource, str]) -> set[tuple[str, Resource]]:
     return {(verb, resource) for resource, verbs in table.items() for verb in verbs.split()}
 
 
-def test_of_every_verb_of_every_resource_it_may_what_it_needs(plane: ControlPlane, asking: Asking) -> None:
+def test_the_operator_has_exactly_the_verbs_that_it_needs(plane: ControlPlane, asking: Asking) -> None:
     known = resources(plane)
     assert len(known) > 100
     assert known.keys() >= ANYWHERE.keys() | IN_ITS_OWN.keys() | EVERYBODY.keys()
@@ -159,7 +159,7 @@ def test_of_every_verb_of_every_resource_it_may_what_it_needs(plane: ControlPlan
     assert allowed(OWN, VERBS) == pairs(ANYWHERE) | pairs(EVERYBODY) | pairs(IN_ITS_OWN)
 
 
-def test_of_leases_it_has_its_own(asking: Asking) -> None:
+def test_the_operator_may_write_only_its_own_lease(asking: Asking) -> None:
     leases = ("coordination.k8s.io", "leases")
     rights = {
         (verb, namespace, name)
@@ -175,11 +175,11 @@ def test_of_leases_it_has_its_own(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/logs", "/debug/pprof", "/configz", "/*"])
-def test_pages_of_the_api_server_are_not_its_business(asking: Asking, path: str) -> None:
+def test_the_operator_has_no_rights_on_non_resource_paths(asking: Asking, path: str) -> None:
     assert not asking.may_get(path)
 
 
-def test_what_it_must_not_do_is_refused_when_it_does_it(plane: ControlPlane, account: Path) -> None:
+def test_forbidden_requests_of_the_operator_are_denied(plane: ControlPlane, account: Path) -> None:
     """Requests, not questions."""
 
     def refused(*words: str, given: object = None) -> str:
@@ -264,9 +264,7 @@ def described(plane: ControlPlane, *words: str) -> list[str]:
     return sorted(found)
 
 
-def test_with_its_account_it_does_its_work_and_says_so(
-    plane: ControlPlane, operator: OperatorProcess
-) -> None:
+def test_the_operator_works_with_its_own_account(plane: ControlPlane, operator: OperatorProcess) -> None:
     spec = {"partitions": 2, "deletionPolicy": "Delete"}
     plane.apply(stream("orders", **spec), stream("left"))
     wait_until(lambda: reason(plane, "orders") == reason(plane, "left") == "Serving", "they are there")
@@ -290,7 +288,7 @@ def test_with_its_account_it_does_its_work_and_says_so(
 
 
 @pytest.mark.usefixtures("operator")
-def test_with_its_account_it_makes_what_stands_for_a_cluster(plane: ControlPlane) -> None:
+def test_the_operator_creates_a_cluster_with_its_own_account(plane: ControlPlane) -> None:
     made = {
         "Created made the ConfigMap main-formation",
         "Applied applied the PodDisruptionBudget main",
@@ -306,7 +304,7 @@ def test_with_its_account_it_makes_what_stands_for_a_cluster(plane: ControlPlane
     assert plane.object("ConfigMap", "tidelog-broker-counts")["data"] == {"main": "1"}
 
 
-def test_it_serves_what_it_counts(plane: ControlPlane, operator: OperatorProcess) -> None:
+def test_the_operator_serves_its_metrics(plane: ControlPlane, operator: OperatorProcess) -> None:
     plane.apply(stream("counted"))
     wait_until(lambda: reason(plane, "counted") == "Serving", "the stream is there")
 

@@ -146,7 +146,7 @@ MAIN = cluster_manifest()
 HELD = {"finalizers": ["tidelog.io/operator"]}
 
 
-async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None:
+async def test_a_claim_is_valid_before_its_object_is_in_the_cache() -> None:
     mine, yours = manifest("mine", 1), manifest("yours", 2)
     brokers = Brokers(3, stream("claimed", owner="kubernetes:shop/mine/uid-of-mine"))
     kube = Kube(Stream=[mine, yours], Cluster=[MAIN])
@@ -157,7 +157,7 @@ async def test_a_claim_is_not_dead_because_its_object_has_not_come_yet() -> None
     assert brokers.streams["claimed"].owner == "kubernetes:shop/mine/uid-of-mine"
 
 
-async def test_a_claim_is_not_dead_because_one_operator_has_not_seen_its_object() -> None:
+async def test_a_claim_is_valid_if_another_operator_has_not_seen_its_object() -> None:
     """Another one has, and made it; what this one lists or watches is behind."""
     mine, claim = manifest("mine", 1), "kubernetes:shop/mine/uid-of-mine"
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
@@ -177,7 +177,7 @@ async def test_a_claim_is_not_dead_because_one_operator_has_not_seen_its_object(
     assert asked == [("claimed", "retained:shop/mine", 7)]
 
 
-async def test_a_stream_is_not_taken_over_from_an_object_that_one_operator_has_not_seen() -> None:
+async def test_a_stream_of_an_object_missing_in_the_cache_is_not_adopted() -> None:
     """It takes one that is gone for the one that is there."""
     gone, there = manifest("mine", 1), manifest("mine", 2, uid="of-one-that-came-later")
     claim = "kubernetes:shop/mine/of-one-that-came-later"
@@ -194,7 +194,7 @@ async def test_a_stream_is_not_taken_over_from_an_object_that_one_operator_has_n
     assert told == []
 
 
-async def test_streams_that_need_no_operator_go_though_no_broker_answers() -> None:
+async def test_streams_that_need_no_operator_are_deleted_without_brokers() -> None:
     free = manifest("free", 1, **HELD, deletionTimestamp="2026-01-02T00:00:00Z")
     kept, held = manifest("kept", 2, **HELD), manifest("held", 3, **HELD)
     held["spec"]["deletionPolicy"] = "Delete"
@@ -205,7 +205,7 @@ async def test_streams_that_need_no_operator_go_though_no_broker_answers() -> No
     assert sorted(kube.finalizers) == ["free", "kept"]
 
 
-async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
+async def test_a_cluster_missing_in_the_cache_is_not_treated_as_deleted() -> None:
     leaving = manifest("leaving", 1, **HELD, deletionTimestamp="2026-01-02T00:00:00Z")
     leaving["spec"]["deletionPolicy"] = "Delete"
     kube = Kube(Stream=[leaving], Cluster=[])
@@ -220,7 +220,7 @@ async def test_a_cluster_is_not_gone_because_it_has_not_come_yet() -> None:
     assert kube.finalizers == []
 
 
-async def test_a_stream_that_went_while_nobody_watched_is_not_made_again() -> None:
+async def test_a_stream_deleted_without_a_watch_is_not_created_again() -> None:
     """A watch that was interrupted does not tell of deletions."""
     gone = manifest("gone", 1)
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3)
@@ -231,7 +231,7 @@ async def test_a_stream_that_went_while_nobody_watched_is_not_made_again() -> No
     assert brokers.streams == {}
 
 
-async def test_an_object_of_somebody_else_is_not_overwritten() -> None:
+async def test_a_foreign_object_is_not_overwritten() -> None:
     kube = Kube(Cluster=[MAIN])
     meta = {"namespace": NAMESPACE, "name": CLUSTER, "uid": "else", "resourceVersion": "1"}
     kube.foreign = {"kind": "PodDisruptionBudget", "metadata": meta}
@@ -247,7 +247,7 @@ async def test_an_object_of_somebody_else_is_not_overwritten() -> None:
     assert "StatefulSet" not in kube.applied
 
 
-async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> None:
+async def test_a_new_leader_lists_all_objects_and_writes_all_statuses() -> None:
     one = manifest("orders", 1)
     claimed = stream("claimed", owner="kubernetes:shop/orders/uid-of-orders")
     kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3, claimed)
@@ -264,7 +264,7 @@ async def test_who_leads_anew_lists_everything_and_tells_everybody_again() -> No
     assert told == [("claimed", "retained:shop/orders", 7)]
 
 
-async def test_what_a_webhook_changes_is_applied_once() -> None:
+async def test_an_object_that_a_webhook_changes_is_applied_once() -> None:
     kube = Kube(Cluster=[MAIN])
     apply = kube.apply
 
@@ -283,7 +283,7 @@ async def test_what_a_webhook_changes_is_applied_once() -> None:
     assert kube.applied.count("StatefulSet") == 1
 
 
-async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_brokers() -> None:
+async def test_without_a_controller_no_broker_is_changed() -> None:
     one = manifest("orders", 1)
     kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
     operator, view = reconciler(kube, brokers), brokers.view()
@@ -296,7 +296,7 @@ async def test_on_the_word_of_a_broker_that_lost_touch_nothing_is_done_to_broker
     assert kube.statuses["orders"]["phase"] == "Pending"
 
 
-async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_election() -> None:
+async def test_metadata_without_a_controller_is_reported_for_ten_seconds() -> None:
     one = manifest("orders", 1)
     kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
     brokers.streams["orders"] = stream(
@@ -322,7 +322,7 @@ async def test_brokers_without_a_controller_are_believed_for_the_time_of_an_elec
     assert operator._no_controller_since is None
 
 
-async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
+async def test_unreadable_objects_get_the_condition_invalid() -> None:
     one = manifest("orders", 1)
     one["spec"]["retention"] = {"age": "for ever"}
     kube = Kube(Stream=[one], Cluster=[MAIN])
@@ -345,7 +345,7 @@ async def test_a_cluster_and_a_stream_that_cannot_be_read_are_told_so() -> None:
     assert kube.applied == []
 
 
-async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned_again() -> None:
+async def test_a_version_conflict_is_planned_again_and_reported_if_it_repeats() -> None:
     one = manifest("orders", 1)
     kube, brokers = Kube(Stream=[one], Cluster=[MAIN]), Brokers(3)
     operator = reconciler(kube, brokers)
@@ -375,7 +375,7 @@ async def test_what_somebody_else_changed_meanwhile_is_no_failure_and_is_planned
     assert ready["message"] == "Cannot create the stream claimed: look at it again"
 
 
-async def test_copies_are_not_placed_before_the_zones_of_brokers_are_known() -> None:
+async def test_replicas_are_not_placed_before_the_zones_are_known() -> None:
     one = manifest("orders", 1)
     index = {"tidelog.io/cluster": CLUSTER, "apps.kubernetes.io/pod-index": "0"}
     meta = {"namespace": NAMESPACE, "name": "main-0", "uid": "pod", "resourceVersion": "1", "labels": index}
@@ -400,7 +400,7 @@ async def test_copies_are_not_placed_before_the_zones_of_brokers_are_known() -> 
     assert set(made) == {"claimed"}
 
 
-async def test_leaders_that_were_not_asked_because_something_failed_are_asked_by_the_next_pass() -> None:
+async def test_an_election_that_a_failure_prevented_follows_in_the_next_pass() -> None:
     home = stream("claimed", owner="kubernetes:shop/orders/uid-of-orders")
     away = replace(home.partitions[0], leader=1)
     brokers = Brokers(3, replace(home, partitions=(away,)))
@@ -446,7 +446,7 @@ PODS = [
 ]  # fmt: skip
 
 
-async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up() -> None:
+async def test_a_failed_service_is_reported_and_stops_nothing_else() -> None:
     slow = cluster_manifest(listeners=[OUTSIDE], settings={"catchUpBytesPerSecond": "8Mi"})
     kube, brokers = Kube(Cluster=[slow], Pod=PODS), Brokers(3)
     kube.refused = {"main-outside-0": "provided port is already allocated", "main-outside-1": "neither"}
@@ -476,7 +476,7 @@ async def test_a_service_that_cannot_be_made_is_told_and_holds_nothing_else_up()
     assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "Serving"
 
 
-async def test_what_is_worse_than_a_service_that_cannot_be_made_is_told_first() -> None:
+async def test_worse_problems_are_reported_before_a_failed_service() -> None:
     lost = {
         "kind": "PersistentVolumeClaim",
         "metadata": {**PODS[1]["metadata"], "name": "data-main-1"},
@@ -490,7 +490,7 @@ async def test_what_is_worse_than_a_service_that_cannot_be_made_is_told_first() 
     assert kube.statuses[CLUSTER]["conditions"][0]["reason"] == "VolumeLost"
 
 
-async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_known() -> None:
+async def test_a_cached_service_of_another_cluster_is_not_overwritten() -> None:
     """A Cluster `main-a` with a listener `b` has services of the same names."""
     kube = Kube(Cluster=[cluster_manifest(listeners=[{**OUTSIDE, "name": "a-b"}])], Pod=PODS)
     kube.foreign = {
@@ -511,7 +511,7 @@ async def test_the_service_of_another_cluster_is_not_overwritten_though_it_is_kn
     assert "The Service main-a-b-0 already exists and does not belong to this Cluster" in ready["message"]
 
 
-async def test_services_of_a_listener_that_was_taken_away_are_deleted_once() -> None:
+async def test_the_services_of_a_removed_listener_are_deleted_once() -> None:
     kube = Kube(Cluster=[OPEN], Pod=PODS)
     operator = reconciler(kube, Brokers(3))
     await operator.reconcile()

@@ -60,7 +60,7 @@ def test_another_reason_is_logged_at_once() -> None:
     assert reporter.fails("it is full") == []
 
 
-def test_of_very_many_failures_the_last_are_known() -> None:
+def test_only_the_most_recent_failures_are_remembered() -> None:
     reporter = Reporter()
     for number in range(FAILURES_KNOWN_MAX + 1):
         assert reporter.fails(f"reason {number}", after_seconds=0)

@@ -32,17 +32,17 @@ def unreachable(partition: int, broker: int) -> ReplicaDescription:
     return replace(COPY, partition=partition, broker_id=broker, state="unreachable")
 
 
-def test_a_partition_is_as_large_as_its_leader_says() -> None:
+def test_the_leader_reports_the_size_of_a_partition() -> None:
     copies = [copy(0, 0, 70), copy(0, 1, 50, leader=True), copy(0, 2, 0)]
 
     assert sizes_of(copies, {}) == {("orders", 0): 50}
 
 
-def test_without_a_word_of_the_leader_the_largest_copy_counts() -> None:
+def test_without_the_leader_the_largest_replica_counts() -> None:
     assert sizes_of([copy(0, 0, 7), unreachable(0, 1), copy(0, 2, 9)], {}) == {("orders", 0): 9}
 
 
-def test_what_nobody_can_be_asked_for_stays_and_what_is_gone_goes() -> None:
+def test_unknown_sizes_stay_and_sizes_of_deleted_partitions_disappear() -> None:
     before = {("orders", 0): 5, ("orders", 1): 6, ("deleted", 0): 7}
 
     after = sizes_of([copy(0, 0, 8), unreachable(1, 1), unreachable(2, 1)], before)
@@ -50,7 +50,9 @@ def test_what_nobody_can_be_asked_for_stays_and_what_is_gone_goes() -> None:
     assert after == {("orders", 0): 8, ("orders", 1): 6}
 
 
-async def test_brokers_are_asked_once_a_period_and_nobody_waits(fake: tidelog.testing.FakeCluster) -> None:
+async def test_sizes_are_requested_once_per_period_in_the_background(
+    fake: tidelog.testing.FakeCluster,
+) -> None:
     async with fake.connect() as client:
         await client.create_stream("orders", partitions=2)
         slow, fast = Sizes(), Sizes(period_seconds=0.0)
@@ -69,7 +71,7 @@ async def test_brokers_are_asked_once_a_period_and_nobody_waits(fake: tidelog.te
         await fast.stop()
 
 
-async def test_it_stops_in_the_middle_and_begins_again(fake: tidelog.testing.FakeCluster) -> None:
+async def test_a_running_request_can_be_cancelled_and_repeated(fake: tidelog.testing.FakeCluster) -> None:
     sizes = Sizes(period_seconds=0.0)
     async with fake.connect() as client:
         sizes.ask(client)

@@ -50,7 +50,7 @@ def with_partition(number: int, **changes: Any) -> StreamDescription:
     return replace(before, partitions=tuple(parts))
 
 
-def test_a_stream_that_is_well_says_who_keeps_it() -> None:
+def test_the_status_of_a_healthy_stream_lists_its_replicas() -> None:
     status = told(stream(owner=CLAIM, replicas=((0, 1, 2), (1, 2, 0))))
 
     assert status == {
@@ -102,7 +102,7 @@ def test_a_stream_that_is_well_says_who_keeps_it() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_words(
+def test_each_problem_has_a_message(
     existing: StreamDescription, phase: str, reason: str, sentence: str
 ) -> None:
     status = told(existing)
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_in_words(
     ],
 )
 @pytest.mark.parametrize("existing", [None, stream(owner=CLAIM)])
-def test_what_keeps_a_stream_from_being_as_it_is_to_be_is_said(
+def test_findings_of_the_plan_are_reported(
     finding: Finding, phase: str, existing: StreamDescription | None
 ) -> None:
     status = told(existing, finding=finding)
@@ -130,7 +130,7 @@ def test_what_keeps_a_stream_from_being_as_it_is_to_be_is_said(
     assert ("streamId" in status) == (existing is not None)
 
 
-def test_what_went_wrong_is_said_until_it_goes_right() -> None:
+def test_an_error_is_reported_until_the_action_succeeds() -> None:
     assert ready(told(None, error="no controller is known")) == (
         "False",
         "Creating",
@@ -141,7 +141,7 @@ def test_what_went_wrong_is_said_until_it_goes_right() -> None:
     assert (changing["phase"], ready(changing)[1]) == ("Degraded", "CannotChange")
 
 
-def test_when_nobody_can_be_asked_what_was_known_stays_and_is_not_vouched_for() -> None:
+def test_without_an_answer_the_last_known_status_is_unknown() -> None:
     known = told(stream(owner=CLAIM))
     one = replace(stream_object(), status=known)
 
@@ -170,14 +170,14 @@ def test_a_condition_has_the_time_of_its_last_change() -> None:
     }
 
 
-def test_a_stream_that_goes_says_so() -> None:
+def test_a_deleted_stream_has_the_phase_deleting() -> None:
     one = stream_object(deleting=True)
 
     assert told(stream(owner=CLAIM), one)["phase"] == "Deleting"
     assert ready(told(stream(owner=CLAIM), one, error="it is at version 9"))[2] == "it is at version 9"
 
 
-def test_of_very_many_partitions_the_first_are_shown() -> None:
+def test_only_the_first_partitions_are_shown() -> None:
     status = told(stream(owner=CLAIM, replicas=[(0, 1)] * 300))
 
     assert status["partitionCount"] == 300

@@ -46,7 +46,7 @@ def writer(kube: Kube | Refusing, leads: bool = True) -> StatusWriter:
     return StatusWriter(kube, reports, lambda: leads)  # type: ignore[arg-type]
 
 
-async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_then() -> None:
+async def test_a_written_status_is_not_written_again() -> None:
     kube = Kube("phase", "conditions")
     statuses = writer(kube)
 
@@ -56,7 +56,7 @@ async def test_what_was_written_is_not_written_again_before_it_comes_back_nor_th
     assert kube.written == [READY]
 
 
-async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever() -> None:
+async def test_a_field_missing_in_the_definition_is_not_written_again() -> None:
     kube = Kube("phase")
     statuses = writer(kube)
     await statuses.write([(ONE, READY)])
@@ -67,7 +67,7 @@ async def test_a_field_that_the_definition_does_not_know_is_not_written_for_ever
     assert kube.written == [READY]
 
 
-async def test_what_somebody_else_said_later_is_put_right() -> None:
+async def test_a_later_status_of_another_client_is_replaced() -> None:
     """Such as an operator that led before, and was held up."""
     kube = Kube("phase", "conditions")
     statuses = writer(kube)
@@ -81,7 +81,7 @@ async def test_what_somebody_else_said_later_is_put_right() -> None:
     assert kube.written == [READY, READY]
 
 
-async def test_who_does_not_lead_says_nothing() -> None:
+async def test_an_operator_that_does_not_lead_writes_nothing() -> None:
     kube = Kube("phase", "conditions")
 
     assert not await writer(kube, leads=False).write([(ONE, READY)])
@@ -89,7 +89,7 @@ async def test_who_does_not_lead_says_nothing() -> None:
     assert kube.written == []
 
 
-async def test_what_is_refused_is_tried_again_and_logged_once_in_a_sentence() -> None:
+async def test_a_rejected_status_is_written_again_and_logged_once() -> None:
     statuses = writer(Refusing())
 
     with capture_logs() as lines:

@@ -84,7 +84,7 @@ def finalizers(plane: ControlPlane, name: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
+def test_an_applied_stream_is_created_and_its_status_lists_its_replicas(
     plane: ControlPlane, brokers: tidelog.blocking.Client
 ) -> None:
     plane.apply(stream("orders", subject="orders.>", partitions=3, replicationFactor=3))
@@ -106,7 +106,7 @@ def test_a_stream_that_is_applied_is_made_and_says_who_keeps_it(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_stream_keeps_its_records_when_its_object_goes_and_comes_back(
+def test_a_stream_keeps_its_records_when_its_object_is_created_again(
     plane: ControlPlane, brokers: tidelog.blocking.Client
 ) -> None:
     plane.apply(stream("kept"))
@@ -123,7 +123,7 @@ def test_a_stream_keeps_its_records_when_its_object_goes_and_comes_back(
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_stream_that_is_deleted_with_its_object_is_another_one_when_it_comes_back(
+def test_a_stream_deleted_with_its_object_is_a_new_one_afterwards(
     plane: ControlPlane, brokers: tidelog.blocking.Client
 ) -> None:
     plane.apply(stream("deleted", deletionPolicy="Delete"))
@@ -138,7 +138,7 @@ def test_a_stream_that_is_deleted_with_its_object_is_another_one_when_it_comes_b
 
 
 @pytest.mark.usefixtures("operator")
-def test_of_two_streams_that_claim_one_the_second_says_so(plane: ControlPlane) -> None:
+def test_the_second_of_two_streams_with_one_name_has_a_conflict(plane: ControlPlane) -> None:
     plane.apply(stream("mine", streamName="claimed"))
     until_ready(plane, "mine")
 
@@ -151,7 +151,7 @@ def test_of_two_streams_that_claim_one_the_second_says_so(plane: ControlPlane) -
 
 
 @pytest.mark.usefixtures("operator")
-def test_settings_and_copies_follow_the_manifest(
+def test_settings_and_replicas_follow_the_manifest(
     plane: ControlPlane, brokers: tidelog.blocking.Client
 ) -> None:
     plane.apply(stream("changed", partitions=1, replicationFactor=1))
@@ -169,7 +169,7 @@ def test_settings_and_copies_follow_the_manifest(
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
+def test_a_stream_that_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
     plane.apply(stream("wide", replicationFactor=5))
 
     wait_until(lambda: condition(plane, "wide")["reason"] == "WaitingForBrokers", "it says that it waits")
@@ -179,7 +179,7 @@ def test_what_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
 
 
 @pytest.mark.long
-def test_an_operator_that_is_killed_goes_on_where_it_was(
+def test_a_killed_operator_continues_after_its_restart(
     plane: ControlPlane, operator: OperatorProcess
 ) -> None:
     operator.kill()
@@ -192,7 +192,7 @@ def test_an_operator_that_is_killed_goes_on_where_it_was(
 
 
 @pytest.mark.long
-def test_streams_go_while_no_operator_runs_and_only_those_wait_that_take_their_records_along(
+def test_without_an_operator_only_streams_with_policy_delete_wait(
     plane: ControlPlane, operator: OperatorProcess, brokers: tidelog.blocking.Client
 ) -> None:
     names = ("left-0", "left-1", "left-2")
@@ -222,7 +222,7 @@ def test_streams_go_while_no_operator_runs_and_only_those_wait_that_take_their_r
 
 
 @pytest.mark.usefixtures("operator")
-def test_whether_an_object_waits_for_the_operator_follows_its_policy(
+def test_the_finalizer_follows_the_deletion_policy(
     plane: ControlPlane, brokers: tidelog.blocking.Client
 ) -> None:
     plane.apply(stream("minds"))
@@ -250,7 +250,7 @@ def test_whether_an_object_waits_for_the_operator_follows_its_policy(
 
 
 @pytest.mark.usefixtures("operator")
-def test_the_table_shows_what_people_look_for(plane: ControlPlane) -> None:
+def test_kubectl_get_shows_the_important_columns(plane: ControlPlane) -> None:
     plane.apply(stream("shown", subject="shown.*", partitions=2))
     until_ready(plane, "shown")
 

@@ -59,7 +59,9 @@ def held_by_turns(operators: tuple[StubbornOperator, ...], seed: int) -> Iterato
         thread.join()
 
 
-def test_they_come_to_what_one_comes_to(plane: ControlPlane, nodes: Nodes, tmp_path: Path) -> None:
+def test_two_active_operators_reach_the_same_state_as_one(
+    plane: ControlPlane, nodes: Nodes, tmp_path: Path
+) -> None:
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
