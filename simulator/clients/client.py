@@ -1,7 +1,7 @@
-"""What simulated producers and readers have in common: a process with the client library in it.
+"""The common part of simulated producers and readers: a process with the client library.
 
-They use `tidelog` as users do; only what lies behind its channels is simulated. What they did is a history
-(`tidelog.history`). Neighbours: `producers`, `readers`.
+They use `tidelog` as users do; only the connections behind its channels are simulated. They write a history
+of what they did (`tidelog.history`). Neighbours: `producers`, `readers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SimClient:
-    """One user of one partition."""
+    """A client of one partition."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SimClient:
         partition: int,
         place: int,
     ) -> None:
-        """`name` in the history, where the partition is `place`."""
+        """`name` is the client in the history, `place` the partition there."""
         self.world = world
         self.history = history
         self.name = name
@@ -52,7 +52,7 @@ class SimClient:
             lambda: None,
         )  # fmt: skip
         self.failure: BaseException | None = None
-        """What ended it that should not have."""
+        """The error that ended it, which must not happen; None: there was none."""
 
     def run(self, main: Callable[[], object]) -> None:
         self.process.run(main(), self._ended)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ class SimClient:
             self.failure = how
 
     def client(self) -> Client:
-        """In the process's loop."""
+        """A client of the library; call it in the process's loop."""
         addresses = [f"{host_of(broker)}:{CLIENT_PORT}" for broker in self._brokers]
         self.rng.shuffle(addresses)
         options = ClientOptions(request_timeout_s=REQUEST_TIMEOUT_S, retry_timeout_s=5.0)

@@ -1,6 +1,6 @@
-"""All clients that a run has from its beginning: producers and readers of each partition, and errands.
+"""The clients of a run: producers and readers of each partition, and clients that send one record.
 
-Neighbours: `producers` and `readers` are the clients, `renewals` has those of a stream that is made again.
+Neighbours: `producers` and `readers` are the clients; `renewals` has the clients of a renewed stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.kernel.processes import unhandled
 from tidelog.history import History
 
 FIRST_SINGLE_SEND: Final = 1_000
-"""Names of errands begin here, beyond the names of all other clients."""
+"""The names of clients that send one record begin here, beyond the names of all other clients."""
 
 
 class Population:

@@ -1,4 +1,4 @@
-"""Simulated producers: the client library's, sending numbered records, and noting what they are told."""
+"""Simulated producers: they send numbered records with the client library, and record the outcomes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tidelog.history import Producer as HistoryProducer
 from tidelog.producer import Producer
 
 WINDOW: Final = 8
-"""Records of one producer without an answer."""
+"""How many records of one producer may wait for an answer."""
 
 WINDOW_IMPATIENT: Final = 40
-"""More than its send window has in flight, so that some wait for room."""
+"""More than the send window holds in flight, so that some records wait for room."""
 
 IMPATIENT_S: Final = 1.5
-"""The delivery timeout of some producers, whose requests may take longer: what waits for room is given up
-before it is sent."""
+"""The delivery timeout of impatient producers. Their requests may take longer, so records that wait for room
+expire before they are sent."""
 
 DELIVERY_S: Final = 8.0
-"""How long a producer tries; after that the record's fate is unknown."""
+"""How long a producer tries to send a record; after that its outcome is unknown."""
 
 BEGIN_AGAIN_S: Final = 0.2
 
@@ -38,16 +38,16 @@ class Kind(StrEnum):
     IDEMPOTENT = "idempotent"
     PLAIN = "plain"
     CONDITIONAL = "conditional"
-    """Each record says at which offset it is to stand (R9)."""
+    """Each record names the offset that it expects to get (R9)."""
 
 
 class SimProducer(SimClient):
-    """Sends numbered records to one partition, at the pace that it is told, until it is stopped."""
+    """Sends numbered records to one partition, at a given pace, until it is stopped."""
 
     def __init__(
         self, *given: Any, kind: Kind, pause_us: int, impatient: float, acks_all: bool = True
     ) -> None:
-        """`impatient`: the probability that it is, at each of its beginnings."""
+        """`impatient`: the probability that it is impatient after each of its starts."""
         super().__init__(*given)
         self._kind = kind
         self._acks_all = acks_all
@@ -62,7 +62,7 @@ class SimProducer(SimClient):
         """It was stopped, and waits for no answer."""
         self.acknowledged = 0
         self._doubtful = False
-        """It was left in doubt of a record, so that later ones may stand before it."""
+        """The outcome of a record was unknown, so that later records may stand before it."""
         self.history.producers[self.name] = HistoryProducer(f"producer {self.name}")
         self.run(self._main)
 
@@ -121,7 +121,7 @@ class SimProducer(SimClient):
             self._note(number, Outcome.ACKNOWLEDGED, receipt.offset)
             self.acknowledged += 1
         else:
-            # The leader alone has it: nobody promised more.
+            # The leader alone has it: the cluster promised no more.
             self._note(number, Outcome.UNKNOWN, None)
         self._expected = receipt.offset + 1
 
@@ -129,7 +129,7 @@ class SimProducer(SimClient):
         if isinstance(error, UnexpectedOffset):
             self._expected = int(error.details["log_end_offset"])
         if not error.definite and not self._doubtful:
-            # An attempt may still be on its way, and land behind what comes now.
+            # An attempt may still be on its way, and be appended behind later records.
             self._doubtful = True
             self.history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=False)
         self._note(number, Outcome.REFUSED if error.definite else Outcome.UNKNOWN, None)
@@ -139,7 +139,7 @@ class SimProducer(SimClient):
 
 
 class SimSingleSend(SimClient):
-    """Sends one record, if it can, and ends. What became of it is nobody's business but the checks'."""
+    """Tries to send one record, and ends. It records no outcome; the checks see the broker's answer."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -1,4 +1,5 @@
-"""Simulated readers: the client library's, which go on for ever and are told of truncations (R13)."""
+"""Simulated readers: they follow a partition with the client library, and get errors for truncations
+(R13)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ READ_AGAIN_S: Final = 0.2
 
 
 class SimReader(SimClient):
-    """Reads one partition from its start and goes on for ever, at whichever broker leads."""
+    """Reads one partition from its start, and follows it for ever."""
 
     def __init__(self, checks: Checks, key: Key, *given: Any) -> None:
         super().__init__(*given)
@@ -27,7 +28,7 @@ class SimReader(SimClient):
         self._key = key
         self.position = Position(0)
         self._last: Link | None = None
-        """The batch that it read last; None: it was told to begin elsewhere."""
+        """The batch that it read last; None: an error made it begin at another offset."""
         self._asking: asyncio.Task[None] | None = None
         self.run(self._main)
 
@@ -36,7 +37,7 @@ class SimReader(SimClient):
             with suppress(TidelogError):
                 async with self.client() as client:
                     await self._with(client)
-            # No broker answered when it began.
+            # No broker answered at its start.
             await asyncio.sleep(READ_AGAIN_S)
 
     async def _with(self, client: Client) -> None:
@@ -52,7 +53,7 @@ class SimReader(SimClient):
                 await asyncio.sleep(READ_AGAIN_S)
 
     async def _ask_for_the_end(self, client: Client) -> None:
-        """R15: now and then; the answer is judged where it is given."""
+        """R15: asks for the end from time to time. The checks read the answer at the broker (`listening`)."""
         while True:
             await asyncio.sleep(self.rng.uniform(0.2, 2.0))
             latest = client.reader(self.stream, start="latest", partitions=[self.partition], follow=False)

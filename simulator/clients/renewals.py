@@ -1,8 +1,8 @@
-"""A stream that is deleted and made again under the same name, while clients write to it and read it.
+"""A stream that is deleted and created again under the same name, while clients write to it and read it.
 
-Clients are bound to the stream that they found (its id), and begin again when that is gone. So each stream of
-the name has a history of its own; that of the last one is judged at the end of a run: it holds what was
-acknowledged to it, and nothing that was sent to one before.
+A client is bound to the stream that it found (by its id), and starts again when that stream is gone. So each
+stream of the name has a history of its own. At the end of a run the history of the last stream is checked: it
+has all records that were acknowledged for this stream, and none that was sent to an earlier one.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tidelog_broker.core.metadata.decisions import streams as decide
 
 NAME: Final = "renewed"
 FIRST_CLIENT: Final = 2_000
-"""Their names lie beyond those of all others."""
+"""The names of these clients begin here, beyond the names of all other clients."""
 PAUSE_S: Final = 0.02
 AGE_MS: Final = 15_000
-"""What is kept of a stream that is made while clocks are wrong: nothing stands before its first records."""
+"""The retention of the stream in runs with wrong clocks: no older record stands before its first ones."""
 SEGMENT_BYTES: Final = 4 << 10
 AGAIN_S: Final = 0.2
 
 
 class Renewals:
-    """See the module. Chance of its own."""
+    """Renews the stream, and has its clients. Draws from its own random stream."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -62,7 +62,7 @@ class Renewals:
         if cluster.checks.image.stream_named(NAME) is not None:
             cluster.world.tell(f"{NAME} is deleted")
             cluster.decide(lambda image: decide.delete_stream(image, NAME))
-        # At once: those who use it see another one in its place, and perhaps never that it was gone.
+        # At once, so that clients see another stream in its place, and perhaps never see that it was gone.
         cluster.decide(
             lambda image: decide.create_stream(image, NAME, settings, stream_id=stream_id, created_us=0)
         )
@@ -77,7 +77,7 @@ class Renewals:
 
     @property
     def keys(self) -> list[Key]:
-        """Of the stream that has the name now."""
+        """The partition of the stream that has the name now."""
         stream = self._cluster.checks.image.stream_named(NAME)
         return [] if stream is None else [(stream.id, 0)]
 
@@ -85,17 +85,18 @@ class Renewals:
         return [client for client in (self.producer, self.reader) if client is not None]
 
     def unrest(self) -> Iterator[str]:
-        """Why it is not calm yet."""
+        """Yields why the stream and its clients have not recovered yet."""
         if self.producer is not None and not self.producer.idle:
-            yield f"the producer of {NAME} waits for an answer"
+            yield f"the producer of {NAME} still waits for an answer"
         for key in self.keys:
             leader = self._cluster.leader_of(key)
             if leader is None:
-                yield f"nobody leads {NAME}"
+                yield f"{NAME} has no leader"
             elif self.reader is not None and self.reader.at(key[0]) < leader.replicas[key].high_watermark:
-                yield f"the reader of {NAME} is at {self.reader.at(key[0])}"
+                yield f"the reader of {NAME} has read up to {self.reader.at(key[0])} only"
 
     def judge(self) -> None:
+        """Raises Violated if the history of the last stream has an anomaly."""
         for key in self.keys:
             history = self._histories.get(key[0])
             leader = self._cluster.leader_of(key)
@@ -106,11 +107,11 @@ class Renewals:
             history.last_readers[0], history.starts[0] = log.end_offset, log.start_offset
             report = check(history)
             self._cluster.checks.mark("M5 made again under its name")
-            require(report.ok, "I8", f"{NAME}: {dict(report.anomalies)}: {report.examples[:3]}")
+            require(report.ok, "I8", f"the history of {NAME} has anomalies: {'; '.join(report.examples[:3])}")
 
 
 class _Renewed(SimClient):
-    """A client of whichever stream has the name."""
+    """A client of the stream that has the name at present."""
 
     def __init__(self, histories: dict[bytes, History], *given: Any) -> None:
         super().__init__(*given)
@@ -131,14 +132,14 @@ class _Renewed(SimClient):
 
     @abstractmethod
     async def _with(self, client: Client, stream_id: bytes) -> None:
-        """Works with the stream until it is gone."""
+        """Uses the stream until it is gone."""
 
     def _history(self, stream_id: bytes) -> History:
         return self._histories.setdefault(stream_id, History())
 
 
 class RenewedProducer(_Renewed):
-    """Sends numbered records, one after the other; a number is never sent to two streams."""
+    """Sends numbered records one after the other. It never sends a number to two streams."""
 
     _number = 0
     idle = False
@@ -153,7 +154,7 @@ class RenewedProducer(_Renewed):
         options = ProducerOptions(delivery_timeout_s=DELIVERY_S, request_timeout_s=1.0)
         producer = client.producer(self.stream, options=options)
         await producer.start()
-        # Which stream it found is known to it alone: another may have taken the name meanwhile.
+        # Only the producer knows which stream it found: another one may have got the name meanwhile.
         history = self._history(producer._sender.description.stream_id)
         history.producers[self.name] = HistoryProducer(f"producer {self.name}", ordered=False)
         try:

@@ -1,6 +1,13 @@
-"""A disk that tears writes, forgets what was not synced, fills, fails and rots: `FakeDisk`.
+"""A simulated disk that tears writes, loses bytes that were not synced, is full, fails and rots: `FakeDisk`.
 
-`names` are its folders, `content` what files hold, `files` those that are open, `operations` what is counted.
+- `disk`        the disk, and the rules of its model
+- `device`      its room, the count of its operations, and planned failures
+- `names`       its folders, and which names survive a crash
+- `content`     the content of a file, and which bytes survive a crash
+- `files`       open files
+- `operations`  the operations that change the disk
+
+Nothing here knows a broker or a run.
 """
 
 from __future__ import annotations

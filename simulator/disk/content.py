@@ -1,4 +1,4 @@
-"""The content of a file on a simulated disk: what readers see, what the disk holds, the steps between.
+"""The content of a file on a simulated disk: in the page cache, on the disk, and the steps between the two.
 
 Rules 1, 3 and 5 of `disk`. Neighbours: `names` has the folders that files lie in, `disk` the calls.
 """
@@ -13,7 +13,8 @@ PAGE_BYTES = 4096
 
 
 class Luck:
-    """How much of what was not synced survives, drawn once a crash, so that extremes are met too."""
+    """How much of the unsynced changes survives a crash; drawn once for each crash, so that all or none
+    happen."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -31,7 +32,7 @@ class Luck:
         return [self.rng.random() < 0.5 for _ in range(count)]
 
     def prefix(self, count: int) -> int:
-        """How many of `count` steps, from the first on, reached the disk."""
+        """How many of `count` steps, counted from the first, reached the disk."""
         match self._data:
             case "none":
                 return 0
@@ -53,7 +54,7 @@ class _Truncate(NamedTuple):
 
 
 class Inode:
-    """One file: what readers see, what the disk holds, and the steps between the two."""
+    """One file: `content` is what readers see, `durable` what the disk has, `unsynced` the steps between."""
 
     __slots__ = ("content", "durable", "handles", "linked", "owned", "stale", "synced", "unsynced")
 
@@ -62,11 +63,11 @@ class Inode:
         self.content = bytearray() if content is None else content
         self.unsynced: list[_Write | _Truncate] = []
         self.synced = 0
-        """Steps that wait no more."""
+        """How many steps are flushed, or lost by a failed flush."""
         self.owned = content is None
-        """False: both byte arrays may be shared with other disks, and are copied before a change."""
+        """False: other disks may share the two byte arrays, which are then copied before a change."""
         self.stale = False
-        """The cache may differ from the disk in pages that are not waiting to be written."""
+        """The cache may differ from the disk in clean pages."""
         self.handles = 0
         self.linked = True
 
@@ -81,7 +82,7 @@ class Inode:
         self.unsynced.append(_Truncate(size))
 
     def datasync(self, until: int | None = None) -> None:
-        """`until`: only what came before the file had seen so many steps."""
+        """Flushes all steps, or those before the file had seen `until` steps."""
         steps = self.unsynced if until is None else self.unsynced[: max(0, until - self.synced)]
         if steps:
             self._own()
@@ -95,19 +96,19 @@ class Inode:
 
     @property
     def synced_bytes(self) -> int:
-        """Below here all that readers see would survive a crash."""
+        """All bytes below this position would survive a crash."""
         reached = (one.position if isinstance(one, _Write) else one.size for one in self.unsynced)
         return min(reached, default=len(self.content))
 
     def forsake(self) -> None:
-        """A flush failed: the cache keeps the pages and calls them clean."""
+        """A flush failed: the cache keeps the pages and marks them clean."""
         if self.unsynced:
             self.synced += len(self.unsynced)
             self.unsynced.clear()
             self.stale = True
 
     def drop_cache(self, position: int, length: int) -> None:
-        """Clean pages of the range are read from the disk again; dirty ones stay."""
+        """Reads the clean pages of the range from the disk again. Dirty pages stay."""
         if not self.stale:
             return
         self._own()
@@ -165,7 +166,7 @@ class Inode:
 
 
 def _survivors(durable: bytearray, steps: list[_Write | _Truncate], luck: Luck) -> bytearray:
-    """Rule 1: a moment for the size, and for each page a moment of its own that fits it."""
+    """Rule 1: draws a moment for the size, and for each page a moment of its own that fits the size."""
     size_steps = luck.prefix(len(steps))
     end = next(
         (number for number in range(size_steps, len(steps)) if isinstance(steps[number], _Truncate)),
@@ -194,7 +195,7 @@ def _survivors(durable: bytearray, steps: list[_Write | _Truncate], luck: Luck) 
 
 
 def _pieces(step: _Write) -> list[tuple[int, int, int]]:
-    """A write cut at page boundaries: page, first byte, byte after the last."""
+    """Splits a write at page boundaries: page, first byte, byte after the last."""
     pieces, start, end = [], step.position, step.position + len(step.data)
     while start < end:
         page = start // PAGE_BYTES

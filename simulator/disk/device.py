@@ -1,4 +1,4 @@
-"""What all calls of a simulated disk share: its room, the count of its operations, and the ways they fail.
+"""The common part of a simulated disk and its open files: room, the count of operations, planned failures.
 
 Neighbours: `disk` adds folders and files to it, `files` are the open files.
 """
@@ -14,7 +14,8 @@ from simulator.disk.operations import CrashPoint, Fault, Operation, os_error
 
 
 class Device:
-    """Counts operations, limits bytes, and raises what a test or a run planned. Safe for threads."""
+    """Counts operations, limits the bytes, and raises the failures that a test or a run planned.
+    Thread-safe."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
@@ -22,16 +23,17 @@ class Device:
         self.operations = 0
         """How many have happened."""
         self.log: list[Operation] | None = None
-        """Set it to a list to keep what happens."""
+        """The operations that happened, if a test sets it to a list."""
         self.died: Callable[[], None] = lambda: None
-        """Called when a crash point is met."""
+        """Is called at the crash point. The owner of the disk sets it."""
         self.before: Callable[[Operation], None] | None = None
-        """Called before each operation; may look, `crash()`, or raise."""
+        """Is called before each operation; it may look, `crash()`, or raise. The owner of the disk sets
+        it."""
         self.crash_at: int | None = None
         """The operation with this number, and every later one, raises CrashPoint; None: no operation does."""
         self.faults: list[Fault] = []
         self.dead = False
-        """A crash point was met: every call raises CrashPoint."""
+        """The crash point was reached: every call raises CrashPoint."""
         self._lock = threading.RLock()
         self._used = 0
         """Bytes that all files hold."""
@@ -39,7 +41,7 @@ class Device:
     def fail(
         self, operation: str, code: int = errno.EIO, *, path: str = "", skip: int = 0, times: int = 1
     ) -> None:
-        """Makes `operation` on paths that hold `path` raise, `times` times after `skip` that pass."""
+        """Makes `operation` on paths that contain `path` raise `times` times, after `skip` that succeed."""
         self.faults.append(Fault(operation, code, path, skip, times))
 
     def fill(self, room: int | None) -> None:

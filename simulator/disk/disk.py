@@ -1,35 +1,35 @@
-"""A disk in memory that forgets what was not synced: `Files` for tests and simulator.
+"""A disk in memory that loses bytes that were not synced: `Files` for tests and simulator.
 
-What the model promises, and no more:
+The promises of the model are these, and no others:
 
-1. *Content.* A write or truncation is seen at once by every reader (the page cache), and
-   survives a crash for certain only after `datasync` of the file. Until then each 4 KiB
-   page, and the size, independently shows its state at *some* moment since the last
-   datasync: pages are written back whole, in any order, so a later write to a page never
-   survives without the earlier ones to the same page, while pages of one write may
-   survive in part. A size may survive without its pages (they read as zeros). Pages that
-   a surviving truncation cut away do not come back.
-2. *Names.* Creating, renaming and removing are seen at once, and survive for certain only
-   after `sync_dir` of the folder (of the target's folder, for a rename). Until then each
-   of them survives or not on its own; a rename is atomic. `datasync` of a file does not
-   keep its name: a file whose name did not survive is gone. A crash keeps, at random,
-   either any subset of the unsynced changes of names or the first so many of them.
-   `syncfs` makes all content and all names durable that were there when it began.
-3. *Failed flush.* A `datasync` or `syncfs` that fails leaves the pages in the cache and never brings
-   them to the disk: a later datasync that succeeds does not include them, and a crash
+1. *Content.* Every reader sees a write or truncation at once (the page cache). It certainly
+   survives a crash only after `datasync` of the file. Until then each 4 KiB page, and the
+   size, independently has its state of *some* moment since the last datasync. Pages are
+   written back whole, in any order: a later write to a page never survives without the
+   earlier writes to the same page, while some pages of one write may survive without the
+   others. A size may survive without its pages (they read as zeros). Pages that a surviving
+   truncation removed do not come back.
+2. *Names.* A created, renamed or removed name is visible at once. The change certainly
+   survives only after `sync_dir` of the folder (of the target's folder, for a rename). Until
+   then each change survives or not independently; a rename is atomic. `datasync` of a file
+   does not keep its name: a file whose name did not survive is gone. A crash keeps, at
+   random, either any subset of the unsynced changes of names, or the first few of them.
+   `syncfs` makes all content and all names durable that existed when it began.
+3. *Failed flush.* A `datasync` or `syncfs` that fails leaves the pages in the cache and never
+   writes them to the disk: a later datasync that succeeds does not include them, and a crash
    loses them (as on Linux).
-4. *Room.* With a `capacity`, a write puts down the bytes that fit and says how many, and
-   raises ENOSPC when none does. `truncate` is never refused, and gives room back.
-5. *Rot.* `flip` changes what the disk holds; with `cached=True` readers keep seeing the
-   good page until `drop_cache` sends them to the disk.
+4. *Room.* With a `capacity`, a write writes the bytes that fit and returns how many. It raises
+   ENOSPC when none fits. `truncate` is never refused, and frees room.
+5. *Rot.* `flip` changes the bytes on the disk. With `cached=True` readers still see the good
+   page until `drop_cache`.
 
-`crash` gives the disk that the next process finds and leaves this one as it is, so that
-a test can crash at every operation of a single run. `copy` gives the disk after a death
-of the process alone: the page cache lives. `crash_at` ends the "process" instead: the
-operation with that number and all later ones raise `CrashPoint`.
+`crash` returns the disk that the next process finds, and does not change this one, so that a
+test can crash at every operation of a single run. `copy` returns the disk after the end of the
+process alone: the page cache survives. `crash_at` ends the "process" instead: the operation
+with that number and all later ones raise `CrashPoint`.
 
-Only what changes the disk counts as an operation (`OPERATIONS`). Safe for threads; the
-same calls with the same `random.Random` give the same disk.
+Only calls that change the disk count as operations (`OPERATIONS`). Thread-safe. The same calls
+with the same `random.Random` give the same disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ UNLIMITED = 1 << 50
 
 
 class FakeDisk(Device):
-    """See the module's rules. Implements `tidelog_broker.storage.files.protocol.Files`."""
+    """Implements `tidelog_broker.storage.files.protocol.Files` by the rules in the docstring of the
+    module."""
 
     def __init__(self, capacity: int | None = None) -> None:
         """`capacity`: bytes that all files may hold together; None: no bound."""
@@ -172,7 +173,7 @@ class FakeDisk(Device):
             return FakeVolume(self, path)
 
     def syncfs_begin(self) -> Moment:
-        """What a flush of the whole disk that begins now will make durable."""
+        """Begins a flush of the whole disk. Returns what the flush will make durable."""
         with self._lock:
             self._alive()
             return moment(self._root, self.operations)
@@ -192,10 +193,10 @@ class FakeDisk(Device):
             self._alive()
             return UNLIMITED if self.capacity is None else max(0, self.capacity - self._used)
 
-    # --- What tests do to it
+    # --- For tests and runs
 
     def crash(self, rng: random.Random | None = None) -> FakeDisk:
-        """The disk after a loss of power: what was synced and, with `rng`, some of the rest."""
+        """The disk after a power loss: all that was synced and, with `rng`, some of the rest."""
         with self._lock:
             after = FakeDisk(self.capacity)
             after._root = self._root.after_crash(Luck(rng) if rng is not None else None)
@@ -203,7 +204,7 @@ class FakeDisk(Device):
             return after
 
     def copy(self) -> FakeDisk:
-        """This disk, page cache and all, for the next process."""
+        """This disk with its page cache, for the next process."""
         with self._lock:
             after = FakeDisk(self.capacity)
             after._root = self._root.copy({})
@@ -211,40 +212,40 @@ class FakeDisk(Device):
             return after
 
     def is_synced(self, path: str) -> bool:
-        """Whether all that readers see of a file would survive a crash, its name and those above it too."""
+        """Whether the whole content of a file, its name and the names above it would survive a crash."""
         with self._lock:
             node = self._find(path)
             assert isinstance(node, Inode), path
             return not node.unsynced and self._kept(path) is node
 
     def synced_bytes(self, path: str) -> int:
-        """Below here all that readers see of a file would survive a crash; 0: maybe not even its name."""
+        """All bytes of a file below this position would survive a crash; 0: its name may not survive."""
         with self._lock:
             node = self._find(path)
             return node.synced_bytes if isinstance(node, Inode) and self._kept(path) is node else 0
 
     def content_kept(self, path: str) -> bytes | None:
-        """What every loss of power leaves of a file; None: perhaps not even its name."""
+        """The bytes of a file that survive every power loss; None: its name may not survive."""
         with self._lock:
             node = self._kept(path)
             return bytes(node.durable) if isinstance(node, Inode) else None
 
     def _kept(self, path: str) -> Node | None:
-        """What stands under a name whatever is lost with the power."""
+        """The file or folder of a name that survives every power loss."""
         node: Node | None = self._root
         for name in _parts(path):
             node = node.durable.get(name) if isinstance(node, Folder) else None
         return node
 
     def flip(self, path: str, position: int, bit: int = 0, *, cached: bool = False) -> None:
-        """Turns one bit of a file over; `cached`: readers do not see it before `drop_cache`."""
+        """Flips one bit of a file; `cached`: readers do not see it before `drop_cache`."""
         with self._lock:
             node = self._find(path)
             assert isinstance(node, Inode), path
             node.flip(position, bit, cached)
 
     def tree(self) -> dict[str, bytes]:
-        """Every file with its content, as readers see it."""
+        """By path: the content of every file, as readers see it."""
         with self._lock:
             return dict(self._root.files(""))
 
@@ -287,14 +288,14 @@ class FakeDisk(Device):
             self._forget(node)
 
     def _forget(self, node: Inode) -> None:
-        """Its last name is gone: its room is free once nobody has it open."""
+        """The last name of a file is removed: its room is free when no one has it open."""
         node.linked = False
         if not node.handles:
             self._used -= len(node.content)
 
 
 class FakeVolume:
-    """All of a simulated disk, by a folder on it."""
+    """The volume of a simulated disk, opened by a folder on it."""
 
     def __init__(self, disk: FakeDisk, path: str) -> None:
         self._disk = disk

@@ -1,6 +1,6 @@
 """An open file of a simulated disk.
 
-Neighbours: `disk` opens it and counts what it does, `content` is what it holds.
+Neighbours: `disk` opens it, `device` counts its operations, `content` has its bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bytes: TypeAlias = bytes | memoryview | pa.Buffer
 
 
 class FakeFile:
-    """An open file of a `FakeDisk`; goes on working after its name is gone."""
+    """An open file of a `FakeDisk`. It still works after its name is removed."""
 
     __slots__ = ("_closed", "_disk", "_node", "path")
 
@@ -85,7 +85,7 @@ class FakeFile:
             return self._node.synced + len(self._node.unsynced)
 
     def datasync_until(self, steps: int) -> None:
-        """The end of a flush that began when the file had seen so many `steps`: later ones are not in it."""
+        """Ends a flush that began when the file had seen so many `steps`. Later steps are not flushed."""
         with self._disk._lock:
             self._check()
             self._disk._count("datasync", self.path)

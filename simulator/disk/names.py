@@ -1,4 +1,4 @@
-"""The names on a simulated disk: folders, what became durable of them, and what a crash leaves.
+"""The names on a simulated disk: its folders, which names are durable, and which ones a crash leaves.
 
 Rule 2 of `disk`. Neighbours: `content` has the files, `disk` the calls.
 """
@@ -45,7 +45,7 @@ class Folder:
             if isinstance(change, Rename) and change.source is not self:
                 source = change.source
                 _apply_change(change, self.durable, {id(source): source.durable})
-                # The name it had there is gone for good, synced or not.
+                # The old name is gone for good, synced or not.
                 source.pending = [
                     other
                     for other in source.pending
@@ -56,7 +56,7 @@ class Folder:
         self.pending.clear()
 
     def after_crash(self, luck: Luck | None) -> Folder:
-        """The root folder that the next process finds, with everything below."""
+        """The root folder that the next process finds, with all files and folders below it."""
         folders = _collect(self)
         durable = {id(folder): dict(folder.durable) for folder in folders}
         if luck is not None:
@@ -99,16 +99,16 @@ class Folder:
 
 
 class Moment(NamedTuple):
-    """What had been done to a disk when a flush of all of it began."""
+    """The state of a disk when a flush of all of it began."""
 
     changes: int
-    """Changes of names up to the operation of this number are in it."""
+    """The flush includes changes of names up to the operation of this number."""
     files: list[tuple[Inode, int]]
-    """With how many steps each had seen."""
+    """Each file, and how many steps it had seen."""
 
 
 def moment(root: Folder, operations: int) -> Moment:
-    """Now, after so many operations."""
+    """The present moment, after so many operations."""
     seen: dict[int, tuple[Inode, int]] = {}
     for folder in _collect(root):
         for node in (*folder.durable.values(), *(change.node for change in folder.pending)):
@@ -118,7 +118,7 @@ def moment(root: Folder, operations: int) -> Moment:
 
 
 def sync_all(root: Folder, begun: Moment) -> None:
-    """A flush of the whole disk that began then has ended: names and content up to there are durable."""
+    """Ends a flush of the whole disk: names and content up to its begin are durable."""
     folders = _collect(root)
     durable = {id(folder): folder.durable for folder in folders}
     changes = [
@@ -134,13 +134,13 @@ def sync_all(root: Folder, begun: Moment) -> None:
 
 
 def forsake_all(root: Folder, begun: Moment) -> None:
-    """It failed: no content is written back any more; names may still be."""
+    """A flush of the whole disk failed: its content is never written; its names may be later."""
     for node, _ in begun.files:
         node.forsake()
 
 
 def _collect(root: Folder) -> list[Folder]:
-    """Every folder that is on the disk or may come there, each once, in a fixed order."""
+    """All folders that are durable or may become durable, each once, in a fixed order."""
     found: dict[int, Folder] = {}
     waiting = [root]
     while waiting:
@@ -156,7 +156,7 @@ def _collect(root: Folder) -> list[Folder]:
 def _apply_change(
     change: Change, entries: dict[str, Node], all_entries: Mapping[int, dict[str, Node]]
 ) -> None:
-    """One change of names on the disk; it fits whatever came there before it."""
+    """Applies one change of names to the disk. It works on every state that earlier changes may leave."""
     if isinstance(change, Unlink):
         if entries.get(change.name) is change.node:
             del entries[change.name]

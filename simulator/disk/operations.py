@@ -1,4 +1,4 @@
-"""What changes a simulated disk, one operation at a time, and how an operation may fail.
+"""The operations that change a simulated disk, and their failures.
 
 Neighbours: `disk` counts them, `files` performs those of open files.
 """
@@ -16,11 +16,11 @@ OPERATIONS = (
 
 
 class CrashPoint(BaseException):
-    """The process ended here: no `except Exception` may stop it."""
+    """The process ended here. A BaseException, so that no `except Exception` catches it."""
 
 
 class Operation(NamedTuple):
-    """Something that changes the disk, about to happen."""
+    """A change of the disk that is about to happen."""
 
     number: int
     """From 0."""
@@ -33,17 +33,17 @@ class Operation(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """An OSError for some of the operations to come."""
+    """An OSError for some of the next operations."""
 
     operation: str
     """One of `OPERATIONS`, or `pread`."""
     errno: int = errno.EIO
     path: str = ""
-    """Only paths that hold this text."""
+    """Only paths that contain this text."""
     skip: int = 0
-    """So many matching operations pass first."""
+    """How many matching operations succeed first."""
     times: int = 1
-    """Then so many fail."""
+    """How many fail then."""
 
 
 def os_error(code: int, path: str) -> OSError:

@@ -14,11 +14,11 @@ from tidelog_proto import log_pb2
 
 FETCH_BYTES: Final = 16 << 10
 LAST_READER: Final = 1_000_000
-"""The one that reads everything when all is over."""
+"""The name, in histories, of the reader that reads everything at the end of a run."""
 
 
 def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
-    """What a reader sees that begins when all is over, and reads to the end."""
+    """Adds to the history the reads of a reader that reads the whole log at the end of a run."""
     for batch in batches_of(replica, key):
         history.reads.extend(
             Read(LAST_READER, place, batch.base_offset + index, producer, first, count)
@@ -27,7 +27,7 @@ def read_all(history: History, replica: Replica, key: Key, place: int) -> None:
 
 
 def batches_of(replica: Replica, key: Key, start: int | None = None) -> Iterator[FetchedBatch]:
-    """All of a replica's log, or what begins at `start`, as a reader gets it."""
+    """The batches of a replica's log from `start` (default: its log start), as a reader gets them."""
     log = replica.log
     offset = log.start_offset if start is None else start
     progress = FetchState(replica.name, key[0], key[1], Position(offset), None)

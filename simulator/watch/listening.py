@@ -1,7 +1,8 @@
-"""Hears what brokers say to each other and to clients, and holds it against what is true.
+"""Reads the messages between brokers and those between brokers and clients, and passes them to the checks.
 
-Peers are heard on the wire, frame by frame, as they send; clients at the broker's door, message by message.
-What is said here may still be lost on its way; what must not be said must not be said even so.
+Frames between brokers are read from the connection when they are sent; messages of clients at the broker's
+RPC server. A message that is read here may still be lost on its way; a wrong message is a violation all the
+same.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ UNEXPECTED_OFFSET: Final = "UNEXPECTED_OFFSET"
 
 
 class Frames:
-    """Bytes that come in order, cut into frames of `peers.framing`: header and payload."""
+    """Splits bytes into frames of `peers.framing`: header and payload."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -67,10 +68,10 @@ class Frames:
 
 
 class PeerTraffic:
-    """One connection between brokers."""
+    """The frames of one connection between brokers."""
 
     def __init__(self, checks: Checks, dialer: Node | None, other: Node | None) -> None:
-        """None: nobody who is known."""
+        """None: the end is not a broker of the run."""
         self._checks = checks
         self._dialer, self._other = dialer, other
         self._kind: hello.ConnectionKind | None = None
@@ -112,7 +113,7 @@ class PeerTraffic:
     # --- control
 
     def _control(self, node: Node | None, other: Node | None, payload: bytes) -> None:
-        """`node` says it to `other`."""
+        """`node` sends a control message to `other`."""
         if node is None or node.assembly is None:
             return
         word = control_wire.decode(payload)
@@ -159,7 +160,7 @@ class PeerTraffic:
     # --- replicas
 
     def _follower(self, address: Address, message: object) -> None:
-        """`dialer` follows."""
+        """The dialer sends a message as a follower."""
         if self._dialer is None or not isinstance(message, Position | Durable):
             return
         replica = self._dialer.replicas.get((address.stream_id, address.partition))
@@ -167,7 +168,7 @@ class PeerTraffic:
             self._checks.told_leader(replica, message.start_offset)
 
     def _leader(self, address: Address, message: object) -> None:
-        """`other` leads."""
+        """The other end sends a message as a leader."""
         checks = self._checks
         match message:
             case Refused(refusal, _):
@@ -195,17 +196,17 @@ class PeerTraffic:
 
 
 class Produced(NamedTuple):
-    """A request of a Produce call that waits for its answer."""
+    """A request of a Produce call that waits for its response."""
 
     key: Key
     acks: int
     header: BatchHeader
     expected: int | None
-    """The offset that it is to get (R9)."""
+    """The offset that a conditional append expects (R9)."""
 
 
 class ClientTraffic:
-    """One broker's door (`doors.CallObserver`)."""
+    """The requests and responses of one broker's RPC server (a `CallObserver`)."""
 
     def __init__(self, checks: Checks, node: Node) -> None:
         self._checks = checks
@@ -214,7 +215,8 @@ class ClientTraffic:
         """By call and request."""
         self._fetched: dict[object, Any] = {}
         self._floors: dict[object, list[tuple[Key, int]]] = {}
-        """By call of Offsets: for each partition what was acknowledged when it came."""
+        """By call of Offsets: for each partition, the end of the acknowledged records when the request
+        arrived."""
 
     def asked(self, call: object, path: str, request: Any) -> None:
         if path == PRODUCE:
@@ -279,7 +281,7 @@ class ClientTraffic:
 
 
 def tap(checks: Checks, nodes: dict[str, Node]) -> Any:
-    """Hears the connections between brokers; `nodes`: by host (`network.Tap`)."""
+    """The tap (`network.Tap`) for connections between brokers; `nodes`: by host."""
 
     def listen(source: str, target: Place) -> tuple[Observer | None, Observer | None]:
         if target[1] != PEER_PORT:

@@ -1,4 +1,4 @@
-"""What a log holds, batch by batch, as a chain: the same link in two logs means the same log up to there."""
+"""The batches of a log as a chain of checksums: two logs with the same link are the same up to that link."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Link(NamedTuple):
     epoch: int
     before: int
     chain: int
-    """Of this batch and everything before it; `before` without it."""
+    """The checksum of this batch and all batches before it; `before` is that without this batch."""
     append_time_us: int
 
 
@@ -33,23 +33,26 @@ def chain_of(before: int, header: BatchHeader) -> int:
 
 
 class Mirror:
-    """The batches of one log, kept up to its end by whoever changes it."""
+    """The batches of one log. `simulator.checks` extends and cuts it as the log changes."""
 
     __slots__ = ("_chain_before", "links", "start_chain", "start_offset")
 
     def __init__(self, start_offset: int = 0, start_chain: int = 0) -> None:
         self.start_offset = start_offset
         self.start_chain = start_chain
-        """Of everything before the first batch."""
+        """The chain of all batches before the first one."""
         self._chain_before: Callable[[int, bool], int] | None = None
-        """The log is empty: its first batch may begin below its start, and says where (R11)."""
+        """Set while the log is empty: its first batch may begin below the log start offset (R11)."""
         self.links: list[Link] = []
 
     @classmethod
     def begin(cls, log: PartitionLog, chain_before: Callable[[int, bool], int], before: Mirror) -> Mirror:
-        """Of a log's start. `chain_before` knows the chain of what is not there any more, by its end, and
-        is told whether a batch must have ended there; `before` is what the log held when all of it could
-        be read."""
+        """The mirror of the start of a log.
+
+        `chain_before` returns the chain of the batches that are deleted, by the offset of their end; its
+        second argument says whether a batch must have ended there. `before` is the mirror of the log when all
+        of it could be read.
+        """
         start = log.start_offset
         if start == log.end_offset:
             empty = cls(start, chain_before(start, False))
@@ -67,14 +70,14 @@ class Mirror:
         return self.links[-1].next if self.links else self.start_offset
 
     def chain_at(self, offset: int) -> int | None:
-        """Of everything below `offset`; None: no batch ends there."""
+        """The chain of all batches below `offset`; None: no batch ends there."""
         if offset == self.start_offset:
             return self.start_chain
         at = bisect_right(self.links, offset, key=lambda link: link.next) - 1
         return self.links[at].chain if at >= 0 and self.links[at].next == offset else None
 
     def between(self, start: int, end: int) -> list[Link]:
-        """Batches that begin in this range."""
+        """The batches that begin in this range."""
         first = bisect_right(self.links, start - 1, key=lambda link: link.base)
         last = bisect_right(self.links, end - 1, key=lambda link: link.base)
         return self.links[first:last]
@@ -89,9 +92,9 @@ class Mirror:
             self.links.pop()
 
     def extend(self, log: PartitionLog, before: Mirror | None = None) -> list[Link]:
-        """Takes in what is new at the end of `log`; the new links.
+        """Adds the new batches at the end of `log`, and returns their links.
 
-        What rotted since is what it was, as `before` knows (2c).
+        A batch that has rotted is taken from `before` (2c).
         """
         new: list[Link] = []
         while self.end < log.end_offset:
@@ -100,7 +103,7 @@ class Mirror:
                 links = self._chained(headers_of(data), log)
             else:
                 links = [] if before is None else before.between(self.end, data)
-                assert links, f"offset {self.end} of {log!r} is damaged, and what was there is unknown"
+                assert links, f"offset {self.end} of {log!r} is damaged, and its batch is unknown"
             self.links += links
             new += links
         return new
@@ -123,7 +126,7 @@ class Mirror:
 
 
 def _read(log: PartitionLog, offset: int, length: int) -> bytes | int:
-    """Batches from the one that holds `offset` on; of a damaged range its end."""
+    """The batches from `offset` on as bytes; if they are damaged, the end of the damaged range."""
     try:
         chunk = log.reader.read(offset, length, log.end_offset)
     except DataCorrupt as error:

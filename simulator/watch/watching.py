@@ -1,7 +1,7 @@
-"""Looks at brokers after each thing that happens in them, and has the checks told of what changed.
+"""Looks at a broker after each event in its process, and tells the checks of every change.
 
-Nothing in the product knows that it is watched: what a role, a log or a controller has become is seen in
-its state. What brokers and clients say to each other is `listening`'s.
+The product does not know of this module, which reads the state of roles, logs and controllers. Messages are
+read by `listening`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Seen:
-    """What was seen of a run of a broker when it was looked at last."""
+    """The state of a run of a broker at the last look."""
 
     def __init__(self) -> None:
         self.led: int | None = None
-        """The term in which it leads the quorum."""
+        """The term in which it leads the quorum; None: it does not."""
         self.controls = False
         self.commit = 0
         self.applied = 0
@@ -36,23 +36,23 @@ class Seen:
 
 
 class Watch:
-    """See the module. Of all nodes."""
+    """Looks at all nodes of a run."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self._seen: dict[int, Seen] = {}
-        """By broker: of the run that opened its data directory last."""
+        """By broker: the state of the run that opened its data directory last."""
         self._applied = 0
-        """The last entry of the metadata log that somebody applied."""
+        """The last entry of the metadata log that a broker applied."""
         self._image = ClusterImage()
-        """After that entry, made here from the entries alone."""
+        """The image after that entry, built here from the entries alone."""
         self._recoveries = 0
-        """By force, of the metadata."""
+        """How many forced recoveries the metadata had."""
         self._images: dict[int, ClusterImage] = {}
-        """By entry: as it was after that."""
+        """By entry: the image after it."""
 
     def look(self, node: Node) -> None:
-        """Something happened on a broker."""
+        """Looks at a broker after an event in its process."""
         assembly = node.assembly
         if assembly is None:
             return
@@ -80,7 +80,7 @@ class Watch:
         recoveries = len(raft.log.configuration.recoveries)
         self._recoveries = max(self._recoveries, recoveries)
         if raft.log.last_index and recoveries < self._recoveries:
-            # It goes on from what was forgotten, until it meets somebody who knows (M2a).
+            # It still has entries that a forced recovery forgot, until another broker tells it (M2a).
             return
         if driver.applied != seen.applied:
             self._applied_on(node, driver)
@@ -91,11 +91,11 @@ class Watch:
             checks.compare_images(node.id, image)
 
     def _applied_on(self, node: Node, driver: RaftDriver) -> None:
-        """Entries that this broker believes to be committed. Those that are new to all make the image."""
+        """The broker applied entries. Entries that no broker had applied before build the next image."""
         log, first = driver.log, self._seen[node.id].applied + 1
         held = log.snapshot_index + 1
         if first < held:
-            # Of a leader's snapshot, or of its own at a start: what it holds is compared as an image.
+            # It applied a snapshot, of a leader or its own: that is compared as an image.
             first = held
         for entry in log.entries(first, driver.applied + 1):
             self._checks.applied(node.id, entry)
@@ -112,11 +112,11 @@ class Watch:
             self._checks.imaged(node.id, self._image, command)
 
     def image_at(self, index: int) -> ClusterImage | None:
-        """After an entry; None: nobody applied it."""
+        """The image after an entry; None: no broker applied the entry."""
         return self._images.get(index)
 
     def forget(self, last: int) -> None:
-        """The metadata goes on by force behind entry `last` (M2a)."""
+        """A forced recovery of the metadata continues behind entry `last` (M2a)."""
         self._recoveries += 1
         self._applied, self._image = last, self._images[last]
         self._images = {index: image for index, image in self._images.items() if index <= last}
