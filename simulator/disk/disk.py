@@ -288,7 +288,7 @@ class FakeDisk(Device):
             self._forget(node)
 
     def _forget(self, node: Inode) -> None:
-        """The last name of a file is removed: its room is free when no one has it open."""
+        """The last name of a file is removed: its room is free when its last handle is closed."""
         node.linked = False
         if not node.handles:
             self._used -= len(node.content)

@@ -1,4 +1,5 @@
-"""What people do to a cluster: settings, deletions, moves; part of a run like any fault."""
+"""Administration during a run: deletions, minima, reassignments and leadership moves, at random times as
+faults."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from tidelog_broker.core.metadata.image import ClusterImage
 SHORT_LIVED: Final = "short-lived"
 
 OTHER_FACTOR_CHANCE: Final = 0.3
-"""How often a reassignment is to more copies, or to fewer."""
+"""How often a reassignment changes the number of replicas."""
 
 OTHER_ORDER_CHANCE: Final = 0.15
-"""How often it is to the same copies, with another preferred leader."""
+"""How often a reassignment keeps the replicas, and changes the preferred leader."""
 
 RETURN_US_MAX: Final = 200 * MS
-"""A leadership that has not moved by then does not go back."""
+"""A leadership that has not moved by then is not moved back."""
 LOOK_US: Final = MS // 2
 
 
 class Administration:
-    """See the module."""
+    """Commands to the controller and to leaders."""
 
     def __init__(self, cluster: Cluster, clients: Population) -> None:
         self._cluster = cluster
@@ -47,7 +48,7 @@ class Administration:
             replica = leader.replicas[key]
             start, reached = replica.log.start_offset, replica.high_watermark
             if start < reached:
-                # Anywhere, inside a batch too (R11).
+                # Any offset, also inside a batch (R11).
                 offset = cluster.rng.randint(start + 1, reached)
                 cluster.world.tell(f"{replica.name}: records below {offset} are deleted")
                 cluster.checks.start_asked(key, offset)
@@ -72,7 +73,7 @@ class Administration:
             )
 
     def reassign(self) -> None:
-        """A replica moves to another broker, or what is on its way goes back (KIP-455)."""
+        """Reassigns a replica to another broker, or cancels a reassignment (KIP-455)."""
         cluster = self._cluster
         key = cluster.rng.choice(cluster.keys)
         partition = cluster.checks.image.partition(*key)
@@ -95,21 +96,21 @@ class Administration:
         cluster.decide(lambda image: reassign(image, key[0], {key[1]: target}))
 
     def _other_factor(self, target: list[int]) -> list[int]:
-        """One copy more or fewer."""
+        """The target with one replica more or fewer."""
         others = [broker for broker in sorted(self._cluster.nodes) if broker not in target]
         if others and (len(target) == 1 or self._copies.random() < 0.5):
             return [*target, self._copies.choice(others)]
         return target[1:] or target
 
     def move_leader(self) -> None:
-        """Another member of the ISR leads, though nothing is wrong with the one that does."""
+        """Moves leadership to another member of the ISR, although the leader is healthy."""
         key = self._cluster.rng.choice(self._cluster.keys)
         heir = self._heir(key, self._cluster.rng)
         if heir is not None:
             self._lead(key, heir)
 
     def return_leader(self) -> None:
-        """Another one leads for a moment, and then the same again."""
+        """Moves leadership to another member of the ISR, and back at once."""
         key = self._returns.choice(self._cluster.keys)
         partition = self._cluster.checks.image.partition(*key)
         heir = self._heir(key, self._returns)
@@ -145,7 +146,7 @@ class Administration:
         self._cluster.decide(moved)
 
     def create_or_delete(self) -> None:
-        """A stream that lives for a while, gets a few records, and goes again (M5)."""
+        """Creates a stream, writes a record to it, or deletes it (M5)."""
         cluster = self._cluster
         known = cluster.checks.image.stream_named(SHORT_LIVED)
         if known is None:

@@ -1,6 +1,7 @@
-"""Clocks that are wrong: one broker's at a time, by hours or days, ahead or behind, for a while (R18).
+"""Wrong clocks: the clock of one broker at a time is wrong by hours or days, ahead or behind, for a while
+(R18).
 
-Of one clock at a time, because most clocks that are wrong by the same time are believed
+Only one clock at a time, because brokers believe a majority of clocks that are wrong by the same time
 (docs/replication.md, Not covered).
 """
 
@@ -15,29 +16,31 @@ from simulator.world import SECOND
 HOUR_US: Final = 3_600 * SECOND
 
 JUMPS_US: Final = (HOUR_US // 2, 6 * HOUR_US, 20 * HOUR_US, 50 * HOUR_US, 30 * 24 * HOUR_US)
-"""Also by less than clients' timestamps may be ahead of a leader's clock, or than `retention_step`."""
+"""Some are smaller than `retention_step`, or than the time by which clients' timestamps may be ahead of a
+leader's clock."""
 
 WRONG_US: Final = (SECOND, 12 * SECOND)
 """How long a clock is wrong, at least and at most."""
 
 HEARD_US: Final = 2 * SECOND
-"""A run that lasts so long has told the controller of its clock."""
+"""After this time a run of a broker has told the controller the time of its clock."""
 
 
 class ClockFaults:
-    """See the module."""
+    """Makes one clock wrong, and corrects it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._rng = cluster.world.rng_of("clocks")
         self._wrong: Node | None = None
         self._believed = False
-        """The controller may go by a clock that was wrong when its broker went, and is right."""
+        """The controller may still use the clock of a run that ended while it was wrong; it is right
+        again."""
         self._right_us = 0
-        """What its skew was before."""
+        """The skew of the clock before the jump."""
 
     def jump(self) -> None:
-        """The clock of a broker jumps; later somebody sets it right."""
+        """The clock of a broker jumps; later it is corrected."""
         if self._wrong is not None or self._believed:
             return
         cluster, rng = self._cluster, self._rng
@@ -58,7 +61,8 @@ class ClockFaults:
             self._hear(node, None)
 
     def _hear(self, node: Node, run: int | None) -> None:
-        """`run`: what ran when somebody looked last, with the clock as it is now."""
+        """Waits until the controller knows the corrected clock. `run`: the run of the broker at the last
+        look, with the clock as it is now; None: there was none."""
         known = self._cluster.checks.image.brokers.get(node.id)
         self._believed = known is not None and not known.fenced and (not node.running or node.run != run)
         if self._believed:

@@ -1,4 +1,4 @@
-"""Disks: lost, rotten, full, with folders on them that are somebody else's (2c, 2d, 4.4)."""
+"""Disks: lost, rotten, full, with failed flushes, or with folders of other partitions (2c, 2d, 4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog_broker.storage.folder.identity import write_identity
 
 
 class DiskFaults:
-    """See the module."""
+    """Changes the disks of brokers that the cluster can spare."""
 
     def __init__(self, cluster: Cluster, renewals: Renewals) -> None:
         self._cluster = cluster
@@ -22,7 +22,7 @@ class DiskFaults:
         self._saves = cluster.world.rng_of("saves")
 
     def lose_disk(self) -> None:
-        """Only while it is not the last straw: the promise is about fewer disks than the ISR has."""
+        """Replaces a disk by an empty one, if the others have everything: the promise does not cover more."""
         victims = [broker for broker in self._cluster.up() if self.can_spare(broker)]
         if not victims:
             return
@@ -36,7 +36,8 @@ class DiskFaults:
         )
 
     def can_spare(self, victim: Node) -> bool:
-        """Everybody is there, with everything, and without this disk a majority of the voters still is."""
+        """Whether all brokers are up, every replica is in sync, and a majority of voters remains without this
+        disk."""
         controller = next((broker for broker in self._cluster.up() if broker.controls), None)
         if controller is None or len(self._cluster.up()) < len(self._cluster.nodes):
             return False
@@ -62,7 +63,8 @@ class DiskFaults:
         return True
 
     def _votes_suffice_without(self, victim: Node) -> bool:
-        """In the log of everybody: what only the leader's log holds is gone with the leader's disk."""
+        """Whether a majority of voters remains, by the log of every broker: an entry that only the leader's
+        log has is lost with the leader's disk."""
         disks = {broker.id: broker.directory_id for broker in self._cluster.nodes.values()}
         for broker in self._cluster.up():
             if broker.assembly is None:
@@ -71,7 +73,8 @@ class DiskFaults:
             if any(disks[voter.broker_id] != voter.directory_id for voter in voters):
                 return False
             if len(voters) < self._cluster.plan.voters:
-                # Two voters are a step on the way to three, and lose with either disk (docs/replication.md).
+                # The cluster is on its way to three voters. Of two voters neither disk may be lost
+                # (docs/replication.md).
                 return False
             if len(voters) < 3 and any(voter.broker_id == victim.id for voter in voters):
                 return False
@@ -80,7 +83,7 @@ class DiskFaults:
     # --- rot
 
     def rot(self) -> None:
-        """One bit of a cold segment turns over, of one replica of a partition at most (2c)."""
+        """Flips one bit of a cold segment, in at most one replica of a partition (2c)."""
         cluster = self._cluster
         broker = cluster.rng.choice(sorted(cluster.nodes.values(), key=lambda one: one.id))
         if not broker.running or not self.can_spare(broker):
@@ -105,7 +108,7 @@ class DiskFaults:
     # --- room
 
     def fill(self) -> None:
-        """A disk is full for a while (4.4)."""
+        """Makes a disk full for a while (4.4)."""
         cluster = self._cluster
         if cluster.full is not None or not cluster.up():
             return
@@ -124,7 +127,7 @@ class DiskFaults:
         cluster.world.after(cluster.rng.randint(SECOND // 5, 3 * SECOND), give_room)
 
     def fail_a_flush(self) -> None:
-        """The next flush of a log fails, and the kernel forgets what it could not write (4.3)."""
+        """Makes the next flush of a log fail; the kernel drops the pages that it could not write (4.3)."""
         cluster = self._cluster
         up = cluster.up()
         if up:
@@ -133,17 +136,17 @@ class DiskFaults:
             cluster.world.tell(f"the disk of broker {broker.id} is about to fail a flush")
 
     def fail_a_save(self) -> None:
-        """A broker cannot write where its logs begin, once; it has to ask for that again (R11)."""
+        """Makes one write of the log start offsets fail; the broker must try it again (R11)."""
         up = self._cluster.up()
         if up:
             broker = self._saves.choice(up)
             broker.disk.fail("pwrite", errno.ENOSPC, path="/log-start-offsets")
             self._cluster.world.tell(f"the disk of broker {broker.id} is about to refuse a checkpoint")
 
-    # --- what is somebody else's
+    # --- misplaced folders
 
     def misplace(self) -> None:
-        """While a broker is down somebody moves folders about on its disk (2d)."""
+        """Adds, renames or re-labels a folder on the disk of a broker that is down (2d)."""
         cluster = self._cluster
         victims = [
             broker
@@ -153,7 +156,7 @@ class DiskFaults:
         if not victims:
             return
         broker = cluster.rng.choice(victims)
-        # A log of which no checkpoint speaks yet could vanish, and nobody would know that it was there.
+        # If a log without a checkpoint vanished, the broker could not know that it had existed.
         assert broker.broker is not None
         saved = broker.broker._store.checkpoints.recovery_point
         keys = [key for key in cluster.keys if key in broker.replicas and saved(key) is not None]
@@ -187,7 +190,7 @@ class DiskFaults:
         self._cluster.world.tell(f"broker {broker.id}: {folder} is nobody's")
 
     def put_right(self, broker: Node) -> None:
-        """By hand: what is another partition's makes room for what belongs there."""
+        """Repairs by hand: moves a folder of another partition away from the place of a replica."""
         for folder in _foreign_folders(broker):
             self._cluster.crash(broker, power=False)
             parent, _, number = folder.rpartition("/")
@@ -200,7 +203,7 @@ class DiskFaults:
 
 
 def _foreign_folders(node: Node) -> list[str]:
-    """Those that lie where a replica of this broker should be, and are another's (2d)."""
+    """Folders of other partitions in the place of a replica of this broker (2d)."""
     broker = node.broker
     if broker is None:
         return []
@@ -216,13 +219,13 @@ def _store(replica: Replica) -> LogStore:
 
 
 def _saved(replica: Replica) -> int:
-    """Below it everything is known to have been durable, also to the next run."""
+    """The offset below which all is durable, and the next run knows it."""
     point = _store(replica).checkpoints.recovery_point(replica.key)
     return 0 if point is None else min(point.offset, replica.high_watermark)
 
 
 def _end_of_batch(content: bytes, position: int) -> int:
-    """Behind the last offset of the batch at `position`: once nobody reads that, nobody finds its rot."""
+    """The next offset after the batch at `position`. A log that starts there never reads the rotten batch."""
     at = 0
     while True:
         header = BatchHeader.unpack(content, at)

@@ -1,4 +1,4 @@
-"""Cuts in the network: between two, around one, through the middle, in one direction or both."""
+"""Cuts in the network: between two brokers, around one, or between two halves, in one direction or both."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from simulator.world import SECOND
 
 
 class NetworkFaults:
-    """See the module."""
+    """Cuts links between brokers, and ends all cuts."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._losing: Node | None = None
-        """A leader that does not reach one of its followers."""
+        """The leader that `lose_follower` has cut off from a follower; None: there is none."""
 
     def cut(self) -> None:
         everybody = sorted(self._cluster.nodes)
@@ -40,7 +40,7 @@ class NetworkFaults:
         self._cluster.world.after(self._cluster.rng.randint(*self._cluster.plan.cut_us), self.mend)
 
     def lose_follower(self) -> None:
-        """A leader and a follower do not reach each other until it wants that one out of its ISR."""
+        """Cuts a leader and a broker off from each other, until the leader proposes to remove a follower."""
         cluster = self._cluster
         leader = cluster.leader_of(cluster.rng.choice(cluster.keys))
         if leader is None or leader.controls or self._losing is not None:
@@ -52,7 +52,10 @@ class NetworkFaults:
         cluster.world.after(cluster.rng.randint(12 * SECOND, 15 * SECOND), self.mend)
 
     def removal(self, leader: Node) -> None:
-        """It proposes a smaller ISR. It does not hear what comes of it, and the follower is back (R3)."""
+        """The leader proposed a smaller ISR: the cut ends, and the leader loses its controller (R3).
+
+        So the follower is back, and the leader does not get the answer to its proposal.
+        """
         cluster = self._cluster
         controllers = [node for node in cluster.up() if node.controls and node is not leader]
         if leader is not self._losing or not controllers:
@@ -68,6 +71,7 @@ class NetworkFaults:
         self._cluster.network.wire.cut(host_of(other), host_of(one))
 
     def mend(self) -> None:
+        """Ends all cuts."""
         self._losing = None
         if self._cluster.network.wire.cuts:
             self._cluster.world.tell("the network is whole again")

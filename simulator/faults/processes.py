@@ -1,4 +1,4 @@
-"""Processes that end: killed, without power, stopped by people, one or all, in the worst moment."""
+"""Processes that end or pause: killed, without power, stopped in good order, one or all, at bad moments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from simulator.node import Node
 from simulator.world import MS, SECOND
 
 STOP_US_MAX: Final = 40 * SECOND
-"""After that a supervisor kills what it asked to stop."""
+"""A supervisor kills a process that has not stopped by then."""
 
 
 class ProcessFaults:
-    """See the module."""
+    """Ends, stops and pauses broker processes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -32,7 +32,7 @@ class ProcessFaults:
             self._cluster.end(self._cluster.rng.choice(up), power=power)
 
     def crash_twice(self) -> None:
-        """Killed, started, and without power before it is through with what it found (2a)."""
+        """Kills a broker and starts it; its machine loses power before the recovery ends (2a)."""
         up = self._cluster.up()
         if up:
             broker = self._cluster.rng.choice(up)
@@ -47,14 +47,14 @@ class ProcessFaults:
             cluster.world.after(cluster.rng.randint(1 * MS, 800 * MS), again)
 
     def voted(self, broker: Node) -> None:
-        """It gave its vote: its process ends as soon as that is said, and is back at once."""
+        """A broker gave its vote: with the plan's probability its process ends and starts again at once."""
         if self._cluster.faults_active and self._cluster.rng.random() < self._cluster.plan.vote_kills:
             self._strike(broker.id, self._cluster.rng.randint(0, 2 * MS))
 
     def candidate(self, broker: Node) -> None:
-        """Elections are where votes are given: some voter ends in the middle of it, and is soon back."""
+        """A broker asks for votes: with the plan's probability another broker ends, and starts again soon."""
         if self._cluster.faults_active and self._cluster.rng.random() < self._cluster.plan.election_kills:
-            # Rather one who votes than the one who asks.
+            # Not the broker that asks, but one that may vote.
             others = [number for number in sorted(self._cluster.nodes) if number != broker.id]
             victim = self._cluster.rng.choice(others)
             self._strike(victim, self._cluster.rng.randint(0, 3 * MS))
@@ -79,7 +79,7 @@ class ProcessFaults:
             self._cluster.end(broker, power=power)
 
     def stop(self) -> None:
-        """A rolling restart's step: leadership is handed over before the process ends."""
+        """Stops a broker as a rolling restart does: it hands leadership over before its process ends."""
         cluster = self._cluster
         up = [broker for broker in cluster.up() if not broker.stop_asked]
         if not up:
@@ -97,14 +97,14 @@ class ProcessFaults:
         cluster.world.after(STOP_US_MAX, enough)
 
     def end_in_a_write(self) -> None:
-        """A process ends between two things that it does to its disk."""
+        """Ends a process between two operations on its disk."""
         up = self._cluster.up()
         if up:
             broker = self._cluster.rng.choice(up)
             broker.disk.crash_at = broker.disk.operations + self._cluster.rng.randint(0, 40)
 
     def stall(self) -> None:
-        """A process stands still, as one that was stopped or whose machine swaps; or its disk does."""
+        """Pauses a process, as a stop signal or a machine that swaps does; or makes its disk slow."""
         cluster = self._cluster
         up = cluster.up()
         if not up:

@@ -1,11 +1,11 @@
-"""The metadata goes on by force from one voter's log, as if most voters were lost (M2a).
+"""Forced recoveries: the metadata continues from the log of one voter, as if most voters were lost (M2a).
 
-It is the voter that knows most, or another one, and then changes that were committed are forgotten: leaders,
-ISRs and replicas are as they were before them. Streams that were made, changed in number or deleted since are
-not forgotten here, because clients of them could go on nowhere.
+The voter is the one with the latest log, or another one. Then committed changes are forgotten: leaders, ISRs
+and replicas are as they were before these changes. The recovery never forgets that a stream was created,
+deleted, or got more partitions, because the clients of this stream could not continue.
 
-People keep what they are told (docs/operations.md): they never start a majority with the logs of before. What
-starts with such a log all the same is refused, and starts over by itself or by command.
+The administrator follows docs/operations.md, and never starts a majority with logs from before the recovery.
+A broker that starts with one of these logs is refused, and starts over without or with a command.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from tidelog_broker.storage.directory.data_directory import DataDirectory
 from tidelog_broker.storage.raft.recovery import open_raft_log
 
 START_OVER = "--start-over"
-"""In what a broker says at its end whose log knows more than the recovery."""
+"""In the error of a broker whose log is ahead of the recovery: the command that it needs."""
 
 
 class _Voter(NamedTuple):
+    """A voter whose disk can be read."""
+
     node: Node
     last: tuple[int, int]
     """(term, index) of its last entry."""
     shared: int
-    """The last entry that it has of those that somebody applied."""
+    """The last entry of its log that some broker applied."""
 
 
 class QuorumRecoveries:
-    """See the module."""
+    """Recovers the metadata quorum by force."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -63,7 +65,7 @@ class QuorumRecoveries:
         self._insist(chosen.node, lambda it: recover_quorum(it, force=True, new_id=lambda: history))
         others = [voter for voter in voters if voter is not chosen]
         rng.shuffle(others)
-        # Who cannot be read now may come back as well.
+        # Voters whose disk cannot be read now may come back as well.
         left = max(0, most - 1 - (len(members) - len(voters)))
         for voter in others[rng.randint(0, left) :]:
             self._insist(voter.node, start_over)
@@ -73,7 +75,7 @@ class QuorumRecoveries:
         )
 
     def _voter(self, member: Voter) -> _Voter | None:
-        """What a voter's disk holds; None: it cannot be read, or is not the one that votes."""
+        """The log on a voter's disk; None: the disk cannot be read, or is not the disk that votes."""
         node, checks = self._cluster.nodes[member.broker_id], self._cluster.checks
         if checks.lies(node) or not DataDirectory.is_formatted(node.disk, ROOT):
             return None
@@ -100,13 +102,14 @@ class QuorumRecoveries:
         return image is not None and _partitions(image) == _partitions(self._cluster.checks.image)
 
     def start_over(self, node: Node) -> None:
-        """A broker was refused because its log knows more than the recovery: people give that up."""
+        """A broker was refused because its log is ahead of the recovery: the administrator sets the log
+        aside."""
         self._insist(node, start_over)
         self._cluster.checks.mark("M2a started over by hand")
         self._cluster.world.tell(f"the metadata log of broker {node.id} is set aside by hand")
 
     def _insist(self, node: Node, change: Callable[[DataDirectory], object]) -> None:
-        """People make room on a disk that is full, and ask again."""
+        """Changes a data directory. On a full disk, the administrator makes room and tries again."""
         for room in (False, True):
             directory = self._open(node)
             assert directory is not None, "it was read a moment ago"
@@ -131,5 +134,5 @@ class QuorumRecoveries:
 
 
 def _partitions(image: ClusterImage) -> dict[bytes, int]:
-    """How many each stream has."""
+    """By stream: how many partitions it has."""
     return {stream_id: len(stream.partitions) for stream_id, stream in image.streams.items()}

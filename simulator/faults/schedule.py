@@ -22,7 +22,7 @@ from simulator.world import SECOND
 
 
 class Faults:
-    """See the module."""
+    """Injects all faults of the plan."""
 
     def __init__(self, cluster: Cluster, clients: Population, nats: NatsDeployment) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class Faults:
         self.nats = NatsFaults(cluster, nats.servers, nats.publishers, self.network)
 
     def begin(self) -> None:
-        """From now on, until the run says that it is over."""
+        """Injects faults from now on, while `cluster.faults_active`."""
         plan, people = self._cluster.plan, self.administration
         for rate, fault in (
             (plan.kills, lambda: self.processes.crash(power=False)),
@@ -88,7 +88,7 @@ class Faults:
 
         def again() -> None:
             if cluster.faults_active:
-                # First, because a fault may end in a process that dies of a full disk.
+                # First, because a fault may raise when a process dies of a full disk.
                 later()
                 fault()
 

@@ -1,4 +1,4 @@
-"""Settings of streams that people change while records are written: durability (R17), retention, sizes."""
+"""Changes of stream settings while records are written: durability (R17), retention, sizes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tidelog_broker.core.metadata.decisions import streams as decide
 from tidelog_broker.core.metadata.image import StreamImage
 
 AGES_MS: Final = (4_000, 8_000, 15_000)
-"""Longer than honest clocks are apart, and short enough that a run sees records grow old."""
+"""Longer than the skew of right clocks, and short enough that records grow old in a run."""
 
 POWER_CHANCE: Final = 0.4
-"""How often power is lost right after a change of durability, in runs where it is lost at all."""
+"""How often power is lost right after a change of durability, in runs with power losses."""
 POWER_US_MAX: Final = 30 * MS
 
 NO_BOUND_CHANCE: Final = 0.2
 
 
 class SettingChanges:
-    """See the module. Chance of its own, so that other faults are what they were without it."""
+    """Alters streams. Draws from its own random stream, so that other faults do not change."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -37,7 +37,7 @@ class SettingChanges:
                 self._cluster.world.after(self._rng.randint(0, POWER_US_MAX), self._lose_power)
 
     def _lose_power(self) -> None:
-        """Of one broker or of all, while they flush what counted without that."""
+        """One broker or all lose power while they flush records that were committed without a flush."""
         cluster = self._cluster
         up = cluster.up() if cluster.faults_active else []
         for node in up if self._rng.random() < 0.5 else up[:1]:

@@ -1,7 +1,8 @@
-"""Volumes that are not what their broker left: put back from a copy (R19), or rotten beside the logs.
+"""Volumes that changed while their broker was down: put back from a copy (R19), or with a rotten file.
 
-What refuses to start on one is started again on an empty one, as docs/operations.md advises. Both are done to
-a broker that the others can spare, so that people do not take the last copy away.
+A broker that refuses to start on a changed volume starts again on an empty one, as docs/operations.md
+advises. Only brokers that the cluster can spare have these faults, so that the last copy of a record is never
+lost.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from simulator.node import ROOT, Node
 from tidelog_broker.storage.directory.data_directory import DataDirectory
 
 COPY_CHANCE: Final = 0.3
-"""How often a copy is made, though there is one that could be put back."""
+"""How often a volume is copied although a copy could be put back."""
 
 ELECTION_CHANCE: Final = 0.4
-"""How often the controller ends just when a volume is put back."""
+"""How often the controller ends at the moment when a volume is put back."""
 
 VITAL: Final = ("meta.json", "hard-state")
-"""A broker never starts on a rotten one."""
+"""Files without which a broker does not start: if one is rotten the broker must refuse the volume."""
 
 KINDS: Final = (
     "meta.json",
@@ -41,20 +42,20 @@ KINDS: Final = (
     "dated-ahead",
     "clean-stop",
 )
-"""Of files that rot, segments left out: those are `disks`'."""
+"""The kinds of files that rot here. Segments rot in `disks`."""
 
 
 class Copy(NamedTuple):
-    """Of a volume."""
+    """A copy of a volume."""
 
     disk: FakeDisk
     directory_id: bytes
     starts: int
-    """How often the broker had started on it."""
+    """How often the broker had started on the volume."""
 
 
 class VolumeFaults:
-    """See the module. Chance of its own."""
+    """Changes volumes of brokers that are down. Draws from its own random stream."""
 
     def __init__(self, cluster: Cluster, disks: DiskFaults) -> None:
         self._cluster = cluster
@@ -65,7 +66,7 @@ class VolumeFaults:
     # --- copies
 
     def copy_or_put_back(self) -> None:
-        """A volume is copied, or an earlier copy of one takes its place."""
+        """Copies a volume, or puts an earlier copy in its place."""
         cluster, rng = self._cluster, self._rng
         known = [node for node in cluster.up() if self._can_tell(node) and self._disks.can_spare(node)]
         if known and rng.random() > COPY_CHANCE:
@@ -76,7 +77,7 @@ class VolumeFaults:
             self._copy(rng.choice(nodes))
 
     def _copy(self, node: Node) -> None:
-        # A snapshot of a volume holds what a loss of power would leave.
+        # A snapshot of a volume has the bytes that a power loss would leave.
         disk = node.disk.crash(self._rng)
         if DataDirectory.is_formatted(disk, ROOT):
             opened = DataDirectory.open_to_recover(disk, ROOT, lock=lambda path: lambda: None)
@@ -86,7 +87,8 @@ class VolumeFaults:
             )
 
     def _can_tell(self, node: Node) -> bool:
-        """R19: it has registered a later start since; of the same run only its controller could tell."""
+        """R19: whether the image has a later start than the copy. Only then can the cluster refuse the
+        copy."""
         copy, image = self._copies.get(node.id), self._cluster.checks.image
         known = image.brokers.get(node.id)
         if copy is None or known is None:
@@ -105,13 +107,13 @@ class VolumeFaults:
         self._start_later(node)
         controller = next((one for one in cluster.up() if one.controls), None)
         if controller is not None and self._rng.random() < ELECTION_CHANCE:
-            # The voter with the old volume is asked for its vote before anybody can refuse it.
+            # The next candidate asks the voter with the old volume for its vote before that is refused.
             cluster.end(controller, power=False)
 
     # --- rot
 
     def rot(self) -> None:
-        """One bit of some file that is no segment turns over, while the broker is down."""
+        """Flips one bit of a file that is no segment, while its broker is down."""
         cluster, rng = self._cluster, self._rng
         victims = [node for node in cluster.up() if self._disks.can_spare(node)]
         if not victims:
@@ -139,10 +141,11 @@ class VolumeFaults:
         cluster = self._cluster
         cluster.world.after(self._rng.randint(*cluster.plan.down_us), lambda: cluster.start(node))
 
-    # --- what people do
+    # --- repair
 
     def empty(self, node: Node) -> bool:
-        """A broker refused its volume: it gets an empty one, if somebody did something to the volume."""
+        """Gives a broker that refused its volume an empty one. False: this module did not change the
+        volume."""
         if not self._cluster.checks.lies(node):
             return False
         self._cluster.world.tell(f"the volume of broker {node.id} is emptied")
@@ -154,7 +157,7 @@ class VolumeFaults:
 
 
 def _kind_of(path: str) -> str:
-    """Of `KINDS`; empty: it is left alone."""
+    """The kind of a file (`KINDS`); empty: the file never rots here."""
     *folders, name = path.split("/")
     if any(part.startswith(".") for part in folders) or ".cut-" in name:
         return ""

@@ -1,16 +1,17 @@
-"""NATS in a run: servers and publishers on the simulated network; the recorder is the production broker's.
+"""NATS in a run: servers and publishers on the simulated network. The recorder is the production broker's.
 
-- `plan`        what of NATS a run has
+- `plan`        the NATS part of a plan
 - `commands`    the client protocol as a server reads it
-- `interest`    who wants which subjects
-- `server`      a server: routing, limits, slow consumers
-- `client`      a client's connection, as the server has it
-- `route`       what connects two servers
-- `publishers`  who sends records, and what they were told
-- `answers`     hears what brokers answer on the wire
-- `content`     what stands in the logs against what was sent
-- `weather`     servers that end, and links that are cut
-- `side`        all of it, as the run has it
+- `interest`    subjects, patterns, and subscriptions
+- `router`      which connections get a message
+- `client`      the server's connection to a client: limits, slow consumers
+- `route`       the connection between two servers
+- `server`      a server, and the machine on which it runs
+- `publishers`  publishers, and the answers that they get
+- `answers`     reads the brokers' answers from the connection, for the checks
+- `content`     compares the logs with the messages that were sent
+- `faults`      servers that end, and cuts
+- `deployment`  all servers and publishers of a run
 
-Nothing here belongs to the product, and the product knows nothing of it.
+Nothing here belongs to the product, and the product does not know of it.
 """

@@ -1,4 +1,4 @@
-"""Hears on the wire what brokers answer to publishers, and holds it against what is true (N5)."""
+"""Reads the brokers' answers to publishers from their connections to NATS servers, for the checks (N5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAYLOAD_BYTES_MAX: Final = 1 << 30
 
 
 class AnswerTap:
-    """One broker's connection with a NATS server, as the broker sends."""
+    """The bytes that one broker sends to a NATS server."""
 
     def __init__(self, checks: Checks, node: Node) -> None:
         self._checks = checks
@@ -42,7 +42,7 @@ class AnswerTap:
 
 
 def answers_too(tap: Tap, checks: Checks, nodes: dict[str, Node]) -> Tap:
-    """`tap`, and an ear for what brokers send to NATS servers; `nodes`: by host."""
+    """Adds to `tap` observers of the bytes that brokers send to NATS servers; `nodes`: by host."""
 
     def listen(source: str, target: Address) -> tuple[Observer | None, Observer | None]:
         node = nodes.get(source)

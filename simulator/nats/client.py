@@ -1,4 +1,4 @@
-"""A client's connection, as a server has it: what it sends, what waits for it, and when it is too slow."""
+"""A server's connection to a client: commands, messages that wait, and the limits of a slow consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAYLOAD_BYTES_MAX: Final = 1 << 20
 """`max_payload`."""
 
 WRITE_SECONDS_MAX: Final = 10.0
-"""`write_deadline`: for so long a client may take nothing."""
+"""`write_deadline`: how long a client may take no bytes."""
 
 PING_SECONDS: Final = 5.0
 PINGS_UNANSWERED_MAX: Final = 2
@@ -28,12 +28,13 @@ STALE: Final = "Stale Connection"
 
 
 class ServedClient(asyncio.Protocol):
-    """See the module."""
+    """The connection of one client."""
 
     def __init__(
         self, router: Router, info: dict[str, Any], pending_bytes_max: int, given_up: Callable[[str], None]
     ) -> None:
-        """`info` is sent first. `given_up` is told why the server closes the connection."""
+        """`info` is sent first. `given_up` is called with the reason when the server closes the
+        connection."""
         self._router = router
         self._info = info
         self._pending_bytes_max = pending_bytes_max
@@ -43,12 +44,12 @@ class ServedClient(asyncio.Protocol):
         self.subscriptions: dict[bytes, bytes] = {}
         """Pattern by sid."""
         self._left: dict[bytes, int] = {}
-        """Messages that a subscription still gets (`UNSUB sid max`), by sid."""
+        """By sid: how many messages a subscription still gets (`UNSUB sid max`)."""
         self._options: dict[str, Any] = {}
         self._out: deque[bytes] = deque()
         self._out_bytes = 0
         self._pressed: asyncio.TimerHandle | None = None
-        """The connection takes nothing more, and may do so until then."""
+        """Set while the connection takes no more bytes; it then closes the connection."""
         self._scheduled = False
         self._pings = 0
         self._pinging: asyncio.TimerHandle | None = None
@@ -62,7 +63,7 @@ class ServedClient(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        # What the connection does not take at once waits here, where it is counted.
+        # Bytes that the connection does not take at once wait here, where they are counted.
         self._transport.set_write_buffer_limits(high=0)
         self._router.joined(self)
         self._send(b"INFO " + json.dumps(self._info).encode() + b"\r\n")
@@ -91,7 +92,7 @@ class ServedClient(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
 
-    # --- what it says
+    # --- commands of the client
 
     def _obey(self, command: Command) -> None:
         words = command.words
@@ -143,10 +144,10 @@ class ServedClient(asyncio.Protocol):
         if not heard and reply and self._options.get("no_responders"):
             self._router.deliver(reply, b"", NO_RESPONDERS, b"", only=self)
 
-    # --- what it hears
+    # --- messages to the client
 
     def deliver(self, sid: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """A message for one of its subscriptions."""
+        """Sends a message for one of its subscriptions."""
         left = self._left.get(sid)
         self._send(message(subject, sid, reply, headers, payload))
         if left is not None:
@@ -176,7 +177,7 @@ class ServedClient(asyncio.Protocol):
             self._out_bytes = 0
             self._transport.write(data)
 
-    # --- its end
+    # --- the end of the connection
 
     def _ping_later(self) -> None:
         self._pinging = asyncio.get_running_loop().call_later(PING_SECONDS, self._ping)
@@ -191,7 +192,7 @@ class ServedClient(asyncio.Protocol):
             self._ping_later()
 
     def end(self, reason: str) -> None:
-        """The server gives up on it; what waited for it is lost."""
+        """The server closes the connection. Messages that waited for it are lost."""
         if self.closed:
             return
         self._given_up(reason)

@@ -1,6 +1,7 @@
-"""The client protocol of NATS as a server reads it: bytes in, commands out.
+"""The client protocol of NATS as a server reads it: from bytes to commands.
 
-The other direction is `tidelog_broker.nats.parser`. Servers and those who listen on the wire use this.
+The other direction is `tidelog_broker.nats.parser`. Servers use this module, and `answers` to read the bytes
+of brokers.
 """
 
 from __future__ import annotations
@@ -11,25 +12,25 @@ LINE_BYTES_MAX: Final = 4096
 """`max_control_line` of a real server."""
 
 _PAYLOADS: Final = {"PUB": 1, "HPUB": 2, "RMSG": 2}
-"""Commands with a payload, and how many sizes stand at the end of their line."""
+"""Commands with a payload, and how many sizes are at the end of their line."""
 
 
 class Malformed(Exception):
-    """What came is no command. `str()` is what a server says of it."""
+    """The bytes are no command. `str()` is the error that a server sends."""
 
 
 class Command(NamedTuple):
-    """One line, with the message that belongs to it."""
+    """One line, with its message."""
 
     verb: str
     """In capitals."""
     words: tuple[bytes, ...]
-    """Of the line, without the sizes."""
+    """The words of the line, without the sizes."""
     headers: bytes = b""
-    """The raw block; empty: there is none."""
+    """The raw header block; empty: there is none."""
     payload: bytes = b""
     text: bytes = b""
-    """The line behind the verb, as it came: CONNECT's is JSON."""
+    """The line behind the verb, unparsed. That of CONNECT is JSON."""
 
 
 class Commands:
@@ -39,10 +40,10 @@ class Commands:
         self._payload_max = payload_bytes_max
         self._bytes = bytearray()
         self._head: tuple[str, tuple[bytes, ...], int, int] | None = None
-        """A command whose payload has not come yet: verb, words, bytes of headers, bytes of all."""
+        """A command that waits for its payload: verb, words, bytes of the headers, bytes in all."""
 
     def take(self, data: bytes) -> list[Command]:
-        """What this completes. Raises Malformed; nothing that comes behind it makes sense."""
+        """Returns the commands that `data` completes. Raises Malformed; later bytes cannot be parsed then."""
         self._bytes += data
         found = []
         while (command := self._next()) is not None:
@@ -94,7 +95,7 @@ class Commands:
 
 
 def message(subject: bytes, sid: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
-    """What a client is sent: MSG or HMSG."""
+    """The bytes of a message to a client: MSG or HMSG."""
     words = b"%b %b %b" % (subject, sid, reply) if reply else b"%b %b" % (subject, sid)
     if not headers:
         return b"MSG %b %d\r\n%b\r\n" % (words, len(payload), payload)
@@ -103,7 +104,7 @@ def message(subject: bytes, sid: bytes, reply: bytes, headers: bytes, payload: b
 
 
 def routed(subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
-    """What another server is sent."""
+    """The bytes of a message to another server."""
     words = b"%b %b" % (subject, reply) if reply else subject
     total = len(headers) + len(payload)
     return b"RMSG %b %d %d\r\n%b%b\r\n" % (words, len(headers), total, headers, payload)

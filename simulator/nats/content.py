@@ -1,4 +1,4 @@
-"""Logs against what publishers sent: the same values, subjects and ids, and no id twice (N3)."""
+"""Compares the logs with the messages that were sent: the same values, subjects and ids, no id twice (N3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE_ID = "Nats-Msg-Id"
 
 
 def judge_content(cluster: Cluster, publishers: Sequence[SimPublisher]) -> None:
-    """Raises Violated for a record that is not as it was sent."""
+    """Raises Violated for a record that differs from the message that was sent."""
     by_name = {publisher.name: publisher for publisher in publishers}
     for key in cluster.keys:
         leader = cluster.leader_of(key)
@@ -33,18 +33,25 @@ def judge_content(cluster: Cluster, publishers: Sequence[SimPublisher]) -> None:
 
 def _compare(publisher: SimPublisher, number: int, offset: int, row: dict[str, Any]) -> None:
     sent = publisher.sent.get(number)
-    require(sent is not None, "N3", f"offset {offset}: publisher {publisher.name} never sent number {number}")
+    require(
+        sent is not None,
+        "N3",
+        f"offset {offset} has number {number} of publisher {publisher.name}, which the publisher never sent",
+    )
     assert sent is not None
     ids = [header["value"] for header in row.get("headers") or () if header["key"] == MESSAGE_ID]
     wanted = [] if sent.message_id is None else [sent.message_id]
     same = (row["value"], row["subject"].encode(), ids) == (sent.value, sent.subject, wanted)
-    require(same, "N3", f"offset {offset} holds {row}; publisher {publisher.name} sent {sent}")
+    require(same, "N3", f"offset {offset} has {row}, and publisher {publisher.name} sent {sent}")
     publisher._checks.mark("N3 as it was sent")
 
 
 def judge_ids(cluster: Cluster, history: History, publishers: Sequence[SimPublisher]) -> None:
-    """Raises Violated for a message id that stands twice. A replica knows ids by their records: one that was
-    deleted before the repeat came may be forgotten (N3)."""
+    """Raises Violated for a message id that was recorded twice.
+
+    A replica knows the ids of the records in its log. It may record an id again after the first record was
+    deleted (N3).
+    """
     places: dict[tuple[int, int], set[int]] = {}
     named = {publisher.name: publisher for publisher in publishers if publisher.kind is Kind.NAMED}
     for read in history.reads:
@@ -52,7 +59,7 @@ def judge_ids(cluster: Cluster, history: History, publishers: Sequence[SimPublis
         if publisher is None or (
             read.reader != LAST_READER and cluster.checks.truth(publisher.target.key).kept_from
         ):
-            # What an unclean election gave up is sent again.
+            # Records that an unclean election lost are sent again.
             continue
         for index in range(read.records):
             places.setdefault((read.producer, read.first + index), set()).add(read.offset + index)
@@ -63,7 +70,7 @@ def judge_ids(cluster: Cluster, history: History, publishers: Sequence[SimPublis
             require(
                 max(began, default=0) > first,
                 "N3",
-                f"publisher {name}: number {number} is at offset {first} and at {second}, "
-                f"in a log that began at {began} then",
+                f"number {number} of publisher {name} was recorded at offset {first} and again at {second}, "
+                f"when the log began at {began}",
             )
             cluster.checks.mark("N3 forgotten with its record")

@@ -1,4 +1,4 @@
-"""The NATS side of a run: its servers, its publishers, and what is asked of them when it is calm."""
+"""All NATS servers and publishers of a run, and the checks of them at its end."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidelog.history import History
 from tidelog_broker.nats.recording import fnv1a_32
 
 FIRST_PUBLISHER: Final = 2_000
-"""Their names lie beyond those of all other clients."""
+"""The names of publishers begin here, beyond the names of all other clients."""
 
 WORDS_MAX: Final = 50
-"""So many words are tried to find subjects of a partition."""
+"""How many words are tried to find subjects of a partition."""
 
 SUBJECTS: Final = 3
-"""Of one publisher, at most."""
+"""How many subjects one publisher has, at most."""
 
 
 class NatsDeployment:
-    """See the module. Empty in a run without NATS."""
+    """The servers and publishers. Both lists are empty in a run without NATS."""
 
     def __init__(self, cluster: Cluster, history: History) -> None:
         self._cluster = cluster
@@ -46,7 +46,7 @@ class NatsDeployment:
             server.start_if_down()
 
     def publish(self) -> None:
-        """Publishers begin."""
+        """Starts the publishers."""
         cluster, plan = self._cluster, self._cluster.plan.nats
         if plan is None:
             return
@@ -71,36 +71,37 @@ class NatsDeployment:
         return sum(publisher.acknowledged for publisher in self.publishers)
 
     def end(self) -> None:
-        """Nothing of it is left to the collector."""
+        """Kills all processes, so that none is left to the garbage collector."""
         for publisher in self.publishers:
             publisher.process.kill()
         for server in self.servers:
             if server.process is not None:
                 server.process.kill()
 
-    # --- calm
+    # --- the end of a run
 
     def settle(self) -> None:
-        """No more faults: every server is there, and every publisher wants one more answer."""
+        """The faults have ended: starts every server, and asks every publisher to stop after one more
+        answer."""
         self.start()
         for publisher in self.publishers:
             publisher.stopped = True
 
     def reasons(self) -> Iterator[str]:
-        """Why it is not calm yet. Raises what ended a publisher or a server that should not have ended."""
+        """Yields why NATS has not recovered yet. Raises the error that ended a publisher or a server."""
         for publisher in self.publishers:
             _raise_failure(publisher.failure)
             for context in publisher.process.loop.errors:
                 _raise_failure(context.get("exception"))
             if not publisher.idle:
-                yield f"{publisher!r} waits for an answer"
+                yield f"{publisher!r} still waits for an answer"
         for server in self.servers:
             if server.process is not None:
                 for context in server.process.loop.errors:
                     _raise_failure(context.get("exception"))
 
     def judge(self) -> None:
-        """What stands in the logs is what was sent."""
+        """Raises Violated if the logs differ from the messages that were sent."""
         slow = sum(server.ended.get(SLOW, 0) for server in self.servers)
         if slow:
             self._cluster.checks.marks["NATS slow consumer"] += slow
@@ -110,10 +111,11 @@ class NatsDeployment:
 
 
 def subjects_of(pattern: str, partitions: int, partition: int) -> tuple[bytes, ...]:
-    """Subjects that the pattern records into this partition; none, if it is one subject of another."""
+    """Subjects that match the pattern and lead to this partition; none, if the pattern is a subject of
+    another partition."""
     found: dict[bytes, None] = {}
     for number in range(WORDS_MAX):
-        # One in a few is not ASCII.
+        # One word of four is not ASCII.
         word = f"w{number}" if number % 4 else f"é{number}"
         tokens = [word if token == "*" else token for token in pattern.split(".")]
         if tokens[-1] == ">":

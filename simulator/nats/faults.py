@@ -1,4 +1,4 @@
-"""What happens to NATS servers and their links: they end, stand still, and are cut off."""
+"""Faults of NATS servers: they end, pause, and are cut off."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from simulator.world import MS, SECOND
 STALL_US: Final = (50 * MS, 4 * SECOND)
 
 Fault = tuple[float, Callable[[], None]]
-"""How often per second, and what."""
+"""The rate per simulated second, and the fault."""
 
 
 class NatsFaults:
-    """See the module."""
+    """Injects faults into NATS servers and their network. Draws from its own random stream."""
 
     def __init__(
         self,
@@ -78,5 +78,5 @@ class NatsFaults:
                 cluster.network.wire.cut(other, server)
             if not towards or not one_way:
                 cluster.network.wire.cut(server, other)
-        # A partition of the brokers ends with it, or it with that: there is one network.
+        # There is one network, so this also ends cuts between brokers, and their end also ends this cut.
         cluster.world.after(rng.randint(*cluster.plan.cut_us), self._network.mend)

@@ -1,10 +1,10 @@
-"""Which patterns a subject meets, and which of them are wanted."""
+"""Subjects, patterns, and which patterns are subscribed to."""
 
 from __future__ import annotations
 
 
 def is_met(pattern: bytes, subject: bytes) -> bool:
-    """Whether a message on this subject belongs to that pattern."""
+    """Whether the subject matches the pattern."""
     wanted, words = pattern.split(b"."), subject.split(b".")
     for at, token in enumerate(wanted):
         if token == b">":
@@ -15,7 +15,7 @@ def is_met(pattern: bytes, subject: bytes) -> bool:
 
 
 def is_subject(name: bytes, *, wildcards: bool) -> bool:
-    """Whether a server takes it: words without blanks, joined by dots."""
+    """Whether a server accepts the name: words without blanks, joined by dots."""
     words = name.split(b".")
     if not all(words) or b"\x00" in name:
         return False
@@ -25,7 +25,7 @@ def is_subject(name: bytes, *, wildcards: bool) -> bool:
 
 
 class Interest:
-    """Patterns, each as often as somebody wants it."""
+    """Patterns, each with its number of subscriptions."""
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
@@ -35,17 +35,18 @@ class Interest:
         return list(self._counts)
 
     def add(self, pattern: bytes) -> bool:
-        """Whether it is the first of its kind."""
+        """Adds a subscription; whether it is the first one of the pattern."""
         count = self._counts.get(pattern, 0)
         self._counts[pattern] = count + 1
         return not count
 
     def remove(self, pattern: bytes) -> bool:
-        """Whether it was the last of its kind."""
+        """Removes a subscription; whether it was the last one of the pattern."""
         count = self._counts.pop(pattern, 0) - 1
         if count > 0:
             self._counts[pattern] = count
         return count == 0
 
     def wants(self, subject: bytes) -> bool:
+        """Whether a subscription matches the subject."""
         return any(is_met(pattern, subject) for pattern in self._counts)

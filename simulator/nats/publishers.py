@@ -1,12 +1,12 @@
-"""Simulated publishers: they send numbered records to subjects, and note what they were told.
+"""Simulated publishers: they send numbered records to subjects, and record the answers.
 
-The connection is the product's (`tidelog_broker.nats.connection`), which has no more of a client than core
-NATS needs. What a publisher makes of answers is written here, as the documentation says it.
+The connection is the product's (`tidelog_broker.nats.connection`), which has only what core NATS needs. The
+publisher interprets answers here, as the documentation says:
 
-An answer without an error counts: the record is committed, at the offset that it names. An answer with an
-error says that the record was not recorded, but for `STORAGE_FAILED_CODE`, and unless another leader was
-there since it was sent (N5). No answer says nothing: a
-publisher with message ids sends the same again, one without is left in doubt.
+- An answer without an error means that the record is committed, at the offset that the answer names.
+- An answer with an error means that the record was not recorded, with two exceptions: `STORAGE_FAILED_CODE`,
+  and another leader since the message was sent (N5).
+- No answer leaves the outcome unknown. A publisher with message ids sends the message again.
 """
 
 from __future__ import annotations
@@ -30,42 +30,42 @@ from tidelog_broker.nats.parser import Message
 from tidelog_broker.nats.settings import NatsSettings
 
 WINDOW: Final = 4
-"""Records of one publisher without an answer."""
+"""How many records of one publisher may wait for an answer."""
 
 TOLD_AT_ONCE_MAX: Final = 20
-"""Records that a publisher without a reply subject sends in one go."""
+"""How many records a publisher without a reply subject sends at once, at most."""
 
 ANSWER_S: Final = 1.0
-"""So long a publisher waits for an answer before it sends again, or gives up."""
+"""How long a publisher waits for an answer before it sends again, or gives up."""
 
 TOLD_PAUSES: Final = 4
-"""So many times as long it pauses."""
+"""A publisher without a reply subject pauses so many times as long."""
 
 GIVE_UP_S: Final = 8.0
-"""How long one with message ids goes on; after that the record's fate is unknown."""
+"""How long a publisher with message ids repeats a message; after that its outcome is unknown."""
 
 AGAIN_S: Final = 0.1
-"""After a refusal."""
+"""How long a publisher waits after a refusal."""
 
 STORAGE_FAILED_CODE: Final = 10077
-"""JetStream's "storing the message failed": whether the record survives is not known."""
+"""JetStream's "storing the message failed": it is not known whether the record survives."""
 
 INBOX: Final = b"_INBOX.p%d.%d"
 
 
 class Target(NamedTuple):
-    """Where a publisher's records are recorded."""
+    """The partition that records a publisher's messages."""
 
     stream: str
     key: Key
     place: int
-    """Of the partition, in the history."""
+    """The number of the partition in the history."""
     subjects: tuple[bytes, ...]
-    """Those that lead there."""
+    """Subjects that lead to the partition."""
 
 
 class Sent(NamedTuple):
-    """What a record must look like in the log."""
+    """A message as it must be in the log."""
 
     subject: bytes
     value: bytes
@@ -73,7 +73,8 @@ class Sent(NamedTuple):
 
 
 class SimPublisher:
-    """Sends to one partition, at the pace of the plan, until it is stopped; then it wants one more answer."""
+    """Sends to one partition, at the pace of the plan, until it is stopped; then until one more is
+    committed."""
 
     def __init__(
         self,
@@ -95,10 +96,10 @@ class SimPublisher:
         """By number."""
         self.stopped = False
         self.idle = False
-        """It was stopped, and heard once more that a record of it is committed."""
+        """It was stopped, and got one more answer that a record is committed."""
         self.acknowledged = 0
         self.failure: BaseException | None = None
-        """What ended it that should not have."""
+        """The error that ended it, which must not happen; None: there was none."""
         self._world = world
         self._history = history
         self._checks = checks
@@ -109,10 +110,10 @@ class SimPublisher:
         self._waiting: dict[bytes, asyncio.Future[Message]] = {}
         """By reply subject."""
         self._offsets: dict[int, int] = {}
-        """Where records are said to be."""
+        """By number: the offset in the answer."""
         self._sending: dict[asyncio.Task[None], None] = {}
-        # Over a route, what one leader has recorded may come late to the next (N7). What has ids may stand
-        # twice where the first copy was deleted: `content` looks at that.
+        # Over a route, a message that one leader has recorded may reach the next leader later (N7). A message
+        # with an id may be recorded again after its first record was deleted: `content` checks that.
         alone = plan.servers == 1 and kind is not Kind.NAMED
         history.producers[name] = Producer(f"publisher {name}", repeats=not alone, ordered=alone)
         self.machine = network.machine(f"publisher-{name}")
@@ -128,7 +129,7 @@ class SimPublisher:
         if isinstance(how, BaseException):
             self.failure = how
 
-    # --- its life
+    # --- its process
 
     async def _main(self) -> int:
         settings = NatsSettings(servers=self._servers, name=f"publisher {self.name}")
@@ -149,7 +150,7 @@ class SimPublisher:
         if self._sending:
             await asyncio.wait(list(self._sending))
         while not self.idle:
-            # One with an id, whatever its kind, so that it may be sent again.
+            # With an id for every kind of publisher, so that the message can be repeated.
             self.idle = await self._named(self._next())
         await connection.close()
         return 0
@@ -160,7 +161,7 @@ class SimPublisher:
             self.failure = task.exception()
 
     def _disconnected(self, reason: str) -> None:
-        # What the server still has of the old connection may come behind what it gets over the next.
+        # Messages that the server still has from the old connection may be delivered after those of the next.
         producer = self._history.producers[self.name]
         self._history.producers[self.name] = producer._replace(ordered=False)
 
@@ -183,7 +184,7 @@ class SimPublisher:
         self._note(number, answer.outcome, answer.offset)
 
     async def _named(self, number: int) -> bool:
-        """Whether it is committed."""
+        """Sends a message with an id until it is committed. False: it gave up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + GIVE_UP_S
         message_id = b"%d-%d" % (self.name, number)
@@ -220,7 +221,7 @@ class SimPublisher:
             self._checks.publisher_waits_no_more(reply)
 
     def _publish(self, number: int, reply: bytes | None, message_id: bytes | None) -> bool:
-        """False: not even the connection took it."""
+        """False: the connection did not take the message."""
         sent = self.sent.get(number)
         if sent is None:
             subject = self.rng.choice(self.target.subjects)
@@ -233,7 +234,7 @@ class SimPublisher:
             return False
         return True
 
-    # --- what it is told
+    # --- answers
 
     def _heard(self, messages: list[Message]) -> None:
         for message in messages:
@@ -263,16 +264,16 @@ class SimPublisher:
 
     def _judge(self, number: int, body: dict[str, Any]) -> None:
         target, offset = self.target, body["offset"]
-        told = f"publisher {self.name} is told of its number {number}: {body}"
-        require(body["stream"] == target.stream, "N2", f"{told}; it publishes to {target.stream}")
-        require(body["partition"] == target.key[1], "N6", f"{told}; its subjects are of {target.key[1]}")
-        require(body["seq"] == offset + 1, "N2", told)
+        told = f"publisher {self.name} got an answer for number {number}: {body}"
+        require(body["stream"] == target.stream, "N2", f"{told}; expected stream {target.stream}")
+        require(body["partition"] == target.key[1], "N6", f"{told}; expected partition {target.key[1]}")
+        require(body["seq"] == offset + 1, "N2", f"{told}; expected seq {offset + 1}")
         self._checks.mark("N6 in its partition")
         known = self._offsets.setdefault(number, offset)
         require(
             known == offset or self._checks.truth(target.key).kept_from,
             "N3",
-            f"{told}; it was told of offset {known}",
+            f"{told}; an earlier answer named offset {known}",
         )
 
     def _note(self, number: int, outcome: Outcome, offset: int | None = None) -> None:
@@ -280,7 +281,7 @@ class SimPublisher:
 
 
 class _Answer(NamedTuple):
-    """What one attempt came to."""
+    """The result of one attempt."""
 
     outcome: Outcome
     offset: int | None = None

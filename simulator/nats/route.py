@@ -1,8 +1,7 @@
-"""What connects two servers: each tells the other which subjects are wanted at it, and sends what is.
+"""The connection between two servers: each tells the other its patterns, and gets the matching messages.
 
-What comes over a route goes to clients only, so nothing goes round. Interest travels as fast as everything
-else does: what is published before it has arrived is not sent. What was sent into a route that breaks is
-lost.
+A message from a route is delivered only to clients, so that no message circulates. Patterns take time to
+arrive: a message that is published before is not sent. Messages on a route that breaks are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from simulator.nats.router import Router
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 PING_SECONDS: Final = 0.5
 SILENT_PINGS_MAX: Final = 4
-"""A route on which nothing was heard for so many of these is given up."""
+"""A route that is silent for so many pings is closed."""
 
 REDIAL_SECONDS: Final = 0.3
 
@@ -30,7 +29,7 @@ class Route(asyncio.Protocol):
         self._transport: Any = None
         self._commands = Commands(PAYLOAD_BYTES_MAX)
         self.interest = Interest()
-        """What is wanted at the other end."""
+        """The patterns at the other end."""
         self._silent = 0
         self._pinging: asyncio.TimerHandle | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,7 +68,7 @@ class Route(asyncio.Protocol):
             case _:
                 pass
 
-    # --- what it says
+    # --- sending
 
     def wanted(self, pattern: bytes) -> None:
         self._transport.write(b"RS+ %b\r\n" % pattern)
@@ -90,7 +89,7 @@ class Route(asyncio.Protocol):
 
 
 async def keep_route(router: Router, host: str, port: int) -> None:
-    """Connects with another server, again and again."""
+    """Connects to another server, and again after each break."""
     loop = asyncio.get_running_loop()
     while True:
         route = Route(router)

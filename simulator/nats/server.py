@@ -1,12 +1,12 @@
-"""A simulated NATS server: a process on a machine of its own, which speaks the real client protocol.
+"""A simulated NATS server: a process on a machine of its own, with the real client protocol.
 
-It routes core NATS by subject, with wildcards, at most once. What waits for one client is limited, and a
-client that takes too little is dropped. A client that says nothing is dropped, too. Two servers are joined by
-a route. A server that ends forgets everything.
+It routes core NATS by subject, with wildcards, at most once. The bytes that wait for one client are limited,
+and a slow consumer is dropped. A silent client is dropped, too. Two servers are connected by a route. A
+server that ends loses its whole state.
 
 It has no queue groups, TLS, accounts, permissions, pedantic mode, JetStream, leaf nodes or lame duck mode. It
-tells nobody of other servers while a connection lasts. A route speaks words of its own. Neither a route nor
-a slow client delays those who publish.
+announces other servers only at the begin of a connection. A route has a protocol of its own. Neither a route
+nor a slow client delays publishers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUTE_PORT: Final = 6222
 
 
 def host_of(number: int) -> str:
-    """Its machine."""
+    """The machine of a server."""
     return f"nats-{number}"
 
 
@@ -39,12 +39,12 @@ def addresses_of(plan: NatsPlan | None) -> tuple[str, ...]:
 
 
 class NatsServer:
-    """One run of a server: what is gone when its process ends."""
+    """One run of a server. Its state is lost when its process ends."""
 
     def __init__(
         self, number: int, others: tuple[int, ...], pending_bytes_max: int, told: Callable[[str], None]
     ) -> None:
-        """`others`: the servers it is joined with. `told` is given what is worth a line."""
+        """`others`: the servers that it has routes to. `told` is called with lines for the trace."""
         self.number = number
         self._others = others
         self._pending_bytes_max = pending_bytes_max
@@ -81,7 +81,7 @@ class NatsServer:
         )
 
     def info(self, client: int) -> dict[str, Any]:
-        """How it introduces itself."""
+        """The content of INFO for a client."""
         known = [f"{host_of(one)}:{CLIENT_PORT}" for one in (self.number, *self._others)]
         return {
             "server_id": f"SIMULATED{self.number}",
@@ -96,7 +96,7 @@ class NatsServer:
 
 
 class ServerMachine:
-    """A machine on which a server runs, ends and is started again."""
+    """The machine of a server, on which its process ends and starts again."""
 
     def __init__(
         self, world: World, network: Network, number: int, others: tuple[int, ...], pending_bytes_max: int
@@ -112,7 +112,7 @@ class ServerMachine:
         self._others = others
         self._pending_bytes_max = pending_bytes_max
         self.ended: dict[str, int] = {}
-        """Clients that were given up, by reason."""
+        """By reason: how many clients it dropped."""
 
     def __repr__(self) -> str:
         return f"<ServerMachine {self.number} runs={self.runs} {self.server}>"
@@ -122,7 +122,7 @@ class ServerMachine:
             self.start()
 
     def start(self) -> None:
-        """A new run."""
+        """Starts a new run."""
         assert self.process is None, "it is down"
         self.runs += 1
         if not self.machine.powered:
@@ -141,7 +141,7 @@ class ServerMachine:
         self._world.tell(line)
 
     def kill(self, *, power: bool) -> None:
-        """Its process ends now."""
+        """Ends the process now."""
         process, self.process, self.server = self.process, None, None
         assert process is not None, "it runs"
         if power:

@@ -1,6 +1,6 @@
-"""Gives NATS to a plan: servers and publishers, and subjects for its streams.
+"""Adds NATS to a plan: servers and publishers, and subjects for its streams.
 
-Neighbours: `simulator.nats.plan` says what can be planned, `swarm` asks for it by seed, `profiles` by name.
+Neighbours: `simulator.nats.plan` has the values, `swarm` uses this by seed, `profiles` by name.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from simulator.plans.plan import Plan, StreamPlan
 from simulator.world import MS
 
 SEEDS_WITH: Final = 1 / 3
-"""So many seeds have NATS."""
+"""The share of seeds with NATS."""
 
 PATTERNS: Final = ("{}", "{}.*", "{}.>", "*.{}", "{}.*.y")
-"""What a stream records; the braces are its name."""
+"""Patterns that a stream may record; the braces stand for its name."""
 
 ALL_PATTERN: Final = ">"
-"""What the only stream of a run may record, too."""
+"""A pattern that the only stream of a run may record."""
 
 
 def draw(plan: Plan) -> Plan:
-    """Gives NATS to a plan if its seed has it, from a chance of its own."""
+    """Adds NATS to a plan if its seed has it. Draws from its own random stream."""
     rng = random.Random(f"nats {plan.seed}")
     if rng.random() >= SEEDS_WITH:
         return plan
@@ -52,7 +52,7 @@ def draw(plan: Plan) -> Plan:
 
 
 def with_nats(plan: Plan, nats: NatsPlan, rng: random.Random) -> Plan:
-    """The plan with subjects for its streams."""
+    """The plan with NATS, and with subjects for its streams."""
     only = len(plan.streams) == 1
     patterns = (*PATTERNS, ALL_PATTERN) if only else PATTERNS
     streams: list[StreamPlan] = []

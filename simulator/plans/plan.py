@@ -1,6 +1,6 @@
-"""What kind of run it is: how many brokers, which clients, which faults, and how often each.
+"""The plan of a run: how many brokers, which clients, which faults, and how often each fault happens.
 
-Neighbours: `swarm` draws plans by seed, `profiles` are variations of them, `run` follows one.
+Neighbours: `swarm` draws plans by seed, `profiles` are variations of them, `simulator.run` performs one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from simulator.world import SECOND
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS: Final = 20.0
-"""Of simulated time under faults."""
+"""Simulated time under faults."""
 
 EVENTS: Final = 30_000
-"""That happen under faults: a busy cluster gets less time, so that a run costs about as much as any other."""
+"""The most events under faults. A busy cluster gets less simulated time, so that all runs cost about the
+same."""
 
 EVENTS_LONG: Final = 100_000
-"""In a long run."""
+"""The most events under faults in a long run."""
 
 RATES: Final = (
     "kills",
@@ -55,87 +56,91 @@ RATES: Final = (
     "recoveries",
     "lost_followers",
 )
-"""What a plan may have none of."""
+"""The rates of a plan, which may be 0."""
 
 
 @dataclass(frozen=True)
 class StreamPlan:
+    """A stream of a run."""
+
     partitions: int
     replication_factor: int
     min_insync: int
     fsync: bool
     subject: str = ""
-    """The NATS subject that it records; empty: none."""
+    """The NATS subjects that it records; empty: none."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """See the module. Rates are per simulated second."""
+    """The plan of one run. Rates are per simulated second."""
 
     seed: int
     brokers: int
     voters: int
     streams: tuple[StreamPlan, ...]
     producers: tuple[Kind, ...]
-    """Per partition; the third, if there is one, asks for acks=leader."""
+    """The producers of each partition. The third one uses acks=leader."""
     readers: int
     produce_pause_us: int
     network: Conditions
     impatient: float = 0.0
-    """Probability that a producer gives batches up before its requests, and so does little where brokers are
-    without power for long."""
+    """Probability that a producer's delivery timeout is shorter than its request timeout. Such a producer
+    achieves little while brokers are down for long."""
     kills: float = 0.0
     power_losses: float = 0.0
     everybody: float = 0.0
-    """All brokers at once: killed, or without power."""
+    """All brokers at once are killed or lose power."""
     cuts: float = 0.0
     one_way: bool = False
     disk_losses: float = 0.0
     slow_disks: bool = False
     volume_flush: bool = False
-    """Flush rounds are one flush of the whole disk (DESIGN 4.3)."""
+    """A flush round is one flush of the whole disk (DESIGN 4.3)."""
     skew_us: int = 0
     double_crashes: float = 0.0
-    """Killed, and without power right after it is back."""
+    """A broker is killed, and its machine loses power right after the restart."""
     election_kills: float = 0.0
-    """Probability that an election costs somebody his process."""
+    """Probability that a broker's process ends during an election."""
     fast_raft: bool = False
-    """Processes end all the time, in the middle of elections, so that these collide as they seldom do."""
+    """Processes end all the time, in the middle of elections, so that elections collide often."""
     restart_us: int = 5_000
-    """How soon whoever fell in an election is back, at most."""
+    """The longest time until a broker that ended in an election starts again."""
     cut_us: tuple[int, int] = (SECOND // 5, 4 * SECOND)
     stops: float = 0.0
-    """A broker wants to stop, and is started again."""
+    """A broker is stopped in good order, and started again."""
     start_moves: float = 0.0
     """The log start offset of a partition moves (DeleteRecords)."""
     minimum_changes: float = 0.0
+    """The minimum of in-sync replicas of a stream changes."""
     reassignments: float = 0.0
     """Replicas move to other brokers."""
     leader_moves: float = 0.0
     """Leadership moves without need."""
     leader_returns: float = 0.0
-    """Leadership moves, and is back at once, while answers of the first epoch are on their way."""
+    """Leadership moves away and back at once, while answers of the first epoch are on their way."""
     deletions: float = 0.0
     """A stream is created, written to or deleted."""
     rot: float = 0.0
-    """A bit of a cold segment turns over."""
+    """A bit of a cold segment is flipped."""
     full_disks: float = 0.0
+    """A disk is full for a while."""
     mid_write_kills: float = 0.0
-    """A process ends in the middle of what a thread does to the disk."""
+    """A process ends in the middle of a thread's work on the disk."""
     stalls: float = 0.0
-    """A process stands still for a while, or its disk is slow for as long."""
+    """A process pauses for a while, or its disk is slow for a while."""
     strays: float = 0.0
-    """Folders are moved about on the disk of a broker that is down."""
+    """A folder is misplaced on the disk of a broker that is down."""
     failed_flushes: float = 0.0
-    """A disk does not take what it is to flush (4.3)."""
+    """A flush fails (4.3)."""
     failed_saves: float = 0.0
-    """A disk does not take where logs begin."""
+    """A write of the log start offsets fails."""
     snapshot_entries: int = 0
-    """Entries of the metadata log after which a snapshot is taken; 0: as many as users have."""
+    """Entries of the metadata log after which a snapshot is taken; 0: the default."""
     durability_changes: float = 0.0
     """A stream changes between `page-cache` and `fsync` (R17)."""
     retention_changes: float = 0.0
-    """A stream keeps records for another time, or other amounts of them."""
+    """The retention of a stream changes."""
     setting_changes: float = 0.0
     """Sizes of segments and batches change, or the age at which a segment is closed."""
     clock_jumps: float = 0.0
@@ -143,24 +148,25 @@ class Plan:
     put_backs: float = 0.0
     """A volume is copied, or put back from an earlier copy (R19)."""
     file_rot: float = 0.0
-    """A bit of a file that is no segment turns over."""
+    """A bit of a file that is no segment is flipped."""
     renewals: float = 0.0
-    """A stream is deleted and made again under its name, while clients use it."""
+    """A stream is deleted and created again under its name, while clients use it."""
     recoveries: float = 0.0
-    """The metadata goes on by force from one voter's log (M2a)."""
+    """The metadata continues by force from the log of one voter (M2a)."""
     lost_followers: float = 0.0
-    """A leader loses a follower until it wants that one out of its ISR, and then its controller."""
+    """A leader loses a follower until it proposes to remove it from the ISR, and then loses its
+    controller."""
     vote_kills: float = 0.0
-    """Probability that giving a vote costs the voter its process."""
+    """Probability that a voter's process ends when it gives its vote."""
     tail_cache_bytes: int = TAIL_CACHE_BYTES_MAX
-    """Of recent batches that a broker keeps in memory; 0: everything is read from the disk."""
+    """Bytes of recent batches that a broker keeps in memory; 0: it reads all from the disk."""
     down_us: tuple[int, int] = (SECOND // 5, 3 * SECOND)
-    """How long a broker stays away."""
+    """How long a broker stays down, at least and at most."""
     nats: NatsPlan | None = None
     """None: no NATS."""
     seconds: float = SECONDS
-    """How long faults rain, at most."""
+    """How long faults happen, at most."""
     events_max: int = EVENTS
-    """How much happens meanwhile, at most."""
+    """The most events under faults."""
     faults: list[str] = field(default_factory=list)
-    """By name, for people."""
+    """The names of the rates that are not 0, to be printed."""

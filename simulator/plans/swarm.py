@@ -1,7 +1,7 @@
-"""What kind of run a seed gives: how many brokers, which clients, which faults at all (swarm testing).
+"""Draws the plan of a seed: how many brokers, which clients, and which faults (swarm testing).
 
-A run that has every fault all the time never gets far; one that has few of them, often, does. So each
-seed switches most of them off.
+A run with all faults all the time makes little progress; a run with a few frequent faults makes more. So each
+seed switches most faults off.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_LONG: Final = 60.0
 LONG_EVERY: Final = 5
-"""One seed in so many is long."""
+"""One seed of so many is long."""
 
 TAIL_CACHES: Final = (TAIL_CACHE_BYTES_MAX, TAIL_CACHE_BYTES_MAX, 4 << 10, 0)
-"""In some runs nearly everything that followers and readers get comes from the disk."""
+"""In some runs followers and readers get nearly all batches from the disk."""
 
 FEW_EVERY: Final = 8
-"""One seed in so many has no more than two faults: what goes wrong there is easy to see."""
+"""One seed of so many has at most two kinds of faults: a failure there is easy to understand."""
 
 VOLUME_FLUSH_EVERY: Final = 4
-"""In one seed of so many a flush round is one flush of the whole disk."""
+"""In one seed of so many, a flush round is one flush of the whole disk."""
 
 MORE_CHANCE: Final = 0.5
-"""So many of the seeds have some of the faults that were added last."""
+"""The share of seeds with some of the faults that were added last."""
 
 IMPATIENT: Final = 1 / 3
-"""So many of the producers are."""
+"""The share of impatient producers."""
 
 PRODUCERS: Final = (
     (Kind.IDEMPOTENT,),
@@ -48,13 +48,14 @@ PRODUCERS: Final = (
 
 
 def plan_of(seed: int, profile: str = "") -> Plan:
-    """The plan of a seed; with a profile, what that makes of it."""
+    """The plan of a seed, varied by a profile if there is one."""
     plan = _drawn(seed)
     return PROFILES[profile](plan) if profile else draw(plan)
 
 
 def _more(rng: random.Random) -> dict[str, float]:
-    """Faults that came later: chance of their own, so that earlier ones are drawn as they were."""
+    """The rates of faults that were added later, from a random stream of their own: earlier draws stay the
+    same."""
     some = rng.random() < MORE_CHANCE
     rates = {
         "durability_changes": rng.choice((0.0, 0.0, 0.3)),

@@ -1,4 +1,4 @@
-"""Variations of a plan: a profile makes one subject likely that few seeds have. A planted bug may name one.
+"""Variations of a plan. A profile makes likely what few seeds have; a planted bug may name the one it needs.
 
 - `catalog`    all profiles by name
 - `varying`    how a profile changes a plan: no faults but those that it names

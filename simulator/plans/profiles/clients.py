@@ -1,4 +1,4 @@
-"""Profiles about what clients ask for and wait for."""
+"""Profiles about clients: acks, many writes, lost answers, and a single client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.world import SECOND
 
 
 def leader_acks(plan: Plan) -> Plan:
-    """Some producers want their leader's disk alone."""
+    """Some producers use acks=leader."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -23,7 +23,7 @@ def leader_acks(plan: Plan) -> Plan:
 
 
 def busy(plan: Plan) -> Plan:
-    """Nothing is amiss, and there is always a write while a flush runs."""
+    """No faults, and so many writes that there is always one during a flush."""
     return only(
         plan,
         seconds=SECONDS_SHORT / 2,
@@ -36,7 +36,7 @@ def busy(plan: Plan) -> Plan:
 
 
 def unanswered(plan: Plan) -> Plan:
-    """Answers are late or lost, and records are given up before anybody knows what became of them."""
+    """Answers are late or lost, and producers give records up while their outcome is unknown."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -56,7 +56,7 @@ def unanswered(plan: Plan) -> Plan:
 
 
 def one_writer(plan: Plan) -> Plan:
-    """Nothing is amiss, and one client waits for each of its answers: nobody else moves anything on."""
+    """No faults, and one client that waits for each answer: no other request can move the partition on."""
     return only(
         plan,
         brokers=3,

@@ -29,12 +29,12 @@ def starts(plan: Plan) -> Plan:
 
 
 def refused_starts(plan: Plan) -> Plan:
-    """Records are deleted, and the disk does not always take where a log begins then."""
+    """Records are deleted, and some writes of the new log start offset fail."""
     return replace(starts(plan), failed_saves=3.0, mid_write_kills=0.0)
 
 
 def old_records(plan: Plan) -> Plan:
-    """Streams keep little, and one clock after the other is wrong (R18)."""
+    """Streams have a short retention, and one clock after the other is wrong (R18)."""
     return only(
         plan,
         brokers=3,
@@ -54,7 +54,7 @@ def old_records(plan: Plan) -> Plan:
 
 
 def cold_starts(plan: Plan) -> Plan:
-    """All brokers restart together, over and over, and one clock is wrong (R18)."""
+    """All brokers often restart together, and one clock is wrong (R18)."""
     return only(
         plan,
         brokers=3,
@@ -71,7 +71,7 @@ def cold_starts(plan: Plan) -> Plan:
 
 
 def renewals(plan: Plan) -> Plan:
-    """A stream is deleted and made again all the time, while brokers end, in the middle of it too."""
+    """A stream is deleted and created again all the time, while brokers end, also in the middle of it."""
     return only(
         plan,
         brokers=4,

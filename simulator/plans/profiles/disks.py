@@ -27,7 +27,7 @@ def lost_disks(plan: Plan) -> Plan:
 
 
 def bad_disks(plan: Plan) -> Plan:
-    """Bits turn over, and folders are moved about."""
+    """Bits are flipped, and folders are misplaced."""
     return only(
         plan,
         brokers=4,
@@ -60,7 +60,7 @@ def full_disks(plan: Plan) -> Plan:
 
 
 def failed_flushes(plan: Plan) -> Plan:
-    """Flushes fail, and people have the disks recovered."""
+    """Flushes fail, and an administrator recovers the disks."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -75,7 +75,7 @@ def failed_flushes(plan: Plan) -> Plan:
 
 
 def failed_page_caches(plan: Plan) -> Plan:
-    """Flushes fail of what was committed without them, and people have the disks recovered."""
+    """Flushes of records fail that were committed without a flush; an administrator recovers the disks."""
     return replace(
         failed_flushes(plan),
         streams=streams_of(plan, fsync=False, min_insync=1),
@@ -85,7 +85,7 @@ def failed_page_caches(plan: Plan) -> Plan:
 
 
 def switches(plan: Plan) -> Plan:
-    """Durability changes to and fro, and power is lost, of one broker or of all (R17)."""
+    """Durability changes back and forth, and one broker or all of them lose power (R17)."""
     return only(
         plan,
         brokers=3,
@@ -103,7 +103,7 @@ def switches(plan: Plan) -> Plan:
 
 
 def quick_switches(plan: Plan) -> Plan:
-    """Durability changes, and the brokers learn of it one after the other (R17)."""
+    """Durability changes often, and the brokers learn of a change one after the other (R17)."""
     return replace(
         switches(plan),
         seconds=SECONDS_SHORT,

@@ -1,4 +1,4 @@
-"""Profiles about the ISR and about replicas: followers that leave and join, minima, and reassignments."""
+"""Profiles about the ISR and replicas: followers that leave and join, minima, and reassignments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.world import SECOND
 
 
 def joins(plan: Plan) -> Plan:
-    """Followers leave and join again, while proposals are lost, late and doubled."""
+    """Followers leave and join again, while proposals are lost, late and repeated."""
     network = replace(plan.network, lost=0.05, slow=0.05)
     return only(
         plan,
@@ -31,7 +31,8 @@ def joins(plan: Plan) -> Plan:
 
 
 def flapping(plan: Plan) -> Plan:
-    """Nobody ends, but links do, for long enough that a follower leaves or is fenced; proposals are late."""
+    """Links are cut for long enough that a follower leaves or is fenced; proposals are late. Few processes
+    end."""
     network = Conditions(delay_us=(50, 300), slow=0.05, lost=0.02)
     return only(
         plan,
@@ -48,7 +49,7 @@ def flapping(plan: Plan) -> Plan:
 
 
 def small_isrs(plan: Plan) -> Plan:
-    """ISRs are below their minimum again and again, and the minimum moves; records are deleted then, too."""
+    """ISRs are often below their minimum, the minimum changes, and records are deleted meanwhile."""
     return only(
         plan,
         brokers=3,
@@ -65,7 +66,7 @@ def small_isrs(plan: Plan) -> Plan:
 
 
 def minima(plan: Plan) -> Plan:
-    """The minimum moves while appends are on their way: some are refused in the middle of others."""
+    """The minimum changes while appends are on their way: some are refused in the middle of others."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -81,7 +82,7 @@ def minima(plan: Plan) -> Plan:
 
 
 def moves(plan: Plan) -> Plan:
-    """Replicas go to other brokers and come back, faster than answers arrive."""
+    """Replicas move to other brokers and back, faster than answers arrive."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -97,7 +98,7 @@ def moves(plan: Plan) -> Plan:
 
 
 def leader_alone(plan: Plan) -> Plan:
-    """Partitions have one replica, and nobody waits for a disk."""
+    """Partitions have one replica, and no append waits for a flush."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -111,12 +112,12 @@ def leader_alone(plan: Plan) -> Plan:
 
 
 def moves_and_ends(plan: Plan) -> Plan:
-    """Replicas go and come back, and processes end all the time."""
+    """Replicas move away and back, and processes end all the time."""
     return replace(moves(plan), kills=2.0, power_losses=0.5)
 
 
 def lost_followers(plan: Plan) -> Plan:
-    """Followers are behind for so long that they are to leave, and are back before that is decided."""
+    """Followers are behind for so long that they must leave the ISR, and are back before that is decided."""
     return only(
         plan,
         events_max=EVENTS_LONG,

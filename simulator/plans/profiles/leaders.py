@@ -12,7 +12,7 @@ from simulator.world import SECOND
 
 
 def takeovers(plan: Plan) -> Plan:
-    """Leadership moves all the time, while answers of earlier leaders are on their way."""
+    """Leadership moves all the time, while messages of earlier leaders are on their way."""
     network = Conditions(delay_us=(200, 10_000), slow=0.05)
     return only(
         plan,
@@ -30,7 +30,7 @@ def takeovers(plan: Plan) -> Plan:
 
 
 def deposals(plan: Plan) -> Plan:
-    """Leaders are deposed while records are on their way to followers, and disks are slow to take them."""
+    """Leaders are deposed while records are on their way to followers with slow disks."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -49,7 +49,7 @@ def deposals(plan: Plan) -> Plan:
 
 
 def partings(plan: Plan) -> Plan:
-    """Leaders are cut off, while clients write to them: what they took alone is cut off again."""
+    """Leaders are cut off while clients write to them: records that only they have are truncated later."""
     return only(
         plan,
         brokers=3,
@@ -67,12 +67,12 @@ def partings(plan: Plan) -> Plan:
 
 
 def torn_cuts(plan: Plan) -> Plan:
-    """Logs are cut again and again, and processes end in the middle of it."""
+    """Logs are truncated repeatedly, and processes end in the middle of a truncation."""
     return replace(deposals(plan), slow_disks=False, mid_write_kills=4.0, everybody=0.2)
 
 
 def cut_off(plan: Plan) -> Plan:
-    """Brokers are heard and do not hear, or the other way round, for longer than a session."""
+    """Brokers are cut off in one direction, for longer than a session."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -89,7 +89,7 @@ def cut_off(plan: Plan) -> Plan:
 
 
 def returns(plan: Plan) -> Plan:
-    """Leadership goes away and is back before anybody has heard what was said before (R2).
+    """Leadership moves away and back before the messages of the first epoch arrive (R2).
 
     Other partitions keep the connection open.
     """
@@ -106,7 +106,8 @@ def returns(plan: Plan) -> Plan:
 
 
 def unanswered_heartbeats(plan: Plan) -> Plan:
-    """Brokers are heard and do not hear for a while, and followers come and go."""
+    """Brokers are cut off in one direction for a while, so that their heartbeats get no answer; ISRs
+    change."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -125,7 +126,8 @@ def unanswered_heartbeats(plan: Plan) -> Plan:
 
 
 def late_reads(plan: Plan) -> Plan:
-    """Followers are sent nothing from memory, and are behind: their leaders read slowly, and are deposed."""
+    """Followers are behind and get nothing from memory: their leaders read slowly from disk, and are
+    deposed."""
     return replace(
         deposals(plan),
         tail_cache_bytes=0,

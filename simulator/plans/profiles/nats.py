@@ -16,7 +16,7 @@ from simulator.world import SECOND
 
 
 def nats(plan: Plan) -> Plan:
-    """Streams record subjects, and leaders, servers and links between them come and go."""
+    """Streams record subjects, while leaders move, servers end, and links are cut."""
     rng = random.Random(f"nats profile {plan.seed}")
     calmer = only(
         plan,
@@ -46,7 +46,7 @@ def nats(plan: Plan) -> Plan:
 
 
 def late_messages(plan: Plan) -> Plan:
-    """Leadership goes to and fro between brokers, and what a NATS server sends comes late."""
+    """Leadership moves back and forth between brokers, and messages of a NATS server arrive late."""
     rng = random.Random(f"late messages {plan.seed}")
     calmer = only(
         plan,

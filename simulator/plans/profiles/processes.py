@@ -12,7 +12,7 @@ from simulator.world import SECOND
 
 
 def restarts(plan: Plan) -> Plan:
-    """Processes end, and their machines lose power right after they are back."""
+    """Processes end, and their machines lose power right after the restart."""
     return only(
         plan,
         brokers=3,
@@ -27,7 +27,7 @@ def restarts(plan: Plan) -> Plan:
 
 
 def losses(plan: Plan) -> Plan:
-    """Everybody loses power at once, streams are in the page cache, and readers hold positions."""
+    """All machines lose power at once, streams are in the page cache, and readers have positions."""
     return only(
         plan,
         brokers=3,
@@ -41,7 +41,8 @@ def losses(plan: Plan) -> Plan:
 
 
 def losses_of_power(plan: Plan) -> Plan:
-    """Machines lose power, one after the other or all at once, and nothing was promised of the page cache."""
+    """Machines lose power, one after the other or all at once; streams are fsync, with a minimum of one
+    replica."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -56,7 +57,7 @@ def losses_of_power(plan: Plan) -> Plan:
 
 
 def standstills(plan: Plan) -> Plan:
-    """Processes and disks stand still, for longer than a connection lives."""
+    """Processes and disks pause for longer than a silent connection is kept."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -69,7 +70,7 @@ def standstills(plan: Plan) -> Plan:
 
 
 def stops(plan: Plan) -> Plan:
-    """Brokers stop one after the other, leaders move by plan, and some write without sequences."""
+    """Brokers stop one after the other, leaders move by plan, and some producers are not idempotent."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -85,10 +86,10 @@ def stops(plan: Plan) -> Plan:
 
 
 def twice_lost(plan: Plan) -> Plan:
-    """Machines lose power, and again right after they are back."""
+    """Machines lose power, and again right after the restart."""
     return replace(losses(plan), seconds=SECONDS_SHORT, everybody=0.3, double_crashes=4.0)
 
 
 def trimmed_losses(plan: Plan) -> Plan:
-    """Records are deleted, and then everybody loses power before the page cache is flushed (R11)."""
+    """Records are deleted, and then all machines lose power before the page cache is flushed (R11)."""
     return replace(losses(plan), seconds=SECONDS_SHORT, start_moves=10.0, everybody=2.0, power_losses=0.5)

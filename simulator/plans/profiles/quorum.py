@@ -12,7 +12,7 @@ from simulator.world import SECOND
 
 
 def votes(plan: Plan) -> Plan:
-    """Elections collide, and who votes ends at once and is back at once."""
+    """Elections collide; voters end when they have voted, and start again at once."""
     network = replace(plan.network, delay_us=(200, 3_000), lost=0.1)
     return only(
         plan,
@@ -29,7 +29,7 @@ def votes(plan: Plan) -> Plan:
 
 
 def snapshots(plan: Plan) -> Plan:
-    """The metadata log is short: who was away is sent an image."""
+    """The metadata log is short: a broker that was down gets a snapshot of the image."""
     return only(
         plan,
         seconds=SECONDS_SHORT,
@@ -50,7 +50,7 @@ def snapshots(plan: Plan) -> Plan:
 
 
 def recoveries(plan: Plan) -> Plan:
-    """The metadata goes on by force, again and again, while replicas move."""
+    """The metadata is recovered by force repeatedly, while replicas move."""
     return only(
         plan,
         brokers=random.Random(f"recoveries {plan.seed}").choice((3, 5)),

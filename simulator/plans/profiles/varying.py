@@ -1,4 +1,4 @@
-"""How a profile changes the plan of a seed: it takes all faults out, and puts back those that it names."""
+"""How a profile changes the plan of a seed: it removes all faults, and adds those that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.plans.plan import RATES, Plan, StreamPlan
 from tidelog_broker.storage.log.tail_cache import TAIL_CACHE_BYTES_MAX
 
 SECONDS_SHORT: Final = 10.0
-"""Of faults, where they come one upon the other."""
+"""How long faults happen in profiles with frequent faults."""
 
 
 def only(plan: Plan, **faults: Any) -> Plan:
