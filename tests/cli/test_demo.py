@@ -69,7 +69,8 @@ def demos() -> Iterator[list[Demo]]:
 @pytest.mark.long
 @pytest.mark.timeout(240)
 def test_the_whole_demo_records_aggregates_and_cleans_up(folder: Path, demos: list[Demo]) -> None:
-    demo = Demo(folder, "--seconds", "1.5", "--output", "json")
+    env = {"GRPC_ENABLE_FORK_SUPPORT": "true"}
+    demo = Demo(folder, "--seconds", "1.5", "--output", "json", env=env)
     demos.append(demo)
 
     out, err = demo.process.communicate(timeout=DEMO_SECONDS_MAX)

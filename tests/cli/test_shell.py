@@ -18,6 +18,31 @@ from tidelog.cli.errors import Exit
 
 SECONDS_MAX = 60
 
+FORK = """
+import asyncio, subprocess, sys
+
+sys.argv = ["tidelog", "--version"]
+from tidelog.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+
+import grpc.aio
+
+async def fork_beside_a_call():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        for _ in range(10):
+            subprocess.run(["true"], preexec_fn=lambda: None)
+    await server.stop(None)
+
+asyncio.run(fork_beside_a_call())
+"""
+
 
 def shell(cluster: Cluster, words: list[str], redirection: str) -> subprocess.CompletedProcess[bytes]:
     """A command line with something closed by a shell."""
@@ -75,6 +100,15 @@ def test_a_signal_ends_a_reader_like_ctrl_c_and_its_file_is_whole(
             reader.kill()
     assert (reader.returncode, errors) == (128 + number, b"")
     assert pq.read_table(file).num_rows in (0, 2)
+
+
+def test_grpc_never_writes_about_forks() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "true"},
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_command_starts_without_pandas(cluster: Cluster, stream: str) -> None:

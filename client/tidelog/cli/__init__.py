@@ -35,9 +35,9 @@ def main() -> None:
     from tidelog.without_pandas import leave_pandas_out
 
     leave_pandas_out()
-    # Commands start processes while they talk over gRPC, which says of each that it is not ready for forks.
-    # It reads this when it is imported.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    # `tidelog demo` starts processes while it talks over gRPC. With fork support, which some environments
+    # turn on, gRPC writes a line about its fork handlers each time. It reads this when it is imported.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
     from tidelog.cli.shell import run_process
 
