@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
-from tidelog.cli.local.processes import Child, Signals, guarded, python_module, start
+from tidelog.cli.local.processes import Child, Signals, die_with, python_module, start
 
 NATS_READY_SECONDS_MAX = 15.0
 BROKER_READY_SECONDS_MAX = 60.0
@@ -148,8 +148,7 @@ class LocalCluster:
         self.nats.wait_ready(lambda: is_serving(at.host, at.nats_port), NATS_READY_SECONDS_MAX)
 
     def launch_brokers(self, env: Mapping[str, str] | None = None) -> None:
-        """Starts every broker and does not wait. The very first start formats the first data directory
-        (M1)."""
+        """Starts every broker and does not wait; formats the first data directory if none is (M1)."""
         self._env = env
         if not any((self.data_of(broker) / "meta.json").exists() for broker in range(self.count)):
             self._format(self.data_of(0))
@@ -191,9 +190,9 @@ class LocalCluster:
 
     def _format(self, data: Path) -> None:
         done = subprocess.run(
-            guarded(python_module("tidelog_broker", "format", "--data-dir", str(data))),
+            python_module("tidelog_broker", "format", "--data-dir", str(data)),
             stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self._env, check=False,
-            process_group=0,
+            process_group=0, preexec_fn=die_with(os.getpid()),
         )  # fmt: skip
         if done.returncode:
             fail(f"the data directory could not be formatted: {done.stderr.strip() or done.stdout.strip()}")
