@@ -1,6 +1,6 @@
-"""tools/setup.sh, with a stand-in for Python and for df: what it makes, mends, leaves alone, and says.
+"""tools/setup.sh with stand-ins for Python and df: what the script makes, repairs, keeps and prints.
 
-That the real packages install is shown by every run of `make test` in a fresh clone.
+Every run of `make test` in a fresh clone shows that the real packages can be installed.
 """
 
 import os
@@ -34,7 +34,7 @@ Setup = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def clone(repository: Path, tmp_path: Path) -> Path:
-    """A folder with what the script reads, and the stand-ins in `bin/`."""
+    """A folder with the files that the script reads, and the stand-ins in `bin/`."""
     for name in ["pyproject.toml", "constraints.txt", "tools/setup.sh"]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(repository / name, tmp_path / name)
@@ -47,11 +47,11 @@ def clone(repository: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def setup(clone: Path) -> Setup:
-    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         path = f"{clone / 'bin'}:{os.environ['PATH']}"
         kept = {name: value for name, value in os.environ.items() if name != "PYTHON"}
         return subprocess.run(
-            [clone / "tools/setup.sh"],
+            [clone / "tools/setup.sh", *arguments],
             env=kept | {"PATH": path} | environment,
             capture_output=True,
             text=True,
@@ -68,7 +68,7 @@ def installs(clone: Path) -> int:
     )
 
 
-def test_the_second_call_does_nothing_and_says_nothing(setup: Setup, clone: Path) -> None:
+def test_a_second_call_does_and_prints_nothing(setup: Setup, clone: Path) -> None:
     assert setup().returncode == 0
 
     second = setup()
@@ -88,7 +88,7 @@ def test_changed_constraints_are_installed_into_the_same_environment(setup: Setu
     assert (clone / ".venv/kept").exists()
 
 
-def test_a_half_made_environment_is_made_again(setup: Setup, clone: Path) -> None:
+def test_an_incomplete_environment_is_made_again(setup: Setup, clone: Path) -> None:
     setup(PIP_SAYS="Operation cancelled by user")
     (clone / ".venv/half-installed").touch()
 
@@ -109,7 +109,7 @@ def test_a_moved_clone_gets_a_new_environment(setup: Setup, clone: Path) -> None
     assert not (clone / ".venv/from-elsewhere").exists()
 
 
-def test_an_environment_made_by_the_user_is_used_and_never_removed(setup: Setup, clone: Path) -> None:
+def test_an_environment_that_the_user_made_is_used_and_never_removed(setup: Setup, clone: Path) -> None:
     (clone / ".venv/bin").mkdir(parents=True)
     (clone / ".venv/theirs").touch()
 
@@ -122,27 +122,41 @@ def test_an_environment_made_by_the_user_is_used_and_never_removed(setup: Setup,
     assert (clone / ".venv/theirs").exists()
 
 
+def test_the_tools_of_the_site_are_added_once_to_a_complete_environment(setup: Setup, clone: Path) -> None:
+    first, second = setup("docs"), setup("docs")
+
+    calls = (clone / "calls").read_text(encoding="utf-8").splitlines()
+    assert [call.rpartition(" ")[2] for call in calls] == [".[dev,bench]", ".[docs]"]
+    assert (first.returncode, second.returncode, second.stderr) == (0, 0, "")
+
+
+def test_the_tools_of_the_site_are_no_part_of_the_environment_otherwise(setup: Setup, clone: Path) -> None:
+    setup()
+
+    assert "docs" not in (clone / "calls").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
         ({"OLD": "3.10.1"}, "Python 3.11 or newer is needed; python3 is Python 3.10.1."),
         (
             {"PYTHON": "no-such-python"},
-            "Python 3.11 or newer is needed, and there is no no-such-python here.",
+            "Python 3.11 or newer is needed, and no-such-python is not installed.",
         ),
         ({"NO_VENV": "1"}, "apt install python3-venv"),
-        ({"FREE_MIB": "12"}, "the disk has too little room: 12 MiB are free"),
+        ({"FREE_MIB": "12"}, "the disk is too full: 12 MiB are free"),
         ({"PIP_SAYS": "OSError: [Errno 28] No space left on device"}, "the disk is full"),
         ({"PIP_SAYS": "NewConnectionError: refused"}, "the package index cannot be reached"),
         ({"PIP_SAYS": "ERROR: No matching distribution found for x"}, "Python 3.11, 3.12 and 3.13 on Linux"),
-        ({"PIP_SAYS": "Operation cancelled by user"}, "stopped. Call again to go on"),
+        ({"PIP_SAYS": "Operation cancelled by user"}, "stopped. Call again to continue"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(
+def test_the_last_line_says_in_one_sentence_what_failed(
     setup: Setup, environment: dict[str, str], sentence: str
 ) -> None:
     if "OLD" in environment:
-        environment = environment | {"PYTHON": "python3"}  # not another one that this machine may have
+        environment = environment | {"PYTHON": "python3"}  # and not another version that is installed here
 
     failed = setup(**environment)
 
