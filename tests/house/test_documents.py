@@ -61,6 +61,25 @@ def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
     assert [target for target in markdown.links(text_of(document)) if not (folder / target).exists()] == []
 
 
+def test_the_architecture_links_each_file_of_code_once() -> None:
+    targets = [link for link in markdown.links(text_of("ARCHITECTURE.md")) if not link.endswith(".md")]
+
+    assert len(targets) > 100
+    assert [target for target in set(targets) if targets.count(target) > 1] == []
+
+
+def test_the_architecture_says_where_each_rule_of_the_design_lives() -> None:
+    design = set(re.findall(r"\*\*([A-Z]\d+)\*\* (?!\*\(later)", text_of("docs/design.md")))
+    table = text_of("ARCHITECTURE.md").partition("## Where the rules live")[2].partition("\n## ")[0]
+    cells = ", ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| "))
+    placed = set(re.findall(r"\b[A-Z]\d+\b", cells))
+    for letter, first, last in re.findall(r"\b([A-Z])(\d+)–[A-Z](\d+)", cells):
+        placed |= {f"{letter}{number}" for number in range(int(first), int(last))}
+
+    assert len(design) > 30
+    assert design - placed == set()
+
+
 def make_targets() -> dict[str, str]:
     """Targets of the Makefile with what `make help` says of them, which may be nothing."""
     rules = re.findall(r"^([a-z][\w-]*):(?!=)[^#\n]*(?:## (.*))?$", text_of("Makefile"), re.MULTILINE)
