@@ -4,11 +4,14 @@ The source folder is the repository itself, so that a page has the same path on 
 repository and a link works in both. docs/decisions/0011-the-site-is-built-by-sphinx.md has the reasons.
 """
 
+import builtins
 import re
 import sys
 import tomllib
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
@@ -30,9 +33,10 @@ default_role = "code"
 """Of a word in single backticks, as the docstrings have it."""
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "exclude-members": "__init__, __new__"}
+autodoc_class_signature = "separated"
+"""Applications get their objects from calls such as `connect`; constructors are not public."""
 autodoc_preserve_defaults = True
-python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
@@ -56,5 +60,23 @@ def name_folders_instead_of_linking_them(app: Sphinx, page: str, source: list[st
     source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)\)", name, source[0])
 
 
+def drop_generated_docstrings(
+    app: Sphinx, what: str, name: str, described: object, options: object, lines: list[str]
+) -> None:
+    """Drops what Python writes itself: the number of a named tuple's field, and the manual of `int`."""
+    if what == "data" and lines[:1] == (int.__doc__ or "").splitlines()[:1]:
+        lines.clear()
+    lines[:] = [line for line in lines if not re.match(r"Alias for field number \d+$", line)]
+
+
+def leave_builtins_unlinked(app: Sphinx, page: nodes.document) -> None:
+    """`bytes` in a signature is Python's type, not an attribute of that name such as `Retention.bytes`."""
+    for reference in list(page.findall(pending_xref)):
+        if reference["reftarget"] in vars(builtins):
+            reference.replace_self(reference.children)
+
+
 def setup(app: Sphinx) -> None:
     app.connect("source-read", name_folders_instead_of_linking_them)
+    app.connect("autodoc-process-docstring", drop_generated_docstrings)
+    app.connect("doctree-read", leave_builtins_unlinked)

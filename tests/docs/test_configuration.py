@@ -1,4 +1,4 @@
-"""docs/configuration.md is the settings object, written down: it cannot drift."""
+"""docs/configuration.md lists the fields of the settings object: name, default and sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def settings_table() -> str:
-    """The table of settings as it must stand in the document."""
+    """The table of settings that the document must have."""
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = default_text(name)

@@ -1,4 +1,4 @@
-"""docs/getting-started.md does what it says: its commands and snippets run, in their order, on a cluster."""
+"""docs/getting-started.md: its commands and programs run on a cluster, in their order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[Addresses]:
 
 
 def run(kind: str, text: str, cluster: Addresses, folder: Path) -> str:
-    """Runs a block of the document in `folder`; its output. Raises if a command fails."""
+    """Runs a block of the document in `folder` and returns its output. Raises if a command fails."""
     text = text.replace("localhost:9210", cluster.server).replace("nats://localhost:4222", cluster.nats)
     if kind == "python":
         words = [sys.executable, "-c", text]
@@ -57,12 +57,12 @@ def run(kind: str, text: str, cluster: Addresses, folder: Path) -> str:
 
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS_MAX + 40)
-def test_every_step_of_the_document_works_in_its_order(cluster: Addresses, tmp_path: Path) -> None:
+def test_the_steps_of_the_document_work_in_their_order(cluster: Addresses, tmp_path: Path) -> None:
     output = "".join(run(kind, text, cluster, tmp_path) for kind, text in BLOCKS)
 
     assert len(BLOCKS) >= 8
     assert "orders 2" in output  # JetStream's acknowledgement: the second record of the stream
-    assert "True" in output  # and of its duplicate
+    assert "True" in output  # the acknowledgement of the repeat says that it is a duplicate
     assert "orders/0 offset 2" in output
     assert "b'first order'" in output
     assert "deleted orders" in output

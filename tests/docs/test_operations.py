@@ -1,4 +1,4 @@
-"""The metrics that the documents tell people to watch are those of a broker, or of the operator."""
+"""The metrics that the documents name are metrics of a broker or of the operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def metrics_of_a_broker() -> set[str]:
-    """Those that are counted, as somebody who scrapes sees them, and those that are read off its parts."""
+    """Counters and histograms as a scrape shows them, and the gauges of `hosting.samples`."""
     counted = generate_latest(Metrics(lambda: ()).registry).decode()
     return {
         *re.findall(r"^# TYPE (\w+) ", counted, re.MULTILINE),

@@ -1,4 +1,4 @@
-"""docs/runbook.md knows every condition, event and phase of the operator, and quotes what it really says."""
+"""docs/runbook.md has every condition, event and phase of the operator, and its quotes are real messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ OPERATOR = ROOT / "operator" / "tidelog_operator"
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 PASSED_ON = {"finding.reason", "reason", "last['reason']"}
-"""Reasons that `condition` is called with and that come from elsewhere: from `Reason`, from a tuple of which
-each literal counts, or from a condition of before."""
+"""Arguments of `condition` that are no literals: a member of `Reason`, a tuple whose literals are counted
+separately, or the reason of an earlier condition."""
 
 OF_KUBERNETES = {"Running", "Pending", "Terminating", "CrashLoopBackOff"}
-"""States of pods, of which there are entries, too."""
+"""States of pods that have entries too."""
 
 CAMEL_CASE = re.compile(r"[A-Z][a-z]+([A-Z][a-z]+)*")
 
@@ -35,7 +35,7 @@ def calls(text: str, function: str) -> Iterator[ast.Call]:
 
 BROKER = ROOT / "broker" / "tidelog_broker"
 OF_BROKERS = ("\n## A broker does not start on its volume\n", "\n## No controller\n")
-"""The section that quotes what brokers say; all others quote the operator."""
+"""These sections quote brokers. All other sections quote the operator."""
 
 
 def sources(package: Path = OPERATOR) -> dict[str, str]:
@@ -43,7 +43,7 @@ def sources(package: Path = OPERATOR) -> dict[str, str]:
 
 
 def reasons_of_conditions(text: str) -> set[str]:
-    """Those that a module says itself. Raises `AssertionError` where it is not to be seen what it says."""
+    """The reasons in a module. Raises `AssertionError` for a reason that cannot be read from the source."""
     found = set()
     for call in calls(text, "condition"):
         reason = call.args[2]
@@ -65,7 +65,7 @@ def reasons_of_events(text: str) -> set[str]:
 
 
 def texts(text: str) -> list[str]:
-    """Every string of a module, with a gap (a NUL) for what is filled in."""
+    """Every string of a module. A NUL stands for each value that is filled in."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.JoinedStr):
@@ -77,26 +77,26 @@ def texts(text: str) -> list[str]:
 
 
 def entries(document: str) -> set[str]:
-    """Reasons that have a heading of their own, or stand in the first column of a table."""
+    """Reasons with a heading of their own or in the first column of a table."""
     lines = [line for line in document.splitlines() if line.startswith(("### ", "| "))]
     firsts = (line[4:] if line.startswith("#") else line.split("|")[1] for line in lines)
     return {name for first in firsts for name in re.findall(r"`(\w+)`", first)}
 
 
 def quotes(document: str) -> list[str]:
-    """What stands in quotation marks outside of code blocks."""
+    """The text in quotation marks outside code blocks."""
     prose = re.sub(r"^ *```.*?^ *```", "", document, flags=re.MULTILINE | re.DOTALL)
     return [re.sub(r"\s+", " ", one) for one in re.findall(r'"([^"]+)"', prose)]
 
 
 def is_said(quote: str, said: list[str]) -> bool:
-    """Whether one string holds the parts of the quote, between which `…` stands, in their order."""
+    """Whether a string holds the parts of the quote in their order; `…` stands between the parts."""
     pattern = ".*".join(re.escape(part.strip()) for part in quote.split("…"))
     return any(re.search(pattern, one, re.DOTALL) for one in said)
 
 
 def section(begin: str, end: str) -> str:
-    """Of the runbook, between two headings."""
+    """The part of the runbook between two headings."""
     assert RUNBOOK.count(begin) == RUNBOOK.count(end) == 1
     return RUNBOOK.partition(begin)[2].partition(end)[0]
 
@@ -108,7 +108,7 @@ def section(begin: str, end: str) -> str:
         ("reporting/stream_status.py", set(Reason), "\n## Streams\n", "\n## Phases\n"),
     ],
 )
-def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
+def test_every_reason_of_a_condition_has_an_entry_in_the_section_of_its_object(
     module: str, more: set[str], begin: str, end: str
 ) -> None:
     said = sources()
@@ -120,7 +120,7 @@ def test_every_reason_of_a_condition_has_an_entry_where_its_object_is(
     assert known - entries(section(begin, end)) == set()
 
 
-def test_no_other_module_says_conditions() -> None:
+def test_no_other_module_makes_conditions() -> None:
     found = {name for name, text in sources().items() if any(calls(text, "condition"))}
 
     assert found == {"reporting/cluster_status.py", "reporting/stream_status.py", "reporting/conditions.py"}
@@ -146,13 +146,13 @@ def test_every_phase_is_named() -> None:
         assert {one for one in phases if f"`{one}`" not in named} == set()
 
 
-def test_entries_are_of_what_the_operator_says() -> None:
+def test_every_entry_is_a_reason_of_the_operator() -> None:
     known = {word for text in sources().values() for one in texts(text) for word in re.findall(r"\w+", one)}
 
     assert {one for one in entries(RUNBOOK) if CAMEL_CASE.fullmatch(one)} - known - OF_KUBERNETES == set()
 
 
-def test_what_it_quotes_is_what_the_operator_says() -> None:
+def test_quotes_are_messages_of_the_operator() -> None:
     said = [one for text in sources().values() for one in texts(text)]
     found = quotes(RUNBOOK.replace(section(*OF_BROKERS), ""))
 
@@ -160,7 +160,7 @@ def test_what_it_quotes_is_what_the_operator_says() -> None:
     assert [one for one in found if not is_said(one, said)] == []
 
 
-def test_what_it_quotes_of_brokers_is_what_they_say() -> None:
+def test_quotes_of_brokers_are_messages_of_brokers() -> None:
     said = [one for text in sources(BROKER).values() for one in texts(text)]
     found = quotes(section(*OF_BROKERS))
 
@@ -175,17 +175,17 @@ def test_what_it_quotes_of_brokers_is_what_they_say() -> None:
         'reason, why = known if known else ("Unheard", error)\ncondition("Ready", False, reason, why)',
     ],
 )
-def test_a_reason_that_is_new_is_seen(text: str) -> None:
+def test_a_new_reason_is_found(text: str) -> None:
     assert reasons_of_conditions(text) == {"Unheard"}
     assert "Unheard" not in entries(RUNBOOK)
 
 
-def test_a_reason_that_cannot_be_seen_is_refused() -> None:
+def test_a_reason_that_cannot_be_read_from_the_source_is_refused() -> None:
     with pytest.raises(AssertionError, match="line 1"):
         reasons_of_conditions('condition("Ready", False, chosen(), "so it is")')
 
 
-def test_a_quote_may_leave_out_what_is_filled_in() -> None:
+def test_a_quote_may_leave_out_filled_in_values() -> None:
     said = texts('f"there is no Cluster {name!r} in this namespace"')
 
     assert is_said("there is no Cluster … in this namespace", said)

@@ -1,4 +1,4 @@
-"""docs/storage-format.md against the code: what it says of the record batch is so."""
+"""docs/storage-format.md: its tables and examples of the record batch are those of the code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def dumps() -> list[bytes]:
     return [bytes.fromhex("".join(line[4:] for line in block.splitlines())) for block in blocks]
 
 
-def test_the_header_table_has_the_fields_of_the_code_at_their_offsets_and_sizes() -> None:
+def test_the_header_table_has_the_fields_offsets_and_sizes_of_the_code() -> None:
     code: dict[str, str | dict[int, str]] = {
         "signed": "q",
         "unsigned": {2: "H", 4: "I", 8: "Q"},
@@ -79,7 +79,7 @@ def test_the_header_table_has_the_fields_of_the_code_at_their_offsets_and_sizes(
     assert struct.unpack(form, packed) == tuple(BatchHeader.unpack(packed))
 
 
-def test_the_fields_that_the_leader_sets_are_those_that_a_stamp_changes() -> None:
+def test_a_stamp_changes_the_fields_that_the_leader_sets() -> None:
     sent = dumps()[0]
     head = stamp(
         sent, stream_id=bytes(16), partition=1, base_offset=-1, append_time_us=-1, leader_epoch=0xFFFFFFFF
@@ -151,7 +151,7 @@ def test_the_error_codes_named_exist() -> None:
         assert errors.error_from_code(code, "").code == code
 
 
-def test_the_example_is_a_batch_that_a_leader_accepts_and_holds_what_the_text_says() -> None:
+def test_a_leader_accepts_the_batch_of_the_example() -> None:
     batch = dumps()[0]
 
     header = validate_batch(batch, BatchLimits(), now_us=0)
@@ -162,7 +162,7 @@ def test_the_example_is_a_batch_that_a_leader_accepts_and_holds_what_the_text_sa
     assert "1767225600000000" in section("An example")
 
 
-def test_the_places_named_in_the_example_hold_the_bytes_named() -> None:
+def test_the_example_has_the_named_bytes_at_the_named_places() -> None:
     batch = dumps()[0]
     rows = table(section("An example"))
 
@@ -192,11 +192,11 @@ def test_the_example_is_stamped_to_the_bytes_shown() -> None:
 
 
 @pytest.mark.parametrize("row", table(section("Test vectors")), ids=lambda row: row[0].strip("`"))
-def test_each_file_of_vectors_is_there(row: list[str]) -> None:
+def test_each_file_of_vectors_exists(row: list[str]) -> None:
     assert (ROOT / "tests/records/vectors" / row[0].strip("`")).is_file()
 
 
-def test_every_path_named_exists_and_every_file_of_vectors_is_named() -> None:
+def test_named_paths_exist_and_every_file_of_vectors_is_named() -> None:
     for path in re.findall(r"`((?:tests|docs|client)/[\w./-]+)`", TEXT):
         assert (ROOT / path).exists(), path
     named = {row[0].strip("`") for row in table(section("Test vectors"))}

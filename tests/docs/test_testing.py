@@ -1,4 +1,4 @@
-"""docs/testing.md does what it says: its examples run, and what it names is there."""
+"""docs/testing.md: its examples run, and it describes every control of the cluster in memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The tests of the house: of what a developer types, and of what the documents promise.
+"""Tests of the repository itself: commands of developers, documents, names and shapes of the sources.
 
-What the product does is tested beside this folder, by subject.
+The other folders of `tests/` test the product, by subject.
 """
 
 from pathlib import Path

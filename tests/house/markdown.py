@@ -1,6 +1,6 @@
-"""Reads out of a Markdown document what can be held against the repository: paths, links, commands.
+"""Finds the paths, links and commands in a Markdown document, for comparison with the repository.
 
-Its neighbour `test_documents.py` does the holding; `test_markdown.py` shows what is taken for what.
+`test_documents.py` compares them. `test_markdown.py` tests this module.
 """
 
 import re
@@ -22,12 +22,12 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def code_spans(text: str) -> list[str]:
-    """What stands in backticks inside the prose."""
+    """The text in backticks inside the prose."""
     return _SPAN.findall(_FENCE.sub("", text))
 
 
 def shell_lines(text: str) -> list[str]:
-    """Lines of shell blocks, continued lines joined, prompts and comments taken off."""
+    """Lines of shell blocks: continued lines joined, prompts and comments removed."""
     lines = []
     for fence in _FENCE.finditer(text):
         if fence["language"] not in _SHELL:
@@ -48,7 +48,7 @@ def links(text: str) -> list[str]:
 
 
 def paths(text: str, top_level: set[str]) -> list[str]:
-    """Files and folders named in backticks, `{a,b}` spelled out and `:line` or `::test` taken off.
+    """Files and folders named in backticks: `{a,b}` spelled out, `:line` and `::test` removed.
 
     A span is a path if it has a slash and either begins with an entry of the repository's top folder
     (`top_level`) or ends as our files do, or if it is the name of an entry of the top folder.
@@ -68,8 +68,8 @@ def paths(text: str, top_level: set[str]) -> list[str]:
 def commands(text: str, program: str) -> list[list[str]]:
     """Calls of `program` in shell blocks and in backticks, as lists of words after its name.
 
-    `create|list` is spelled out into two calls. A call ends at the first word that is not for the
-    reader to type as it stands (`…`, `<name>`, `[--json]`).
+    `create|list` is spelled out into two calls. A call ends at the first placeholder: `…`, `<name>`,
+    `[--json]`.
     """
     calls = []
     for line in [*shell_lines(text), *code_spans(text)]:
@@ -88,7 +88,7 @@ def long_options(words: list[str]) -> list[str]:
 
 
 def before_options(words: list[str]) -> list[str]:
-    """The words of a call up to its first option: subcommands, and perhaps plain arguments."""
+    """The words of a call before its first option: subcommands, and perhaps arguments."""
     end = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     return words[:end]
 
@@ -109,7 +109,7 @@ def _spelled_out(path: str) -> Iterator[str]:
 def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:  # prose with an apostrophe in it
+    except ValueError:  # prose with an apostrophe
         return command.split()
 
 

@@ -1,4 +1,4 @@
-"""constraints.txt pins what pyproject.toml asks for, and says nothing of where it comes from."""
+"""constraints.txt pins every requirement of pyproject.toml, and names no package index."""
 
 import re
 import tomllib

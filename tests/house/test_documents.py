@@ -1,6 +1,6 @@
-"""What the documents name exists: files, links, `make` targets, `tidelog` commands and their options.
+"""Files, links, `make` targets, `tidelog` commands and options that the documents name exist.
 
-Decision records are left out: they tell what was so on the day they were written.
+Decision records are left out: they describe the day on which they were written.
 """
 
 import fnmatch
@@ -31,7 +31,7 @@ def text_of(document: str) -> str:
 
 @pytest.fixture(scope="module")
 def our_paths() -> list[str]:
-    """Every file, and every folder that holds one (git knows no others), with a slash in front."""
+    """Every file and every folder that holds a file, with a slash in front."""
     found = {Path("/")}
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in NOT_OURS]
@@ -42,9 +42,7 @@ def our_paths() -> list[str]:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_path_in_backticks_exists_from_the_top_or_below_a_source_root(
-    document: str, our_paths: list[str]
-) -> None:
+def test_every_path_in_backticks_exists(document: str, our_paths: list[str]) -> None:
     missing = [
         path
         for path in markdown.paths(text_of(document), TOP_LEVEL)
@@ -55,7 +53,7 @@ def test_every_path_in_backticks_exists_from_the_top_or_below_a_source_root(
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_link_to_a_file_leads_somewhere(document: str) -> None:
+def test_every_link_to_a_file_names_an_existing_file(document: str) -> None:
     folder = (ROOT / document).parent
 
     assert [target for target in markdown.links(text_of(document)) if not (folder / target).exists()] == []
@@ -81,13 +79,13 @@ def test_the_architecture_says_where_each_rule_of_the_design_lives() -> None:
 
 
 def make_targets() -> dict[str, str]:
-    """Targets of the Makefile with what `make help` says of them, which may be nothing."""
+    """Targets of the Makefile, each with its explanation in `make help` or an empty text."""
     rules = re.findall(r"^([a-z][\w-]*):(?!=)[^#\n]*(?:## (.*))?$", text_of("Makefile"), re.MULTILINE)
     return dict(rules)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_make_target_named_exists(document: str) -> None:
+def test_every_named_make_target_exists(document: str) -> None:
     words = [word for call in markdown.commands(text_of(document), "make") for word in call]
     named = {word for word in words if re.fullmatch(r"[a-z][a-z-]*", word)}
 
@@ -99,7 +97,7 @@ def test_make_help_explains_every_target() -> None:
 
 
 def help_of(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What `tidelog WORDS --help` prints; empty if there is no such command."""
+    """The output of `tidelog WORDS --help`; empty if the command does not exist."""
     script = tomllib.loads(text_of("pyproject.toml"))["project"]["scripts"]["tidelog"]
     module, _, function = script.partition(":")
     monkeypatch.setattr(sys, "argv", ["tidelog", *words, "--help"])
@@ -113,7 +111,7 @@ def help_of(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_tidelog_command_named_exists_with_the_options_named(
+def test_every_named_tidelog_command_and_option_exists(
     document: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = []

@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold, and each of them fails when a forbidden import is planted."""
+"""The sources keep the import contracts of pyproject.toml, and a planted import breaks each contract."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import pytest
 
 SOURCE_ROOTS = ["proto", "client", "broker", "operator", "spark-jobs"]
 PACKAGES = ["e2e"]
-"""Beside the source roots, in the root of the repository."""
+"""Packages in the top folder of the repository, beside the source roots."""
 
 
 class Plant(NamedTuple):
-    contract: str  # as it begins in pyproject.toml
-    module: str  # a file that is put beside the real ones
+    contract: str  # the beginning of its name in pyproject.toml
+    module: str  # a file that is added beside the real files
     imported: str
 
 
@@ -77,7 +77,7 @@ PLANTS = [
 
 @pytest.fixture
 def sources(repository: Path, tmp_path: Path) -> Path:
-    """A copy of all that the contracts are about, to plant in."""
+    """A copy of all packages of the contracts, to plant imports in."""
     for root in (*SOURCE_ROOTS, *PACKAGES):
         shutil.copytree(repository / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(repository / "pyproject.toml", tmp_path)

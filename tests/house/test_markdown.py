@@ -22,7 +22,7 @@ Use `tidelog stream create|list …`, `make bench CASES=produce`, `docs/decision
 """
 
 
-def test_a_path_needs_a_folder_of_ours_or_a_suffix_of_ours() -> None:
+def test_a_path_begins_with_a_top_folder_or_ends_with_a_known_suffix() -> None:
     assert markdown.paths(DOCUMENT, {"docs", "tests", "Makefile"}) == [
         "docs/spark.md",
         "storage/log.py",
@@ -32,7 +32,7 @@ def test_a_path_needs_a_folder_of_ours_or_a_suffix_of_ours() -> None:
     ]
 
 
-def test_only_links_into_the_repository_count() -> None:
+def test_only_links_into_the_repository_are_found() -> None:
     assert markdown.links(DOCUMENT) == ["ARCHITECTURE.md"]
 
 

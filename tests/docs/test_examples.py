@@ -1,4 +1,4 @@
-"""README.md and the pages for users of Kafka and JetStream: examples run, and named options exist."""
+"""README.md, the reference and the pages for users of Kafka and JetStream: examples run, options exist."""
 
 from __future__ import annotations
 
@@ -74,6 +74,14 @@ def test_the_example_of_the_readme_runs(addresses: Addresses, tmp_path: Path) ->
     output = run(example.text, addresses, tmp_path)
 
     assert output == "0 b'customer-7' b'first order'\n"
+
+
+@pytest.mark.usefixtures("no_streams")
+@pytest.mark.parametrize("page", ["docs/reference/tidelog.md", "docs/reference/blocking.md"])
+def test_the_example_of_the_reference_runs(page: str, addresses: Addresses, tmp_path: Path) -> None:
+    (example,) = [block for block in blocks(page) if block.language == "python"]
+
+    assert "0 b'kitchen' b'21.5'\n" in run(example.text, addresses, tmp_path)
 
 
 @pytest.mark.usefixtures("no_streams")
