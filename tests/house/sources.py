@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,7 @@ class Module:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield text
 
+    @cached_property
     def names(self) -> set[str]:
         """Every name that the module defines, imports or uses."""
         found: set[str] = set()

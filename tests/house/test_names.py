@@ -1,14 +1,16 @@
-"""Modules that docstrings name exist, and the docstring of a package names each of its modules."""
+"""Modules that docstrings and documents name exist. The docstring of a package names each of its modules."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
+from docs.documents import all_documents, text_of
 from house import known, sources
+from house.markdown import code_spans
 from house.sources import Module
 
 DOTTED = re.compile(r"[a-z_][a-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
@@ -18,6 +20,13 @@ MAP_ENTRY = re.compile(r"^- ((?:`[^`]+`(?:, | and )?)+)", re.MULTILINE)
 
 NOT_MODULES = {
     "config.partitions": "a field of a stream's configuration",
+    "history.jsonl": "a file",
+    "nats.enabled": "a value of the chart",
+    "nats.log": "a file",
+    "nats.url": "a value of the chart",
+    "replication.factor": "an option of Kafka",
+    "tidelog.bootstrap.servers": "an option of the Spark source",
+    "tidelog.v1": "the package of the gRPC API",
     "grpc.aio": "a part of gRPC",
     "grpc.aio.Channel": "a class of gRPC",
     "jdk.incubator.vector": "a module of Java",
@@ -50,12 +59,13 @@ def names_something(full: str) -> bool:
     for end in range(len(parts) - 1, 0, -1):
         module = modules.get(".".join(parts[:end]))
         if module is not None:
-            return set(parts[end:]) <= module.names()
+            return set(parts[end:]) <= module.names
     return False
 
 
-def stale_dotted_names(module: Module, strings: list[str]) -> set[str]:
-    names = {span for text in strings for span in sources.spans(text) if DOTTED.fullmatch(span)}
+def stale_dotted_names(module: Module, spans: Iterable[str]) -> set[str]:
+    """Dotted names among the texts in backticks that name no module, as seen from `module`."""
+    names = {span for span in spans if DOTTED.fullmatch(span)}
     return {
         name
         for name in names - NOT_MODULES.keys()
@@ -64,9 +74,14 @@ def stale_dotted_names(module: Module, strings: list[str]) -> set[str]:
     }
 
 
+def spans_of(module: Module) -> list[str]:
+    """What stands in backticks in the docstrings of a module."""
+    return [span for text in module.strings() for span in sources.spans(text)]
+
+
 def stale_neighbours(module: Module) -> set[str]:
     """Bare names in the sentence about neighbours that are neither a module nor a name of this module."""
-    somewhere = {part for name in sources.modules() for part in name.split(".")} | module.names()
+    somewhere = {part for name in sources.modules() for part in name.split(".")} | module.names
     sentences = NEIGHBOURS.findall(module.docstring)
     return {
         span
@@ -95,10 +110,20 @@ def test_dotted_names_in_docstrings_exist() -> None:
     stale = {
         (name, span)
         for name, module in sources.modules().items()
-        for span in stale_dotted_names(module, list(module.strings()))
+        for span in stale_dotted_names(module, spans_of(module))
     }
 
     assert stale - known.STALE_NAMES == set()
+
+
+@pytest.mark.parametrize("document", all_documents())
+def test_dotted_names_of_modules_in_documents_exist(document: str) -> None:
+    """Names that do not begin with a package of ours are something else: settings, fields, options."""
+    broker = sources.modules()["tidelog_broker"]
+    ours = {*sources.SOURCE_ROOTS, *sources.children("tidelog_broker"), *sources.children("tidelog")}
+    spans = [span for span in code_spans(text_of(document)) if span.partition(".")[0] in ours]
+
+    assert stale_dotted_names(broker, spans) == set()
 
 
 def test_neighbours_in_module_docstrings_exist() -> None:
@@ -131,7 +156,7 @@ def of(docstring: str, name: str = "tidelog_broker.storage.log.planted", path: s
 def test_a_stale_dotted_name_is_found(stale: str) -> None:
     module = of(f"Uses `{stale}`, `storage.log.reader` and ``tidelog.records.codec``, in `meta.json`.")
 
-    assert stale_dotted_names(module, list(module.strings())) == {stale}
+    assert stale_dotted_names(module, spans_of(module)) == {stale}
 
 
 def test_a_stale_neighbour_is_found() -> None:
