@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Makes a base image for the Dockerfile from Debian packages alone, for where no image registry can be reached:
-# Debian's minimal system, its Python with the venv module, and the certificates of public authorities.
+# Makes a base image for the Dockerfile from Debian packages only, for machines that reach no image registry.
+# It has Debian's minimal system, its Python with the venv module, and the certificates of public authorities.
 #
-#   tools/base-image.sh [NAME]   prints the image's whole name, NAME:SUITE-HASH
+#   tools/base-image.sh [NAME]   prints the full name of the image, NAME:SUITE-HASH
 #
-# HASH is of everything that decides what is in the image but the packages' versions, which are those that the
-# mirror has on the day. An image of that name that is there already is not made again; remove it to have newer
-# packages.
+# HASH covers everything that decides the content of the image, except the versions of the packages: these are
+# the versions that the mirror has on that day. An existing image of that name is not made again. Remove it to
+# get newer packages.
 #
 #   NAME            localhost/tidelog-base unless given
-#   ENGINE          docker or buildah, in whose store the image goes; buildah unless set
+#   ENGINE          docker or buildah: the image goes into its store; buildah unless set
 #   DEBIAN_SUITE    bookworm unless set; one with Python 3.11 or newer
-#   DEBIAN_MIRROR   where packages come from; debootstrap's default unless set
+#   DEBIAN_MIRROR   the mirror for packages; debootstrap's default unless set
 #
-# Needs root and debootstrap, 400 MB below ${TMPDIR:-/tmp} for a while, and about a minute.
+# It needs root, debootstrap, 400 MB in ${TMPDIR:-/tmp} while it runs, and about a minute.
 set -euo pipefail
 
 name=${1:-localhost/tidelog-base}
@@ -21,7 +21,7 @@ engine=${ENGINE:-buildah}
 suite=${DEBIAN_SUITE:-bookworm}
 mirror=${DEBIAN_MIRROR:-}
 readonly name engine suite mirror
-readonly epoch=315532800 # of every file, as tools/images.sh has it: 1980, the oldest that a zip file can say
+readonly epoch=315532800 # the time of every file, as in tools/images.sh: 1980, the oldest time in a zip file
 
 say() { printf '%s\n' "$*" >&2; }
 fail() {
@@ -37,7 +37,7 @@ if "$engine" inspect --type image "$image" >/dev/null 2>&1; then
   exit 0
 fi
 
-((EUID == 0)) || fail "debootstrap needs root; call as root, or give an image of your own as BASE."
+((EUID == 0)) || fail "debootstrap needs root. Call this script as root, or give an image of your own as BASE."
 command -v debootstrap >/dev/null || fail "debootstrap is missing. On Debian or Ubuntu: apt install debootstrap"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidelog-base.XXXXXX")
@@ -52,12 +52,12 @@ debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
   fail "debootstrap failed; its last lines are above."
 }
 
-# What nothing in a container reads. Bytecode goes too: it is bound to the times of its sources, which are about
-# to change; the Dockerfile compiles what its images use.
+# Remove files that no container reads. Bytecode is removed too: it depends on the times of its sources, which
+# change below. The Dockerfile compiles the modules that its images use.
 rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bash-completion} "$root"/usr/share/zoneinfo/right \
   "$root"/var/lib/apt/lists/* "$root"/var/cache/{apt,debconf,ldconfig}/* "$root"/etc/apt/sources.list
 find "$root" -name __pycache__ -prune -exec rm -rf {} +
-# What tells of this machine or of this day.
+# Remove files that depend on this machine or this day.
 find "$root/var/log" -type f -delete
 rm -f "$root"/var/lib/dpkg/*-old "$root"/etc/*-
 : >"$root/etc/hostname"

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Builds the container images: `make images`.
 #
-# With docker where its daemon answers, else with buildah. What has not changed is not built again.
+# It uses docker if the docker daemon answers, otherwise buildah. Unchanged layers are not built again.
 #
-#   TARGETS   which, in this order; "broker operator" unless set. For the tests in e2e/ also `nats`, a NATS
-#             server, and `client`, Python with Tidelog's client and one for NATS, made from `broker`
-#   IMAGES    what stands before their names; tidelog unless set, which gives tidelog/broker:0.1.0
-#   TAG       what stands behind, also in their version label; the version of pyproject.toml unless set.
-#             Another tag for the same files costs some seconds, and gives an image of its own
-#   BASE      the image they are made from, with Python 3.11 or newer and its venv module; the Dockerfile's
-#             unless set. `debian`: one that tools/base-image.sh makes, where no registry can be reached
+#   TARGETS   the images, in this order; "broker operator" unless set. The tests in e2e/ also use `nats`, a NATS
+#             server, and `client`, Python with the clients of Tidelog and NATS, which is made from `broker`
+#   IMAGES    the prefix of the names; tidelog unless set, which gives tidelog/broker:0.1.0
+#   TAG       the tag, and the version label; the version of pyproject.toml unless set.
+#             Another tag for the same files takes some seconds and gives an image of its own
+#   BASE      the base image, with Python 3.11 or newer and its venv module; the Dockerfile's unless set.
+#             `debian`: an image that tools/base-image.sh makes, for machines that reach no registry
 #   OUT       a folder: each image is also written there, as broker.tar and so on, for
 #             `ctr --namespace k8s.io images import` and `docker load`
-#   ENGINE    docker or buildah, if not the one that is found
-#   PIP_CONF  a pip.conf for the build; without it index, proxy and the like are as pip has them here
-#   CA_BUNDLE the authorities that the build trusts; without it those that pip is told of here, if any
+#   ENGINE    docker or buildah, instead of the engine that is found
+#   PIP_CONF  a pip.conf for the build; pip's settings on this machine (index, proxy and so on) unless set
+#   CA_BUNDLE the certificate authorities that the build trusts; those of pip on this machine unless set
 #
-# Prints the images' names.
+# It prints the names of the images.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -26,8 +26,8 @@ tag=${TAG:-$(sed -nE 's/^version = "(.*)"$/\1/p' pyproject.toml)}
 base=${BASE:-}
 out=${OUT:-}
 readonly targets prefix tag out
-# Of every file and image. The same whatever the commit, or layers that nothing changed would not stay the same.
-# 1980 is the oldest that a zip file can say.
+# The time of every file and image. It does not depend on the commit, so unchanged layers stay the same.
+# 1980 is the oldest time in a zip file.
 export SOURCE_DATE_EPOCH=315532800
 
 say() { printf '%s\n' "$*" >&2; }
@@ -46,14 +46,14 @@ find_engine() {
   elif command -v buildah >/dev/null; then
     echo buildah
   elif command -v docker >/dev/null; then
-    fail "docker is installed, but its daemon does not answer. Start it, see that you may use it" \
+    fail "docker is installed, but its daemon does not answer. Start it and check that you may use it" \
       "(docker info), or install buildah: apt install buildah"
   else
     fail "building images needs docker or buildah. On Debian or Ubuntu: apt install buildah"
   fi
 }
 
-# How pip reaches its index on this machine, as a pip.conf: from its environment and its files, the former first.
+# Prints how pip reaches its index on this machine, as a pip.conf. The environment wins over the files of pip.
 pip_conf() {
   python3 -m pip config list 2>/dev/null | awk -F= '
     match($0, /^(global|:env:)\.(index-url|extra-index-url|trusted-host|proxy|timeout|default-timeout)=/) {
@@ -66,7 +66,7 @@ pip_conf() {
     END { print "[global]"; for (name in values) print name " = " values[name] }'
 }
 
-# The first that is a file, of what programs of this machine are told to trust.
+# Prints the first existing file among the bundles of authorities that programs on this machine trust.
 ca_bundle() {
   local file
   for file in "${PIP_CERT:-}" "${REQUESTS_CA_BUNDLE:-}" "${SSL_CERT_FILE:-}" \
@@ -83,14 +83,14 @@ name_of() { echo "$prefix/$1:$tag"; }
 build() { # build TARGET DOCKERFILE [--build-arg NAME=VALUE...]
   local target=$1 file=$2
   shift 2
-  # Written into the file: of an argument buildah 1.28 does not see that it differs, and takes the image it has.
+  # The version is written into the file: buildah 1.28 does not see that an argument changed, and reuses its image.
   sed "s/[$]{VERSION}/$tag/" "$file" >"$work/Dockerfile"
   local -a options=(--file "$work/Dockerfile" --target "$target" --tag "$(name_of "$target")"
     --secret "id=pip.conf,src=$work/pip.conf" "$@")
   [[ -z $base ]] || options+=(--build-arg "BASE=$base")
   [[ -z $authorities ]] || options+=(--secret "id=ca.pem,src=$authorities")
   if [[ $engine == docker ]]; then
-    # A build has these settings of the machine only by name, and keeps none; buildah hands them on by itself.
+    # A build gets these settings of the machine only by name, and does not keep them. buildah passes them on itself.
     for setting in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
       [[ -z ${!setting:-} ]] || options+=(--build-arg "$setting")
     done
@@ -100,10 +100,10 @@ build() { # build TARGET DOCKERFILE [--build-arg NAME=VALUE...]
       tail -n 40 "$work/log" >&2
       return 1
     }
-  fi || fail "could not build $(name_of "$target"); why is above."
+  fi || fail "could not build $(name_of "$target"). The reason is above."
 }
 
-# An archive whose name and image are these already is left as it is.
+# An archive that already has this name and image is not written again.
 write() { # write TARGET
   local image file=$out/$1.tar
   image=$(name_of "$1")
@@ -145,7 +145,7 @@ for target in $targets; do
     broker | operator) build "$target" Dockerfile ;;
     nats) build nats e2e/Dockerfile ;;
     client) build client e2e/Dockerfile --build-arg "BROKER=$(name_of broker)" ;;
-    *) fail "$target is not an image; there are broker, operator, nats and client." ;;
+    *) fail "there is no image $target; the images are broker, operator, nats and client." ;;
   esac
   [[ -z $out ]] || write "$target"
   name_of "$target"

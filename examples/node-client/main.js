@@ -1,5 +1,5 @@
-// Creates a stream, publishes plain records, fetches them: Tidelog from Node with
-// nothing but the .proto files, which @grpc/proto-loader reads at run time.
+// Creates a stream, publishes plain records and fetches them. It needs no code of Tidelog, only the
+// .proto files, which @grpc/proto-loader reads when the program starts.
 //
 //   npm install
 //   node main.js [BROKER [PROTO_FOLDER]]     default: localhost:9210 ../../proto
@@ -25,12 +25,12 @@ const metadata = new Metadata(broker, credentials);
 const clients = [admin, metadata];
 const call = (client, method, request) => promisify(client[method].bind(client))(request);
 
-// Any broker takes requests for streams and says who leads what; records go to the leader of their partition.
+// Any broker takes requests for streams and knows the leaders. Records go to the leader of their partition.
 async function logOf(name, partition) {
   const { brokers, streams } = await call(metadata, 'Resolve', { names: [name] });
   const described = streams[0].partitions[partition];
   if (described._leader === undefined) {
-    throw new Error(`${name}/${partition} has no leader now; try again`);
+    throw new Error(`${name}/${partition} has no leader now. Try again.`);
   }
   const leader = brokers.find((one) => one.broker_id === described.leader);
   // The listener `peer` is for brokers.
@@ -46,7 +46,8 @@ async function main() {
     config: { partitions: 1, durability: 'FSYNC' },
     labels: { example: 'node-client' },
   });
-  console.log(`stream ${stream.name} has ${stream.partitions.length} partition(s)`);
+  const count = stream.partitions.length;
+  console.log(`stream ${stream.name} has ${count} partition${count === 1 ? '' : 's'}`);
   const log = await logOf(stream.name, 0);
 
   const { receipts } = await call(log, 'Publish', {
@@ -58,7 +59,7 @@ async function main() {
     ],
   });
   for (const receipt of receipts) {
-    console.log(`recorded at offset ${receipt.offset}${receipt.duplicate ? ' (it was there already)' : ''}`);
+    console.log(`recorded at offset ${receipt.offset}${receipt.duplicate ? ' (it was recorded before)' : ''}`);
   }
 
   const responses = log.Fetch({

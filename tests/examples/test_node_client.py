@@ -1,4 +1,4 @@
-"""A client in another language, made from the .proto files alone, works against a real broker."""
+"""The client for Node, which needs only the .proto files, works with a real broker."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ INSTALL_SECONDS_MAX = 90
 
 @pytest.fixture
 def client(tmp_path: Path) -> Path:
-    """The example with its packages, outside of the repository."""
+    """The example with its packages, outside the repository."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("NOT RUN: the Node example needs node and npm")
     folder = tmp_path / "node-client"
@@ -46,7 +46,7 @@ def test_the_node_client_creates_publishes_and_fetches(client: Path, tmp_path: P
         first, second = _run(client, broker.address), _run(client, broker.address)
     assert first.stderr == ""
     assert first.stdout.splitlines() == [
-        "stream from-node has 1 partition(s)",
+        "stream from-node has 1 partition",
         "recorded at offset 0",
         "recorded at offset 1",
         "recorded at offset 2",
@@ -54,7 +54,7 @@ def test_the_node_client_creates_publishes_and_fetches(client: Path, tmp_path: P
         "1: with a header",
         "2: only once",
     ]
-    assert "recorded at offset 2 (it was there already)" in second.stdout
+    assert "recorded at offset 2 (it was recorded before)" in second.stdout
     unreachable = _run(client, "127.0.0.1:1")
     assert unreachable.returncode == 1
     assert "UNAVAILABLE" in unreachable.stderr

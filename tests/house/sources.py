@@ -82,7 +82,7 @@ class Module:
 
 @cache
 def modules() -> Mapping[str, Module]:
-    """All modules by name, except those that are generated from `proto/`."""
+    """All modules by name, except the generated modules of `proto/`."""
     found: dict[str, Module] = {}
     for package, folder in SOURCE_ROOTS.items():
         for path in sorted((ROOT / folder / package).rglob("*.py")):

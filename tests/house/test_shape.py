@@ -85,7 +85,7 @@ def test_names_of_tests_have_at_most_80_characters() -> None:
 
 
 def git(*words: str) -> str | None:
-    """The output of git in this repository; None if there is no git, no history or no such commit."""
+    """The output of git in this repository; None if git, the history or the commit is missing."""
     try:
         done = subprocess.run(
             ["git", *words], cwd=sources.ROOT, capture_output=True, text=True, timeout=60, check=True
