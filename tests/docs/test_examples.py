@@ -73,7 +73,7 @@ def test_the_example_of_the_readme_runs(addresses: Addresses, tmp_path: Path) ->
 
     output = run(example.text, addresses, tmp_path)
 
-    assert output == "0 b'customer-7' b'first order'\n"
+    assert output == "0 0\n0 b'customer-7' b'first order'\n"
 
 
 @pytest.mark.usefixtures("no_streams")
