@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -148,7 +149,7 @@ def test_a_package_docstring_names_each_of_its_modules() -> None:
 
 def of(docstring: str, name: str = "tidelog_broker.storage.log.planted", path: str = "planted.py") -> Module:
     """A module that is not there, with this docstring."""
-    tree = sources.ast.parse(f'"""{docstring}"""')
+    tree = ast.parse(f'"""{docstring}"""')
     return Module(name, sources.ROOT / path, tree)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidelog.cli.errors import Exit, fail
 from tidelog.cli.local.nats_server import find_nats_server, is_serving
-from tidelog.cli.local.processes import Child, Signals, die_with, python_module, start
+from tidelog.cli.local.processes import Child, Signals, guarded, python_module, start
 
 NATS_READY_SECONDS_MAX = 15.0
 BROKER_READY_SECONDS_MAX = 60.0
@@ -190,9 +190,9 @@ class LocalCluster:
 
     def _format(self, data: Path) -> None:
         done = subprocess.run(
-            python_module("tidelog_broker", "format", "--data-dir", str(data)),
+            guarded(python_module("tidelog_broker", "format", "--data-dir", str(data))),
             stdin=subprocess.DEVNULL, capture_output=True, text=True, env=self._env, check=False,
-            process_group=0, preexec_fn=die_with(os.getpid()),
+            process_group=0,
         )  # fmt: skip
         if done.returncode:
             fail(f"the data directory could not be formatted: {done.stderr.strip() or done.stdout.strip()}")
