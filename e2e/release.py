@@ -54,7 +54,7 @@ def stream(name: str, **spec: Any) -> dict[str, Any]:
 
 
 class Release:
-    """See the module."""
+    """The release of the chart on a real cluster."""
 
     def __init__(self, kube: Kube, *, load_node: str) -> None:
         """`load_node`: where clients run; no fault happens there. Empty: anywhere."""

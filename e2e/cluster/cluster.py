@@ -24,7 +24,7 @@ OWN: Final = ("processes", "certificates", "volumes", "images", "etcd", "Corefil
 
 
 class Cluster:
-    """See the module. Every method raises `ClusterError`."""
+    """A Kubernetes cluster on this machine. Every method raises `ClusterError`."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -63,7 +63,7 @@ DNS: Final = """
 
 
 class ControlPlane:
-    """See the module."""
+    """The processes of the control plane."""
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self._layout = layout

@@ -26,7 +26,7 @@ class ClusterError(Exception):
 
 
 class Processes:
-    """See the module. Records in one folder, logs in another."""
+    """The processes of a node or of the control plane. Records in one folder, logs in another."""
 
     def __init__(self, records: Path, logs: Path) -> None:
         self._records = records

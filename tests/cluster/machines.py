@@ -33,7 +33,7 @@ Key = tuple[bytes, int]
 
 
 class Machines:
-    """See the module. Each broker keeps its data in `data(number)`."""
+    """Three brokers on recorded disks. Each broker keeps its data in `data(number)`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()

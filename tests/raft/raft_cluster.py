@@ -60,7 +60,7 @@ class Machine:
 
 @dataclass
 class Cluster:
-    """See the module."""
+    """Raft nodes that exchange messages through a simulated network."""
 
     chance: Callable[[Voter], RandomSource]
     """Of a node that starts."""

@@ -140,7 +140,10 @@ class FakeLog:
 
 
 class FakeBroker:
-    """See the module. ``async with FakeBroker() as broker``; `address` says where it listens."""
+    """A broker that answers as the test says.
+
+    ``async with FakeBroker() as broker``; `address` says where it listens.
+    """
 
     def __init__(self, broker_id: int = 0) -> None:
         self.broker_id = broker_id

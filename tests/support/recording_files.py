@@ -137,7 +137,7 @@ class RecordedVolume:
 
 
 class RecordingFiles:
-    """See the module. Implements `tidelog_broker.storage.files.protocol.Files`."""
+    """Files that record every write and sync. Implements `tidelog_broker.storage.files.protocol.Files`."""
 
     def __init__(self, history: History | None = None, *, flush_seconds: float = 0.0) -> None:
         """`history`: goes on from others; None: begins one.

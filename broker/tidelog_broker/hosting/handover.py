@@ -65,7 +65,7 @@ class _Leaving:
 
 
 class HandingOver:
-    """See the module. Of one event loop."""
+    """Settles leaderships of this broker before they move. Of one event loop."""
 
     def __init__(
         self, partitions: Mapping[Key, Partition], tell: Callable[[Sequence[Led]], Awaitable[None]]
@@ -141,7 +141,7 @@ class HandingOver:
                 await self._tell(led)
                 await asyncio.sleep(HOLD_SECONDS)
         except TidelogError as error:
-            log.info("the controller does not know what is settled", reason=str(error))
+            log.info("the controller could not be told which leaderships are settled", reason=str(error))
             if not error.definite:
                 await asyncio.sleep(HOLD_SECONDS)
         finally:

@@ -56,7 +56,7 @@ class PartitionListener(Protocol):
 
 
 class HostedPartitions:
-    """See the module. By (stream id, partition)."""
+    """The partitions that the image places on one broker. Of one event loop. By (stream id, partition)."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -251,7 +251,7 @@ class HostedPartitions:
         self.lose(key, want.assignment, f"its folder could not be made: {error}")
         self.uncreated.add(key)
         log.warning(
-            "a partition could not be made; it is tried again",
+            "a partition could not be created; the broker tries again",
             stream=want.name, partition=want.partition, error=str(error),
         )  # fmt: skip
 

@@ -54,7 +54,7 @@ class _Halted(NamedTuple):
 
 
 class ImageFollower:
-    """See the module. Of one event loop."""
+    """Applies images to the partitions of one broker, one after the other. Of one event loop."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ImageFollower:
         opened = await self._loop.run_in_executor(self._threads.housekeeping, open_all)
         self._hosted.strays += opened.strays
         for path in opened.strays:
-            log.warning("a folder belongs to no partition of this broker; it is kept", folder=path)
+            log.warning("a folder belongs to no partition of this broker; the folder is kept", folder=path)
         for lost in opened.lost:
             key = (lost.wanted.stream_id, lost.wanted.partition)
             self._hosted.lose(key, lost.wanted.assignment, lost.reason, kept=lost.stray)
@@ -238,7 +238,9 @@ class ImageFollower:
                 await self._loop.run_in_executor(self._threads.housekeeping, one.clear_suspect)
             except OSError as error:
                 # The next start tells of it again, which costs no more than a catch-up.
-                log.warning("a suspect's mark could not be removed", folder=one.folder, error=str(error))
+                log.warning(
+                    "the mark of a suspect log could not be removed", folder=one.folder, error=str(error)
+                )
 
     async def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
         await self._unmark_suspects(new)
@@ -324,7 +326,7 @@ class ImageFollower:
                 partition=repr(partition), error=str(error),
             )  # fmt: skip
         else:
-            log.info("a replica left", partition=repr(partition))
+            log.info("a replica was moved away from this broker", partition=repr(partition))
             self._deleted(path)
 
     async def _quarantine(self, partition: Partition, reason: str) -> None:

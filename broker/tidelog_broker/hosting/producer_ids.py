@@ -25,7 +25,7 @@ CONFIRM_RETRY_MS: Final = 100
 
 
 class ProducerIds:
-    """See the module. Of one event loop."""
+    """The producer ids that the cluster gave out, as this broker knows them. Of one event loop."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller

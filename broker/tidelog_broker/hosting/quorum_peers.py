@@ -34,7 +34,7 @@ LOSS_PAUSE_SECONDS: Final = 0.5
 
 
 class QuorumPeers:
-    """See the module. Of one event loop."""
+    """Implements `Peers` over the quorum. Of one event loop."""
 
     def __init__(self, controller: QuorumController) -> None:
         self._controller = controller
@@ -90,7 +90,7 @@ class QuorumPeers:
             await self._controller.ask(request, PROPOSE_SECONDS_MAX)
         except TidelogError as error:
             # The image decides what became of it, and the leader asks again meanwhile (R4).
-            log.debug("the controller has not taken a change of ISRs", error=str(error))
+            log.debug("the controller did not take an ISR change", error=str(error))
 
     async def _tell_of_losses(self) -> None:
         """Until the image shows that nobody counts on them (2c)."""
@@ -100,7 +100,10 @@ class QuorumPeers:
             try:
                 await self._controller.ask(LoseReplicas(me, run, names), LOSS_SECONDS_MAX)
             except TidelogError as error:
-                log.warning("the controller does not know of lost replicas yet", error=str(error))
+                log.warning(
+                    "the controller could not be told of lost replicas; the broker tries again",
+                    error=str(error),
+                )
             for key, assignment in list(self._lost.items()):
                 placed = self._controller.image.partition(*key)
                 if (

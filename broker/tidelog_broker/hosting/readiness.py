@@ -23,7 +23,7 @@ from tidelog_broker.hosting.hosted_partitions import HostedPartitions
 
 
 class Readiness:
-    """See the module. Of one event loop."""
+    """Whether one broker is ready (K2). Of one event loop."""
 
     def __init__(self, broker_id: int, hosted: HostedPartitions, image: Callable[[], ClusterImage]) -> None:
         self._broker_id = broker_id

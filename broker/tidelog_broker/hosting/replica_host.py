@@ -119,7 +119,7 @@ class BrokerPartitionHost:
         if self._incarnation is None or self._clock.known:
             return False
         if not self._awaiting_time:
-            log.info("this broker leads nothing until a controller has told it the cluster's clock")
+            log.info("this broker leads no partition until a controller tells it the cluster's time")
             self.later(TIME_LOOK_MS, self._look_for_time)
         self._awaiting_time[replica] = None
         return True

@@ -93,7 +93,7 @@ class Durability:
                 self._follow()
                 return
             log.warning(
-                "a mark of a log's durability could not be changed; it is tried again",
+                "the durability mark of a log could not be changed; the broker tries again",
                 partition=repr(self._replica), error=str(error),
             )  # fmt: skip
             self._replica.host.later(MARK_RETRY_MS, self._follow)

@@ -93,7 +93,9 @@ def _append(replica: R, role: FollowerPartition, effect: do.Append) -> None:
 
     def done(error: Exception | None) -> None:
         if error is not None:
-            log.warning("a follower did not take batches", partition=repr(replica), error=str(error))
+            log.warning(
+                "a follower could not append its leader's batches", partition=repr(replica), error=str(error)
+            )
         replica.event_of(role, role.appended if error is None else role.not_appended)
 
     # An empty log may have to begin again, with syncs of its own.
@@ -125,6 +127,10 @@ def _note(replica: R, work: Callable[[], object]) -> None:
     def done(error: Exception | None) -> None:
         if error is not None:
             # Asked for again with the next word of the leader.
-            log.warning("an epoch could not be noted", partition=repr(replica), error=str(error))
+            log.warning(
+                "the start of an unclean epoch could not be written",
+                partition=repr(replica),
+                error=str(error),
+            )
 
     replica.write(work, done)

@@ -233,7 +233,9 @@ class ReplicaFeed:
             elif not isinstance(error, Stopping):
                 if not isinstance(error, TidelogError | OSError | None):
                     log.error("a read for a follower failed", partition=repr(turn.replica), exc_info=error)
-                log.warning("a follower cannot be fed", partition=repr(turn.replica), error=str(error))
+                log.warning(
+                    "batches for a follower could not be read", partition=repr(turn.replica), error=str(error)
+                )
                 self.answer(turn.replica.key, Refused(Refusal.DAMAGED, turn.role.leader_epoch))
         self.go_on()
 

@@ -49,7 +49,7 @@ OnRange = Callable[[Replica, int, RangeWanted | RangeHeld], None]
 
 
 class ReplicaLinks:
-    """See the module. Of one event loop."""
+    """All connections for replication of one broker. Of one event loop."""
 
     def __init__(
         self,

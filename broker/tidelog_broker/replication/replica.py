@@ -233,7 +233,7 @@ class Replica:
             self.owner.flush()
             return
         log.warning(
-            "an unclean epoch could not begin; it tries again", partition=repr(self), error=str(error)
+            "an unclean epoch could not begin; the broker tries again", partition=repr(self), error=str(error)
         )
         self._operations += 1
         self.host.later(EPOCH_RETRY_MS, self._retry_begin)

@@ -21,7 +21,10 @@ from tidelog_broker.replication.wire import Address, encode, from_leader
 
 
 class Uplink:
-    """See the module. The owner of a `peers.Link`."""
+    """A connection to one leader's broker, with all replicas that follow there.
+
+    Owns a `peers.link.PeerLink`.
+    """
 
     def __init__(
         self,

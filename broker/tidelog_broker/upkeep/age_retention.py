@@ -90,7 +90,7 @@ class AgeRetention:
         except (OSError, TidelogError) as error:
             if not partition.removed:
                 log.warning(
-                    "maintenance could not look at a log",
+                    "maintenance could not read a log",
                     stream=partition.name, partition=partition.partition, error=str(error),
                 )  # fmt: skip
             return None
@@ -116,7 +116,9 @@ class AgeRetention:
                 self._time.saved()
             except OSError as error:
                 # A full disk, perhaps: what retention frees is needed then.
-                log.warning("the time of retention could not be saved; it tries again", error=str(error))
+                log.warning(
+                    "the time of retention could not be saved; the broker tries again", error=str(error)
+                )
         return now
 
     def _wait(self, seen: Sequence[_Seen], now: RetentionNow) -> None:
@@ -155,7 +157,8 @@ class AgeRetention:
                 self._store.saved.save_waited(changed)
             except OSError as error:
                 log.warning(
-                    "how long segments were there could not be saved; it tries again", error=str(error)
+                    "the age of segments dated ahead could not be saved; the broker tries again",
+                    error=str(error),
                 )
 
 

@@ -70,7 +70,7 @@ class _Question(NamedTuple):
 
 
 class Healer:
-    """See the module. Of one event loop."""
+    """Heals the damaged ranges of one broker's logs. Of one event loop."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Healer:
             try:
                 self._look()
             except Exception:
-                log.exception("healing failed; it tries again")
+                log.exception("healing failed; the broker tries again")
 
     async def stop(self) -> None:
         """What a thread is writing still gets there, or leaves nothing."""
@@ -218,7 +218,11 @@ class Healer:
             self._answers -= 1
             error = None if done.cancelled() else done.exception()
             if error is not None:
-                log.warning("a range cannot be given", partition=repr(replica), error=str(error))
+                log.warning(
+                    "a range that another replica asked for cannot be read",
+                    partition=repr(replica),
+                    error=str(error),
+                )
             chunk = None if done.cancelled() or error is not None else done.result()
             if chunk is None or not may_send_range(replica.role, wanted):
                 self._send(replica, broker, nothing)
@@ -241,7 +245,7 @@ class Healer:
         except (OSError, TidelogError) as error:
             if not partition.removed:
                 log.warning(
-                    "a damaged range could not be healed; it tries again",
+                    "a damaged range could not be healed; the broker tries again",
                     partition=repr(partition), start=damage.start, end=damage.end, broker=question.broker,
                     error=str(error),
                 )  # fmt: skip

@@ -59,7 +59,7 @@ class _WantedStart(NamedTuple):
 
 
 class Maintenance:
-    """See the module."""
+    """The periodic task of one broker."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class Maintenance:
         except StorageFailure as error:
             self._fail(error)
         except (OSError, TidelogError) as error:
-            log.warning("maintenance could not do its work; it tries again", what=what, error=str(error))
+            log.warning("maintenance failed; the broker tries again", what=what, error=str(error))
         except Exception:
-            log.exception("maintenance failed; it tries again", what=what)
+            log.exception("maintenance failed unexpectedly; the broker tries again", what=what)
 
     def deleted(self, path: str | None) -> None:
         """Has a deleted stream's folder removed after the delay."""
@@ -220,7 +220,10 @@ class Maintenance:
             stream_id = deleted_stream(entry[1])
             if stream_id in image.streams:
                 # The metadata was recovered by force, and the deletion was lost: nobody here knows better.
-                log.error("files are set aside as deleted, and their stream is there", folder=entry[1])
+                log.error(
+                    "a folder is marked as deleted, but its stream exists; the folder is kept",
+                    folder=entry[1],
+                )
                 continue
             try:
                 await self._in_thread(self._store.folders.remove_deleted, entry[1])
@@ -264,7 +267,9 @@ class Maintenance:
                         ]
                     )
                 except OSError as error:
-                    log.warning("log start offsets could not be saved; it tries again", error=str(error))
+                    log.warning(
+                        "log start offsets could not be saved; the broker tries again", error=str(error)
+                    )
                     self._starts = {**starts, **self._starts}
                     await asyncio.sleep(START_RETRY_SECONDS)
         except Exception as error:
@@ -301,7 +306,7 @@ class Maintenance:
                 freed = await self._in_thread(partition.log.start.remove_files_below)
             except OSError as error:
                 log.warning(
-                    "segments below the log start could not be removed; it tries again",
+                    "segments below the log start could not be removed; the broker tries again",
                     stream=partition.name, partition=partition.partition, error=str(error),
                 )  # fmt: skip
                 continue
@@ -326,7 +331,7 @@ def _or_warn(partition: Partition, look: Callable[[Partition], T], otherwise: T)
     except (OSError, TidelogError) as error:
         if not partition.removed:
             log.warning(
-                "maintenance could not look at a log",
+                "maintenance could not read a log",
                 stream=partition.name, partition=partition.partition, error=str(error),
             )  # fmt: skip
         return otherwise

@@ -36,7 +36,7 @@ PAUSE_SECONDS_MIN: Final = 0.05
 
 
 class Scrubber:
-    """See the module. Of one event loop."""
+    """Reads the logs of one broker, a piece at a time. Of one event loop."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class AppendCounter:
-    """See the module."""
+    """Counts the outcomes of appends in the metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

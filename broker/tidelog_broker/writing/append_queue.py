@@ -11,7 +11,7 @@ from tidelog_broker.writing.append_requests import Append
 
 
 class AppendQueue:
-    """See the module."""
+    """The appends of one partition that are not written yet, in order."""
 
     __slots__ = ("_appends", "bytes")
 

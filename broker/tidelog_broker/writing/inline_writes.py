@@ -21,7 +21,7 @@ SLOW_WRITE_SECONDS: Final = 0.02
 
 
 class InlineWrites:
-    """See the module."""
+    """Decides for each write round whether the event loop does it."""
 
     __slots__ = ("_slow", "_slow_seconds")
 

@@ -144,7 +144,7 @@ class WriteRounds:
             self.inline_rounds += 1
             self._end(tasks, done)
             if self._inline.slow:
-                log.warning("a write held up the event loop; the thread writes until one is fast again",
+                log.warning("a write held up the event loop; the write thread writes until it is fast again",
                             seconds=done.seconds, bytes=size)  # fmt: skip
             return
         future = self._loop.run_in_executor(self._threads, write, work, tasks, now_us, self._elapsed)

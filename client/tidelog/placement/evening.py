@@ -28,7 +28,10 @@ Sized: TypeAlias = list[tuple[int, int]]
 
 
 class Evening:
-    """See the module. It reads what brokers carry from `tally`, and is told of each move by `moved`."""
+    """One search for moves that make a placement more even.
+
+    It reads the loads of brokers from `tally`; `moved` records each move.
+    """
 
     def __init__(
         self,

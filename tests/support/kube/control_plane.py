@@ -42,7 +42,7 @@ def assets() -> tuple[Path | None, str]:
 
 
 class ControlPlane:
-    """See the module; a context manager. Its folder is gone afterwards."""
+    """A real API server with its store. A context manager. Its folder is gone afterwards."""
 
     def __init__(self, programs: Path, folder: Path, *, controllers: bool = False) -> None:
         self._programs = programs

@@ -43,10 +43,11 @@ _addresses = itertools.count()
 
 
 class Nodes:
-    """See the module; a context manager. Neither a process nor its folder is left.
+    """Made-up nodes that run a real broker for each pod.
 
-    A pod is named with the namespace that is asked for; without, with the one of the nodes' maker.
-    """
+    A context manager that leaves no process and no folder behind.
+
+    A pod is named with the namespace that is asked for; without, with the one of the nodes' maker."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ VOTERS = 3
 
 
 class ClusterOnNodes:
-    """See the module."""
+    """A Cluster on made-up nodes."""
 
     def __init__(self, plane: ControlPlane, nodes: Nodes, name: str) -> None:
         self._plane = plane

@@ -21,7 +21,7 @@ VOLUMES: Final = "/api/v1/persistentvolumes"
 
 
 class Volumes:
-    """See the module. Of one event loop."""
+    """The volumes of the made-up nodes. Of one event loop."""
 
     def __init__(self, api: KubeApi, folder: Path, prepare: Callable[[str, Path], None]) -> None:
         """`prepare`: see `Nodes`."""

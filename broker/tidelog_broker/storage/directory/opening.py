@@ -90,7 +90,7 @@ class LogOpener:
         for path in self.saved.checkpoints.unreadable:
             log.error("a checkpoint is damaged", path=path, effect=WITHOUT[path.rpartition("/")[2]])
         for path in self.saved.checkpoints.mended:
-            log.warning("a checkpoint was missing or damaged; it is written again from its copy", path=path)
+            log.warning("a checkpoint was missing or damaged; it was restored from its copy", path=path)
         entries = list(wanted)
         if ends is None:
             self._sync_names(entries)
@@ -131,7 +131,9 @@ class LogOpener:
         key = (want.stream_id, want.partition)
         if held is None or held >= want.assignment or read_identity(files, folder) != key:
             return ""
-        log.warning("a replica left and another came in its place meanwhile", folder=folder)
+        log.warning(
+            "while this broker was down, one of its replicas was moved away and assigned again", folder=folder
+        )
         return self.forget_replica(key, folder)
 
     def _folder_of(self, want: Wanted) -> str:
@@ -177,7 +179,7 @@ class LogOpener:
             if opened is not None:
                 return opened
             if end is not None:
-                log.warning("a log is not as the clean stop left it and is recovered", folder=folder)
+                log.warning("a log differs from what the clean stop left; it is recovered", folder=folder)
             recovered = recover(place, LastRun(point, lso, same_boot))
             recovered.recovered = True
             if starting_over.is_marked(self.files.files, folder):
@@ -190,7 +192,7 @@ class LogOpener:
             raise
         if recovered.cut_bytes:
             log.warning(
-                "recovery cut an unfinished tail; its bytes are kept beside the log",
+                "recovery cut an unfinished tail off a log; the bytes are kept beside it",
                 folder=folder,
                 bytes=recovered.cut_bytes,
                 suspect=recovered.suspect,

@@ -101,7 +101,7 @@ class LogDamage:
     def _warn(self, ranges: Sequence[DamagedRange]) -> None:
         if ranges:
             log.error(
-                "rot was found on this broker's disk; these offsets cannot be read until they are healed",
+                "rot on this broker's disk: these offsets cannot be read until they are healed",
                 folder=self._state.folder, ranges=len(ranges),
                 damaged=[list(one) for one in ranges[:RANGES_LOGGED_MAX]],
             )  # fmt: skip

@@ -117,7 +117,7 @@ def brokers_in(folder: Path) -> int:
 
 
 class LocalCluster:
-    """See the module; `stop` ends what was started, the brokers first."""
+    """A NATS server and brokers on this machine. `stop` ends what was started, the brokers first."""
 
     def __init__(
         self, folder: Path, addresses: Addresses, signals: Signals, *, logs_kept: bool = True
