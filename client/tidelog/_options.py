@@ -1,4 +1,4 @@
-"""What a client can be told: options of producers, readers and connections, with their defaults."""
+"""The options of producers, readers and clients, with their defaults and bounds."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ COMPRESSION: Final[Mapping[str, Compression]] = {
 }
 
 SILENCE_S_MAX: Final = 15.0
+"""The longest time that a reader waits for a silent broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How a producer batches, waits and repeats."""
+    """How a producer batches records, and how long it waits and repeats."""
 
     acks: Literal["all", "leader", "none"] = "all"
-    """all: a receipt means committed (R7); leader: durable on the leader; none: accepted."""
+    """The meaning of a receipt. all: the record is committed (R7); leader: it is durable on the leader; none:
+    the leader has accepted it."""
     idempotent: bool = True
-    """Repeats never make duplicates (R8). False: what was in flight when a connection
-    broke is reported as `ConnectionLost` instead of being repeated."""
+    """Repeated batches are never stored twice (R8). False: batches that were in flight when a connection
+    broke fail with `ConnectionLost` and are not repeated."""
     compression: Literal["none", "lz4", "zstd"] = "none"
-    """Of the batches, by Arrow's own buffer compression."""
+    """The compression of batches: Arrow's buffer compression."""
     linger_ms: float = 5.0
-    """How long a batch waits for more records. An awaited `send` with nothing in flight
-    does not wait."""
+    """How long a batch waits for more records. An awaited `send` does not wait when nothing is in flight."""
     batch_bytes: int = 1 << 20
-    """A batch is sent when it would grow past this; the stream's `batch_bytes_max` caps it."""
+    """A batch is sent before it grows larger than this. The stream's `batch_bytes_max` caps it."""
     buffer_bytes_max: int = 64 << 20
-    """Bytes of all records accepted and not yet acknowledged."""
+    """The bytes of all records that are accepted and not yet acknowledged."""
     delivery_timeout_s: float = 60.0
-    """From sealing a batch to its receipt, all repetitions included."""
+    """The time from sealing a batch to its receipt, including all repetitions."""
     request_timeout_s: float = 15.0
-    """How long one attempt may take at the broker."""
+    """The time that one attempt may take at the broker."""
     inflight_batches_max: int = 5
-    """Unanswered batches per partition; the broker's own bound caps it (R8)."""
+    """Unanswered batches per partition. The broker's bound caps it (R8)."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -67,25 +68,26 @@ class ProducerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """How a reader fetches, and what it does when records it should read are gone."""
+    """How a reader fetches, and what it does when its position is no longer in the log."""
 
     follow: bool = True
-    """Wait for new records at the end. False: stop at the high watermark of the start."""
+    """At the end, wait for new records. False: stop at the high watermark that was found at the start."""
     on_truncated: Literal["error", "rewind", "earliest", "latest"] = "error"
-    """When the position is not in the log any more (`OffsetOutOfRange`, `LogTruncated`):
-    raise; go back to where the histories part, or forward to the log's start; begin at
-    the log's start; skip to its end."""
+    """What to do when the position is no longer in the log (`OffsetOutOfRange`, `LogTruncated`). error:
+    raise it; rewind: go back to the point where the histories diverge, or forward to the log's start;
+    earliest: go to the log's start; latest: skip to its end."""
     response_bytes_max: int = 1 << 20
-    """Of one answer; a single larger batch still comes whole."""
+    """The size of one answer. A batch that is larger is still sent whole."""
     answers_ahead_max: int = 4
-    """Answers received and not yet asked for."""
+    """Answers that are received before the consumer asks for them."""
     heartbeat_ms: int = 1_000
-    """How often an idle broker says that it is still there."""
+    """How often an idle broker sends a heartbeat."""
     silence_timeout_s: float = 3.0
-    """A broker that says nothing for so long is given up, and asked again or another one in its place;
-    twice as long each further time, up to `SILENCE_S_MAX`, for one that is only slow."""
+    """When a broker sends nothing for this long, the reader ends the call and asks again, possibly another
+    broker. The time doubles with each further silence, up to `SILENCE_S_MAX`, because the broker may only
+    be slow."""
     retry_timeout_s: float = 60.0
-    """How long to go on after retriable errors without hearing anything of the log."""
+    """How long to repeat after retriable errors while no answer about the log arrives."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:
@@ -101,17 +103,17 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client connects, and how long its requests may take."""
+    """How a client connects, and the time limits of its requests."""
 
     connect_timeout_s: float = 5.0
-    """How long to look for a broker that answers."""
+    """How long to wait for the first broker that answers."""
     request_timeout_s: float = 15.0
-    """Of one attempt of a request."""
+    """The time of one attempt of a request."""
     retry_timeout_s: float = 30.0
-    """Of a request with all its repetitions."""
+    """The time of a request with all its repetitions."""
     listener: str = ""
-    """The name of the brokers' listener to use. Empty: that of an address that was given, which is right
-    unless the address is of something in front of the brokers, like a load balancer."""
+    """The name of the brokers' listener to use. Empty: the listener of the given address. Set it when the
+    address belongs to something in front of the brokers, for example a load balancer."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,7 @@
-"""Streams: what the Admin service offers, with the model's values.
+"""Administration of streams: the Admin service with the model's values.
 
-Every call goes to whichever broker answers. It is repeated after retriable errors, and
-after indefinite ones only where twice is the same as once. Neighbour: `cluster_admin` adds
-brokers and replicas.
+Every request goes to any broker that answers. It is repeated after retriable errors; after indefinite
+errors only if executing it twice has the same effect as once. `cluster_admin` adds brokers and replicas.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LIST_PAGE_SIZE: Final = 500
 
 
 class Admin:
-    """What a client does with streams as a whole."""
+    """The part of a client that creates, changes, describes and deletes streams."""
 
     def __init__(
         self, channels: Channels, metadata: Metadata, options: ClientOptions, rng: random.Random
@@ -65,14 +64,15 @@ class Admin:
         replicas: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> StreamDescription:
-        """Creates a stream, or finds it there with the same settings (then that is success).
+        """Creates a stream. A stream that exists with the same settings is success, too.
 
-        The most used settings have a parameter, all of them are in `settings`; what is not
-        said takes its default. Raises `StreamExists` for other settings, `InvalidRequest`
-        with the reason. `validate_only` checks everything and changes nothing.
+        The most used settings are parameters, `settings` has all of them; a setting that is not given has
+        its default (`StreamConfig`). Raises `StreamExists` if the stream exists with other settings or
+        another owner, and `InvalidRequest` with the reason for values that are not allowed. `validate_only`
+        checks everything and changes nothing.
 
-        `owner` claims it: a stream of another owner is another one. `replicas` are the brokers of each
-        partition, the preferred leader first; empty: the cluster chooses.
+        `owner` claims the stream. `replicas` are the broker ids of each partition, the preferred leader
+        first; empty: the cluster chooses.
         """
         validate_stream_name(name)
         check_bool("validate_only", validate_only)
@@ -119,11 +119,11 @@ class Admin:
         expected_version: int | None = None,
         stream_id: bytes | None = None,
     ) -> StreamDescription:
-        """Changes what is said and leaves the rest. An empty `owner`: nobody claims it any more.
-        `new_replicas` are the brokers of each partition that it gets besides those that it has.
+        """Changes the given settings of a stream and leaves the others. An empty `owner` ends the claim.
 
-        With `expected_version` it raises `VersionConflict` if the stream changed since;
-        with `stream_id` it never touches another stream of the same name.
+        `new_replicas` are the broker ids of each partition that is added. With `expected_version` it raises
+        `VersionConflict` if the stream has changed since; with `stream_id` it never changes another stream
+        with the same name (`StreamNotFound`).
         """
         wanted = _merged(
             settings,
@@ -135,7 +135,7 @@ class Admin:
             retention=retention,
         )
         if not wanted.given() and owner is None:
-            raise InvalidRequest(f"nothing to change in stream {name}: give at least one setting")
+            raise InvalidRequest(f"no setting was given for stream {name}; give at least one to change")
         request = admin_pb2.AlterStreamRequest(
             name=name,
             config=wire.settings_to_proto(wanted),
@@ -155,7 +155,7 @@ class Admin:
     async def delete_stream(
         self, name: str, *, expected_version: int | None = None, stream_id: bytes | None = None
     ) -> bytes:
-        """Deletes the stream with all its records; answers its id. Raises `StreamNotFound`."""
+        """Deletes the stream with all its records and returns its id. Raises `StreamNotFound`."""
         request = admin_pb2.DeleteStreamRequest(
             name=name, expected_version=expected_version, stream_id=stream_id
         )
@@ -168,7 +168,7 @@ class Admin:
         return answer.stream_id
 
     async def describe_stream(self, name: str) -> StreamDescription:
-        """Configuration, version, partitions and their leaders. Raises `StreamNotFound`."""
+        """The configuration, version, partitions and leaders of a stream. Raises `StreamNotFound`."""
         request = admin_pb2.DescribeStreamRequest(name=name)
 
         async def describe(channel: BrokerChannel) -> admin_pb2.DescribeStreamResponse:
@@ -177,7 +177,7 @@ class Admin:
         return wire.stream_from_proto((await self._call(describe, repeat_indefinite=True)).stream)
 
     async def list_streams(self, pattern: str = "") -> list[StreamDescription]:
-        """All streams, or those whose whole name matches the regular expression `pattern` (RE2)."""
+        """All streams, or those whose full name matches the regular expression `pattern` (RE2)."""
         found: list[StreamDescription] = []
         token = ""
         while True:
@@ -197,7 +197,7 @@ class Admin:
                 return found
 
     async def offsets(self, name: str, partitions: Sequence[int] | None = None) -> dict[int, tuple[int, int]]:
-        """Log start offset and high watermark, by partition."""
+        """(log start offset, high watermark) by partition."""
         stream = await self._metadata.refresh(name)
         numbers = range(len(stream.partitions)) if partitions is None else partitions
         found: dict[int, tuple[int, int]] = {}
@@ -207,7 +207,7 @@ class Admin:
         return found
 
     async def delete_records(self, name: str, partition: int, before_offset: int | None = None) -> int:
-        """Moves the log start offset forward; answers where it stands.
+        """Deletes the records below an offset and returns the new log start offset.
 
         `before_offset` is the first offset to keep; None: the high watermark.
         """
@@ -272,7 +272,7 @@ class Admin:
 
 
 def _merged(settings: StreamSettings | None, **given: object) -> StreamSettings:
-    """The parameters over `settings`; raises `InvalidRequest` for what has no such value."""
+    """The settings, replaced by the given parameters; raises `InvalidRequest` for values not allowed."""
     if settings is not None and not isinstance(settings, StreamSettings):
         raise wrong_type("settings", settings, "StreamSettings")
     said = {} if settings is None else settings.given()

@@ -1,4 +1,4 @@
-"""`connect`: the way in. A client makes producers and readers and closes them with itself."""
+"""`connect` and the client, which makes producers and readers and closes them when it is closed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tidelog.reader import End, Reader, Start
 def connect(
     addresses: str | Sequence[str], *, options: ClientOptions | None = None, **settings: Any
 ) -> Client:
-    """A client of the cluster that one of `addresses` belongs to.
+    """A client of the cluster that the brokers at `addresses` belong to.
 
-    They are given as ``"a:9210,b:9210,c:9210"`` or as a sequence. One that answers is
-    enough: the client learns of the cluster's other brokers from it. Use the client with
-    ``async with``, or await it and close it. It raises `Unavailable` when no broker answers
-    within `connect_timeout_s`, naming each address and why it was not it. `settings` are
-    fields of `ClientOptions`, instead of `options`.
+    Addresses are given as ``"a:9210,b:9210,c:9210"`` or as a sequence. One broker that answers is
+    enough: the client learns the other brokers from it. Use the client with ``async with``, or await it
+    and close it in the same event loop. It raises `Unavailable` if no broker answers within
+    `connect_timeout_s`; the error names each address and its failure. `settings` are fields of
+    `ClientOptions`, as an alternative to `options`.
     """
     if options is not None and settings:
         raise InvalidRequest(f"give options, or {', '.join(sorted(settings))}, not both")
@@ -38,7 +38,7 @@ def connect(
 
 
 class Client(ClusterAdmin):
-    """A connection to a cluster; see `connect`. All of it belongs to one event loop."""
+    """A client of a cluster, made by `connect`. All its parts belong to one event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Client(ClusterAdmin):
         dial: Dial = dial,
         rng: random.Random | None = None,
     ) -> None:
-        """`rng`: chance of pauses between attempts; None: the machine's."""
+        """`rng`: randomness for the pauses between attempts; None: seeded by the operating system."""
         rng = rng or random.Random()
         channels = Channels(
             addresses, request_timeout_s=options.request_timeout_s, listener=options.listener, dial=dial
@@ -71,7 +71,7 @@ class Client(ClusterAdmin):
         linger_ms: float = 5.0,
         options: ProducerOptions | None = None,
     ) -> Producer:
-        """A producer for one stream; `options` says more, instead of the rest."""
+        """A producer for one stream. `options` has more settings; give it instead of the other arguments."""
         given = ProducerOptions(
             acks=acks, idempotent=idempotent, compression=compression, linger_ms=linger_ms
         )
@@ -99,12 +99,12 @@ class Client(ClusterAdmin):
     ) -> Reader:
         """A reader of one stream.
 
-        `start` is earliest, latest, an offset, a `Position`, a datetime, or one of these by
-        partition; `end` the first offset not to read, or latest. `partitions`: only these.
-        With `stream_id`, where positions were kept, another stream that was created under
-        the same name since is refused (`StreamNotFound`) instead of being read.
-        Without `follow` it stops at the high watermark of its beginning. `options` stands
-        instead of `follow` and `on_truncated`.
+        `start` is "earliest", "latest", an offset, a `Position`, a datetime with a time zone, or a mapping
+        of partitions to these. `end` is the first offset not to read, "latest", or a mapping. `partitions`
+        limits the reader to these. Give `stream_id` together with saved positions: if the stream was
+        deleted and created again, the reader raises `StreamNotFound` instead of reading the new one.
+        Without `follow` it stops at the high watermark that it finds at the start. `options` has more
+        settings; give it instead of `follow` and `on_truncated`.
         """
         given = ReaderOptions(follow=follow, on_truncated=on_truncated)
         if options is not None and given != ReaderOptions():
@@ -127,7 +127,7 @@ class Client(ClusterAdmin):
         return reader
 
     async def open(self) -> Self:
-        """Connects; ``async with`` and ``await`` do it."""
+        """Connects to the first broker that answers; ``async with`` and ``await`` call it."""
         if not self._connected:
             try:
                 seeds = [self._channels.to(address) for address in self._channels.bootstrap]
@@ -140,7 +140,7 @@ class Client(ClusterAdmin):
         return self
 
     async def close(self) -> None:
-        """Closes readers, gives up producers that were not closed, and ends the connections."""
+        """Closes the readers, aborts producers that are not closed, and closes the connections."""
         for reader in list(self._readers):
             await reader.aclose()
         for producer in list(self._producers):

@@ -1,7 +1,7 @@
-"""Brokers and replicas: look at them, move what they hold, decide who leads and who votes.
+"""Administration of brokers and replicas: describe them, move replicas, choose leaders and voters.
 
-On top of `admin`, which has the streams. Long work (a drain, a reassignment) begins with a call
-and is watched with others; a call that is repeated does no harm, where it does not say otherwise.
+It extends `admin`, which has the streams. One call starts long work (a drain, a reassignment), other
+calls show its progress. A call may be repeated unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ UNREACHABLE: Final = "unreachable"
 """State of a replica whose broker did not answer."""
 
 REPLICAS_TIMEOUT_S: Final = 5.0
-"""How long a broker may take to describe its replicas; those of one that takes longer are unreachable."""
+"""The time that a broker may take to describe its replicas; after it they count as unreachable."""
 
 ELECT_REQUESTS_MAX: Final = 100
-"""One changes some thousands of leaders; more than that have no place in a cluster."""
+"""One request changes some thousands of leaders; no cluster needs more requests than this."""
 
 NOTHING_EXPECTED: Final[Mapping[tuple[str, int], PartitionVersion]] = MappingProxyType({})
 
 
 class ClusterAdmin(Admin):
-    """The administrative half of a client."""
+    """The part of a client that administers brokers and replicas."""
 
-    # --- looking
+    # --- descriptions
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers, the controller, the voters, and what is in trouble, as any broker knows them."""
+        """The brokers, the controller, the voters, and the partitions in trouble. Any broker answers."""
         request = admin_pb2.DescribeClusterRequest()
 
         async def describe(channel: BrokerChannel) -> admin_pb2.DescribeClusterResponse:
@@ -58,10 +58,10 @@ class ClusterAdmin(Admin):
         return cluster_wire.cluster_from_proto(await self._call(describe, repeat_indefinite=True))
 
     async def describe_replicas(self, name: str = "") -> list[ReplicaDescription]:
-        """Every copy on every broker, of one stream or of all, by stream, partition and broker.
+        """The replicas of one stream or of all, sorted by stream, partition and broker.
 
-        Each broker is asked for its own. Of one that does not answer the copies are there, too,
-        with the state `unreachable` and no offsets.
+        Each broker describes its own replicas. If a broker does not answer, its replicas have the state
+        `unreachable` and no offsets.
         """
         cluster = await self.describe_cluster()
         addresses = self._channels.listeners.reachable(cluster.brokers)
@@ -83,7 +83,7 @@ class ClusterAdmin(Admin):
         return _with_lag(found.values())
 
     async def list_reassignments(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
-        """The partitions whose replicas are moving now: of these streams, or of all."""
+        """The partitions whose replicas are moving now, of these streams or of all."""
         request = admin_pb2.ListReassignmentsRequest(names=names)
 
         async def ask(channel: BrokerChannel) -> admin_pb2.ListReassignmentsResponse:
@@ -95,10 +95,10 @@ class ClusterAdmin(Admin):
     # --- brokers
 
     async def cordon(self, broker_id: int, *, expected_version: int | None = None) -> None:
-        """`broker_id` gets no new replicas and, where another can lead, no leadership.
+        """Gives the broker no new replicas and, if another broker can lead, no leadership.
 
-        With `expected_version` (of its `BrokerStanding`) it raises `VersionConflict` if something was said
-        of the broker since, and is not repeated.
+        With `expected_version` (of its `BrokerStanding`) it raises `VersionConflict` if a command has
+        changed the broker since, and it is not repeated after an indefinite error.
         """
         request = admin_pb2.CordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
@@ -108,7 +108,7 @@ class ClusterAdmin(Admin):
         await self._call(ask, repeat_indefinite=expected_version is None)
 
     async def uncordon(self, broker_id: int, *, expected_version: int | None = None) -> None:
-        """Ends `cordon`, and what a `drain` began with; `expected_version` as there."""
+        """Ends `cordon`, also that of a `drain`; `expected_version` as in `cordon`."""
         request = admin_pb2.UncordonRequest(broker_id=_checked(broker_id), expected_version=expected_version)
 
         async def ask(channel: BrokerChannel) -> admin_pb2.UncordonResponse:
@@ -117,10 +117,10 @@ class ClusterAdmin(Admin):
         await self._call(ask, repeat_indefinite=expected_version is None)
 
     async def drain(self, broker_id: int) -> DrainAnswer:
-        """Cordons `broker_id` and begins to move away what it holds; done when no replicas are left.
+        """Cordons the broker and begins to move its replicas away; it is done when no replicas are left.
 
-        Call it again to see how far it is: it begins what is left to begin. `uncordon` and
-        `cancel_reassignment` call it off.
+        Call it again to see the progress and to begin the moves that are left. `uncordon` and
+        `cancel_reassignment` undo it.
         """
         request = admin_pb2.DrainRequest(broker_id=_checked(broker_id))
 
@@ -131,9 +131,10 @@ class ClusterAdmin(Admin):
         return DrainAnswer(replicas_left=answer.replicas_left, begun=answer.begun)
 
     async def prepare_stop(self, broker_id: int, timeout_s: float = 0.0) -> StopAnswer:
-        """Waits up to `timeout_s` until `broker_id` can stop without harm, and says what is in the way.
+        """Waits up to `timeout_s` until the broker can stop without harm, and returns what prevents it.
 
-        Other brokers lead what it led, and it joins no ISR, until it starts again or `cancel_stop`.
+        Other brokers take over its leaderships. The broker joins no ISR until it starts again or until
+        `cancel_stop`.
         """
         request = admin_pb2.PrepareStopRequest(
             broker_id=_checked(broker_id), timeout_ms=round(timeout_s * 1000)
@@ -157,11 +158,11 @@ class ClusterAdmin(Admin):
     async def unregister_broker(
         self, broker_id: int, *, only_if_empty: bool = False, expected_version: int | None = None
     ) -> None:
-        """`broker_id` is gone for good: nobody waits for what it holds any more.
+        """Removes a broker that will not come back: the cluster no longer waits for its replicas.
 
-        Raises `InvalidRequest` while it is alive and holds replicas; with `only_if_empty` also when it is
-        away and holds some; with `expected_version` (0: none of that id was seen) `VersionConflict` if
-        something was said of it since. Not repeated.
+        Raises `InvalidRequest` while the broker is alive and holds replicas; with `only_if_empty` also if
+        it is away and holds replicas. With `expected_version` (0: no broker with this id was seen) it
+        raises `VersionConflict` if a command has changed the broker since. It is not repeated.
         """
         request = admin_pb2.UnregisterBrokerRequest(
             broker_id=_checked(broker_id), only_if_empty=only_if_empty, expected_version=expected_version
@@ -173,7 +174,7 @@ class ClusterAdmin(Admin):
         await self._call(ask, repeat_indefinite=False)
 
     async def add_voter(self, broker_id: int) -> None:
-        """`broker_id` is to vote on the metadata, once it has caught up, in place of another one."""
+        """Makes the broker a voter of the metadata quorum, in place of another, once it has caught up."""
         request = admin_pb2.AddVoterRequest(broker_id=_checked(broker_id))
 
         async def ask(channel: BrokerChannel) -> admin_pb2.AddVoterResponse:
@@ -182,7 +183,7 @@ class ClusterAdmin(Admin):
         await self._call(ask, repeat_indefinite=True)
 
     async def remove_voter(self, broker_id: int) -> None:
-        """`broker_id` is not to vote on the metadata, once another one does in its place."""
+        """Makes the broker an observer of the metadata quorum, once another broker votes in its place."""
         request = admin_pb2.RemoveVoterRequest(broker_id=_checked(broker_id))
 
         async def ask(channel: BrokerChannel) -> admin_pb2.RemoveVoterResponse:
@@ -193,10 +194,10 @@ class ClusterAdmin(Admin):
     # --- leaders and replicas
 
     async def elect_preferred(self, names: Sequence[str] = ()) -> list[PartitionStanding]:
-        """Leadership back to the preferred leaders that are in sync; the partitions that changed.
+        """Gives leadership to the preferred leaders that are in sync; returns the partitions that changed.
 
-        Leaders settle first (N5), so that nobody who writes is left in doubt; one that does not is deposed
-        all the same.
+        Each old leader first settles (N5): it takes no more appends and commits those that it has, so that
+        no producer is left in doubt. A leader that does not settle in time is replaced all the same.
         """
         request = admin_pb2.ElectLeadersRequest(names=names)
         elected: list[PartitionStanding] = []
@@ -206,13 +207,13 @@ class ClusterAdmin(Admin):
             if not answer.left:
                 return elected
         raise Unavailable(
-            f"{len(elected)} preferred leaders were elected, and {answer.left} are left; ask again"
+            f"{len(elected)} preferred leaders were elected, {answer.left} are left; run the election again"
         )
 
     async def elect_unclean(self, name: str, partition: int, broker_id: int) -> list[PartitionStanding]:
-        """`broker_id` leads the partition with whatever it holds: what else was committed is lost (R6).
+        """Makes the broker the leader with the records that it holds: other committed records are lost (R6).
 
-        Raises `InvalidRequest` while somebody is there who holds everything. Not repeated.
+        Raises `InvalidRequest` while a replica is available that holds everything. It is not repeated.
         """
         unclean = admin_pb2.UncleanElection(
             name=name, partition=_checked_partition(partition), broker_id=_checked(broker_id)
@@ -228,11 +229,12 @@ class ClusterAdmin(Admin):
         expected: Mapping[tuple[str, int], PartitionVersion] = NOTHING_EXPECTED,
         validate_only: bool = False,
     ) -> list[PartitionStanding]:
-        """Each (stream, partition) gets these replicas, the preferred leader first, as many as are named:
-        the stream's replication factor follows that of its partition with the fewest.
+        """Gives each (stream, partition) these replicas (broker ids), the preferred leader first.
 
-        Answers the partitions that begin to move; with `validate_only` those that would. Nothing moves, and
-        it raises `StreamNotFound` or `VersionConflict`, if one that is `expected` is not so any more.
+        Their number may change: the stream's replication factor becomes that of its partition with the
+        fewest replicas. Returns the partitions that begin to move; with `validate_only` those that would.
+        If a partition differs from its `expected` state, nothing moves and it raises `StreamNotFound` or
+        `VersionConflict`.
         """
         named = [
             admin_pb2.PartitionTarget(
@@ -245,7 +247,7 @@ class ClusterAdmin(Admin):
             for (name, partition), replicas in targets.items()
         ]
         if not named:
-            raise InvalidRequest("no partition was named; give each its replicas")
+            raise InvalidRequest("no partition was given; give at least one with its replicas")
         return await self._reassign(admin_pb2.ReassignRequest(targets=named, validate_only=validate_only))
 
     async def spread(
@@ -256,19 +258,22 @@ class ClusterAdmin(Admin):
         moves_max: int | None = None,
         validate_only: bool = False,
     ) -> list[PartitionStanding]:
-        """Moves replicas of these streams, or of all, so that `brokers`, or all, carry a like number.
+        """Moves replicas of these streams (or of all), so that `brokers` (or all) hold about the same number.
 
-        As few move as that takes, `moves_max` at most. With `validate_only` nothing changes.
+        It moves as few replicas as possible, and at most `moves_max`. With `validate_only` nothing changes.
         """
         if moves_max is not None and not 0 < moves_max < 1 << 32:
-            raise InvalidRequest(f"moves_max is {moves_max}; it has to be at least 1", field="moves_max")
+            raise InvalidRequest(f"moves_max is {moves_max}; it must be at least 1", field="moves_max")
         wish = admin_pb2.Spread(names=names, brokers=map(_checked, brokers), moves_max=moves_max)
         return await self._reassign(admin_pb2.ReassignRequest(spread=wish, validate_only=validate_only))
 
     async def cancel_reassignment(
         self, partitions: Iterable[tuple[str, int | None]] = ()
     ) -> list[PartitionStanding]:
-        """Back to the replicas from before: of these partitions (None: all of the stream), or of all."""
+        """Restores the replicas from before the reassignment: of these partitions, or of all.
+
+        A partition number of None means all partitions of the stream.
+        """
         request = admin_pb2.CancelReassignmentRequest(
             partitions=[
                 admin_pb2.PartitionName(
@@ -285,13 +290,14 @@ class ClusterAdmin(Admin):
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.cancelled]
 
     async def throttle(self, bytes_per_second: int) -> None:
-        """How fast replicas that are far behind, such as those that move, are fed by each other broker.
+        """Limits the rate at which brokers send to replicas that are far behind, for example moving ones.
 
-        On average, from one broker to another; 0: as each broker is set (`catch_up_bytes_per_second`).
+        Bytes per second on average, from one broker to another; 0: as each broker is configured
+        (`catch_up_bytes_per_second`).
         """
         if not 0 <= bytes_per_second < 1 << 63:
             raise InvalidRequest(
-                f"bytes_per_second is {bytes_per_second}; it has to be 0 or more", field="bytes_per_second"
+                f"bytes_per_second is {bytes_per_second}; it must be 0 or more", field="bytes_per_second"
             )
         request = admin_pb2.ThrottleRequest(bytes_per_second=bytes_per_second)
 
@@ -300,7 +306,7 @@ class ClusterAdmin(Admin):
 
         await self._call(ask, repeat_indefinite=True)
 
-    # --- how
+    # --- requests
 
     async def _elect(
         self, request: admin_pb2.ElectLeadersRequest, *, repeat_indefinite: bool
@@ -318,7 +324,7 @@ class ClusterAdmin(Admin):
         return [cluster_wire.partition_standing_from_proto(one) for one in answer.begun]
 
     async def _replicas_at(self, name: str, address: str | None) -> list[ReplicaDescription] | None:
-        """None: it does not answer."""
+        """The replicas on one broker; None: the broker does not answer."""
         if address is None:
             return None
         request = admin_pb2.DescribeReplicasRequest(name=name)
@@ -339,19 +345,21 @@ class ClusterAdmin(Admin):
 def _checked(broker_id: int) -> int:
     if not 0 <= broker_id < 1 << 31:
         raise InvalidRequest(
-            f"{broker_id} is no broker's id; they are whole numbers from 0", field="broker_id"
+            f"{broker_id} is not a broker id; ids are whole numbers from 0", field="broker_id"
         )
     return broker_id
 
 
 def _checked_partition(number: int) -> int:
     if not 0 <= number < 1 << 31:
-        raise InvalidRequest(f"{number} is no partition; they are whole numbers from 0", field="partition")
+        raise InvalidRequest(
+            f"{number} is not a partition; partitions are whole numbers from 0", field="partition"
+        )
     return number
 
 
 def _placed_on(stream: StreamDescription, brokers: Sequence[int]) -> list[ReplicaDescription]:
-    """The copies of a stream on brokers that say nothing of them."""
+    """The replicas of a stream on brokers that did not answer."""
     return [
         ReplicaDescription(
             name=stream.name,
@@ -376,18 +384,18 @@ def _placed_on(stream: StreamDescription, brokers: Sequence[int]) -> list[Replic
 
 
 def _with_lag(replicas: Iterable[ReplicaDescription]) -> list[ReplicaDescription]:
-    """In order, and with what each lacks of its leader's log."""
+    """The replicas in order, each with its lag behind the leader."""
     found = sorted(replicas, key=lambda one: (one.name, one.partition, one.broker_id))
     ends: dict[tuple[bytes, int], tuple[int, int]] = {}
     for one in found:
         if one.leader:
-            # Of two that believe to lead, the later one does.
+            # If two replicas believe that they lead, the one with the later epoch does.
             key = (one.stream_id, one.partition)
             ends[key] = max(ends.get(key, (0, 0)), (one.leader_epoch, one.log_end_offset))
     lagging = []
     for one in found:
         end = ends.get((one.stream_id, one.partition))
         known = end is not None and one.state not in (*LOST_STATES, UNREACHABLE)
-        # The two were not asked at the same moment, so a follower may seem to be ahead.
+        # Leader and follower answered at different moments, so a follower may seem to be ahead.
         lagging.append(replace(one, lag=max(0, end[1] - one.log_end_offset)) if known and end else one)
     return lagging

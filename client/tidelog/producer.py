@@ -1,8 +1,8 @@
-"""The producer: records in, receipts out.
+"""The public producer: it takes records and returns receipts.
 
-This module chooses partitions, measures records and keeps the buffer's bound. Records
-are collected in batches (`_producing.accumulator`), Arrow data is cut into them (`_producing.splitting`), and
-`_producing.sender` delivers them.
+This module chooses the partition of a record, computes its size and keeps the bound of the buffer.
+`_producing.accumulator` collects records in batches, `_producing.splitting` cuts Arrow data into
+batches, and `_producing.sender` delivers them.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = ["BufferFull", "Producer", "Stall"]
 KEYED_RECORD_BYTES: Final = RECORD_BYTES + COLUMN_BYTES
 
 RECORDS_MAX: Final = RECORDS_PER_BATCH_MAX - GRANT_BYTES // RECORD_BYTES - 1
-"""Counted only when a batch takes memory, so one grant of the smallest records before the limit."""
+"""Records are only counted when a batch takes memory, so the limit is lower by one grant of the smallest
+records."""
 
 
 class Producer:
-    """Writes records to one stream; made by `Client.producer`, used with ``async with``.
+    """Writes records to one stream. `Client.producer` makes it; use it with ``async with``.
 
-    Not thread-safe: all calls belong to one event loop (`tidelog.blocking` has a producer
-    for threads).
+    It is not thread-safe: all calls must come from one event loop. For threads use `tidelog.blocking`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Producer:
         self._accumulator = RecordAccumulator(self._sender, options)
         self._budget = self._sender.budget
         self._count = 1
-        """Partitions of the stream; true once started."""
+        """The number of partitions; known after `start`."""
         self._loop: asyncio.AbstractEventLoop
         self._started = False
         self._closed = False
@@ -83,7 +83,7 @@ class Producer:
     # --- life
 
     async def start(self) -> None:
-        """Finds the stream and gets a producer id; ``async with`` does it.
+        """Finds the stream and gets a producer id; ``async with`` calls it.
 
         Raises `StreamNotFound`, or `Unavailable` when no broker answers.
         """
@@ -103,9 +103,10 @@ class Producer:
         self._started = True
 
     async def close(self) -> None:
-        """Sends what is left and waits for it (see `flush`); the producer takes nothing more.
+        """Sends all buffered records, waits for their receipts, and closes the producer.
 
-        Raises like `flush`. When cancelled, or called again, it gives up what is left.
+        Raises the same errors as `flush`. When cancelled, or called again, it gives up the records that
+        are left.
         """
         if not self._started:
             self._closed = True
@@ -118,7 +119,7 @@ class Producer:
             await self._shut_down()
 
     async def abort(self) -> None:
-        """Closes at once. What is unacknowledged fails; what was in flight, indefinitely."""
+        """Closes at once. Unacknowledged records fail; those in flight fail with an indefinite error."""
         self._closed = True
         if self._started:
             await self._shut_down()
@@ -133,11 +134,11 @@ class Producer:
         if isinstance(error, asyncio.CancelledError):
             await self.abort()
         elif error is not None:
-            # The body's own error is the one to be seen.
+            # The error of the body is the one to raise.
             try:
                 await self.close()
             except TidelogError as failure:
-                error.add_note(f"and the producer lost records: {failure}")
+                error.add_note(f"the producer also lost records: {failure}")
         else:
             await self.close()
 
@@ -153,14 +154,15 @@ class Producer:
         timestamp: datetime | None = None,
         partition: int | None = None,
     ) -> None:
-        """Buffers a record; it is sent with others, in the background.
+        """Buffers a record, which is sent in the background together with others.
 
-        Whether it was committed shows at the next `flush` or `close`. Raises
-        `ResourceExhausted` (definite: the record was not taken) when the buffer is full:
-        ``await producer.drain()`` now and then, which also lets the event loop work.
+        The next `flush` or `close` raises an error if the record was not committed. When the buffer is
+        full, this raises `ResourceExhausted` (definite: the record was not taken). Call ``await
+        producer.drain()`` regularly; it also lets the event loop work. `timestamp` must have a time
+        zone; None: now. Arguments of the wrong type raise `InvalidRequest`.
         """
-        # A million times a second: nothing here that a plain record does not need. The rest,
-        # and every error, is `_append`'s.
+        # This runs a million times a second, so it does only what a plain record needs. `_append` does
+        # the rest and raises every error.
         if (
             value.__class__ is bytes
             and headers is None
@@ -198,12 +200,12 @@ class Producer:
         partition: int | None = None,
         expected_offset: int | None = None,
     ) -> Receipt:
-        """Sends a record and waits for its receipt: it is committed when this returns.
+        """Sends a record and waits for its receipt: the record is committed when this returns.
 
-        Waits for room in the buffer if need be. `expected_offset` makes it a conditional
-        append (R9): it goes alone, and only if it gets that offset, else
-        `UnexpectedOffset`; it needs `partition` where the stream has several. A cancelled
-        send may still be carried out.
+        Waits while the buffer is full. With `expected_offset` it is a conditional append (R9): the record
+        is sent alone, and appended only if it gets this offset; otherwise it raises `UnexpectedOffset`. A
+        conditional append needs `partition` if the stream has several. A cancelled send may still be
+        executed. Arguments of the wrong type raise `InvalidRequest`.
         """
         if expected_offset is not None:
             return await self._send_alone(value, key, headers, subject, timestamp, partition, expected_offset)
@@ -222,11 +224,11 @@ class Producer:
     async def send_batch(
         self, data: pa.RecordBatch | pa.Table, *, partition: int | None = None
     ) -> list[Receipt]:
-        """Sends Arrow data and waits for its receipts: all of it is committed when this returns.
+        """Sends Arrow data and waits for its receipts: all rows are committed when this returns.
 
-        Columns: any of key, value, headers, subject, timestamp (`to_columns`). Large data
-        goes as several batches, keyed rows to their partitions; one receipt each. Waits
-        for room in the buffer. On an error the other batches may have been committed.
+        Columns: any of key, value, headers, subject, timestamp (types: `to_columns`). Large data is sent
+        as several batches, rows with a key to the partitions of their keys; each batch has a receipt.
+        Waits while the buffer is full. When one batch fails, the others may have been committed.
         """
         futures: list[asyncio.Future[Receipt]] = []
         try:
@@ -249,7 +251,7 @@ class Producer:
         return [future.result() for future in futures]
 
     def send_batch_nowait(self, data: pa.RecordBatch | pa.Table, *, partition: int | None = None) -> None:
-        """Buffers Arrow data, as `send_nowait` does a record: all of it, or none (`ResourceExhausted`)."""
+        """Buffers Arrow data as `send_nowait` buffers a record: all rows, or none (`ResourceExhausted`)."""
         parts = list(self._parts(data, partition))
         sizes = [columns.nbytes + BATCH_OVERHEAD_BYTES for _, columns in parts]
         if sum(sizes) > self._budget.bytes_max:
@@ -264,7 +266,7 @@ class Producer:
             self._accumulator.send(target, columns, size)
 
     async def drain(self) -> None:
-        """Waits while more than half of the buffer is in use; always lets the event loop run once."""
+        """Waits while more than half of the buffer is in use; lets the event loop run at least once."""
         await asyncio.sleep(0)
         half = self._budget.bytes_max // 2
         while self._budget.used > half and not self._closed:
@@ -275,11 +277,11 @@ class Producer:
         await self._budget.room(size)
 
     async def flush(self) -> None:
-        """Sends everything buffered so far and waits for it.
+        """Sends all records that are buffered now and waits for their receipts.
 
-        Raises the first failure of records sent without waiting (`send_nowait`) since the
-        last flush, with their number in ``details["records_lost"]``; it is indefinite if
-        any of them was.
+        Raises the first failure of the records that were sent without waiting (`send_nowait`) since the
+        last flush. ``details["records_lost"]`` is the number of failed records. The error is indefinite if
+        the failure of any of these records was.
         """
         self._check_started()
         self._accumulator.seal_all()
@@ -316,14 +318,14 @@ class Producer:
         if batch is None:
             batch = self._accumulator.open(queue)
         if not batch.reserve(size, self._budget, self._size_max):
-            # What is buffered must not wait for company that finds no room.
+            # The buffered records must not wait for more records, because the buffer has no room for them.
             self._accumulator.seal_all()
             raise self._budget.full(size)
         index = batch.append(value, timestamp_ns, key, headers, subject, size)
         return queue, batch, index
 
     def _check_size(self, size: int) -> None:
-        """Raises `BatchTooLarge` for a record that no batch, or not the whole buffer, has room for."""
+        """Raises `BatchTooLarge` for a record that does not fit into a batch, or into the whole buffer."""
         if size > self._batch_bytes_max - BATCH_OVERHEAD_BYTES:
             raise BatchTooLarge(
                 f"a record of {size} bytes does not fit into a batch of at most "
@@ -352,7 +354,7 @@ class Producer:
     def _parts(
         self, data: pa.RecordBatch | pa.Table, partition: int | None
     ) -> list[tuple[int, pa.RecordBatch]]:
-        """Arrow data as batches of the right size, each with its partition."""
+        """Cuts Arrow data into batches of the right size, each with its partition."""
         self._check_usable()
         if not isinstance(data, pa.RecordBatch | pa.Table):
             raise InvalidRequest(
@@ -414,12 +416,12 @@ class Producer:
 
     def _check_started(self) -> None:
         if not self._started:
-            raise InvalidRequest("the producer is not started; use it with `async with`")
+            raise InvalidRequest("the producer is not started; use it with async with, or call start()")
 
     def _check_usable(self) -> None:
         self._check_started()
         if self._closed:
-            raise InvalidRequest("the producer is closed")
+            raise InvalidRequest("the producer is closed; make another one")
         if self._sender.fatal is not None:
             raise own_copy(self._sender.fatal)
 

@@ -1,7 +1,7 @@
-"""The reader: a stream's records in order per partition, one by one or as Arrow batches.
+"""The public reader: the records of a stream in order per partition, one by one or as Arrow batches.
 
-This is the consumer's side: what was asked for, and what was handed out (`Consumed`).
-`Places` finds where to begin and to end; `FetchCalls` brings the batches.
+This module has the consumer's side: what the consumer asked for, and what it has taken (`Consumed`).
+`Places` finds the start and the end in each partition; `FetchCalls` brings the batches.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["End", "Reader", "Start"]
 T = TypeVar("T")
 
 PLACES_AT_ONCE_MAX: Final = 50
-"""Partitions whose places are asked for at a time."""
+"""The partitions whose start and end are requested at a time."""
 
 
 class _Ending(NamedTuple):
@@ -40,12 +40,12 @@ class _Ending(NamedTuple):
 
 
 class Reader:
-    """Reads one stream; made by `Client.reader`.
+    """Reads one stream. `Client.reader` makes it.
 
-    It is an iterator of records, and its batch iterators continue where it stands. It
-    begins with the first item asked for. Close it, or leave ``async with``, to end its
-    calls; closing the client does too. Positions are the consumer's: what was fetched
-    ahead does not count.
+    It is an iterator of records, and its iterators of batches continue at the same position. Reading
+    begins when the first record or batch is requested. Close the reader, or leave ``async with``, to
+    end its calls; closing the client ends them, too. `positions` counts only records that the consumer
+    has taken, not records that were fetched ahead.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reader:
         self._states: dict[int, FetchState] = {}
         self._consumed = Consumed()
         self._set_aside: _Ending | None = None
-        """Came behind batches that were taken together; it is the next thing to tell."""
+        """An end or error that arrived behind batches which were taken together; it is reported next."""
         self._batches: deque[FetchedBatch] = deque()
         self._begun = False
         self._ended = False
@@ -84,16 +84,16 @@ class Reader:
         where = ", ".join(f"{n}:{p.offset}" for n, p in sorted(self.positions.items()))
         return f"<Reader {self.stream} [{where}]{' closed' if self._closed else ''}>"
 
-    # --- where it stands
+    # --- positions
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Where to read on, by partition, with the epoch of the last record read (R13)."""
+        """The next position by partition, with the epoch of the last record read (R13)."""
         return self._consumed.positions
 
     @property
     def high_watermarks(self) -> dict[int, int]:
-        """The newest that the brokers said, by partition."""
+        """The newest high watermark that a broker reported, by partition."""
         return {number: state.high_watermark for number, state in self._states.items()}
 
     # --- records and batches
@@ -102,7 +102,7 @@ class Reader:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record; the iteration ends at `end`, or without `follow` at the high watermark."""
+        """The next record. It stops at `end`; without `follow` at the high watermark of the start."""
         while (row := self._consumed.next_row()) is None:
             batch = await self._next()
             if batch is None:
@@ -111,12 +111,12 @@ class Reader:
         return row
 
     async def fetched_batches(self) -> AsyncIterator[FetchedBatch]:
-        """The batches with their places in the log, as the leader stored them."""
+        """The batches with their offsets in the log, as the leader stored them."""
         while (batch := await self.next_batch()) is not None:
             yield batch
 
     async def batches(self, *, with_offsets: bool = False) -> AsyncIterator[pa.RecordBatch]:
-        """The columns of the batches: key, value, headers, subject, timestamp, as present.
+        """The columns of the batches: value and timestamp, and key, headers and subject if present.
 
         `with_offsets` adds the column ``offset`` (int64).
         """
@@ -124,7 +124,7 @@ class Reader:
             yield batch.with_offsets() if with_offsets else batch.columns
 
     async def next_batch(self) -> FetchedBatch | None:
-        """The next batch, None after the last."""
+        """The next batch; None after the last."""
         rest = self._consumed.rest()
         if rest is not None:
             return rest
@@ -132,9 +132,9 @@ class Reader:
         return None if batch is None else self._consumed.take(batch)
 
     async def arrived(self) -> list[FetchedBatch]:
-        """All batches that are here, after waiting for the first; empty after the last.
+        """Waits for the first batch and returns all that have arrived; an empty list after the last.
 
-        For who hands them on (`tidelog.blocking`): they do not count as consumed.
+        `tidelog.blocking` uses it. The batches do not count as consumed.
         """
         first = await self._next()
         if first is None:
@@ -152,7 +152,7 @@ class Reader:
     async def _next(self) -> FetchedBatch | None:
         while not self._batches:
             if self._closed:
-                raise InvalidRequest("the reader is closed")
+                raise InvalidRequest("the reader is closed; make another one")
             if self._ended:
                 return None
             if not self._begun:
@@ -171,7 +171,7 @@ class Reader:
                 self._batches.extend(item)
         return self._batches.popleft()
 
-    # --- life
+    # --- closing
 
     async def __aenter__(self) -> Self:
         return self
@@ -182,11 +182,11 @@ class Reader:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Ends the calls; nothing can be read any more."""
+        """Ends the calls. After that the reader cannot be used."""
         self._closed = True
         await self._calls.close()
 
-    # --- the beginning
+    # --- starting
 
     async def _begin(self) -> None:
         stream = await self._places.resolve(self._stream_id)
@@ -195,7 +195,7 @@ class Reader:
         for number in numbers:
             Metadata.check_partition(stream, number)
         places = await self._all_places(numbers)
-        # What failed before this can be tried again.
+        # If something fails before this line, the next read tries again.
         self._begun = True
         for number, (start, end) in zip(numbers, places, strict=True):
             self._states[number] = FetchState(self.stream, stream.stream_id, number, start, end)
@@ -207,7 +207,7 @@ class Reader:
             self._ended = True
 
     async def _all_places(self, numbers: Sequence[int]) -> list[tuple[Position, int | None]]:
-        """Where to begin and to end in each partition, asked side by side."""
+        """The start and the end in each partition, requested in parallel."""
         places: list[tuple[Position, int | None]] = []
         for at in range(0, len(numbers), PLACES_AT_ONCE_MAX):
             found = await asyncio.gather(
@@ -224,7 +224,7 @@ class Reader:
         return places
 
     def _asked(self, number: int) -> tuple[Start, End | None]:
-        """Where to begin and to end in one partition, as the caller said it."""
+        """The start and the end that the caller gave for one partition."""
         start = self._start.get(number, "earliest") if isinstance(self._start, Mapping) else self._start
         end = self._end.get(number) if isinstance(self._end, Mapping) else self._end
         return start, end

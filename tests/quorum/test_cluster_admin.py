@@ -413,11 +413,11 @@ async def test_nonsense_about_a_stream_is_refused_with_a_sentence(client: tidelo
 
 
 async def test_what_cannot_be_right_is_refused_before_it_is_sent(client: tidelog.Client) -> None:
-    with pytest.raises(InvalidRequest, match="-1 is no broker's id"):
+    with pytest.raises(InvalidRequest, match="-1 is not a broker id"):
         await client.cordon(-1)
-    with pytest.raises(InvalidRequest, match="-2 is no partition"):
+    with pytest.raises(InvalidRequest, match="-2 is not a partition"):
         await client.reassign({("orders", -2): [1]})
-    with pytest.raises(InvalidRequest, match="no partition was named"):
+    with pytest.raises(InvalidRequest, match="no partition was given"):
         await client.reassign({})
     with pytest.raises(InvalidRequest, match="moves_max is 0"):
         await client.spread(moves_max=0)

@@ -1,4 +1,4 @@
-"""What a cluster says of itself: its brokers, streams and partitions, and the copies of a partition."""
+"""A cluster as it describes itself: brokers, streams, partitions, and the replicas of a partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidelog.model.configuration import StreamConfig
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that clients can reach, by the name of its listener."""
+    """An address that clients can connect to, and the name of its listener."""
 
     name: str
     host: str
@@ -18,13 +18,13 @@ class Listener:
 
     @property
     def target(self) -> str:
-        """``host:port`` as gRPC takes it, IPv6 in brackets."""
+        """``host:port`` as gRPC needs it, with an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker, as the cluster's metadata knows it."""
+    """A broker in the cluster's metadata."""
 
     broker_id: int
     incarnation: bytes
@@ -39,7 +39,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition: who leads it, and who has it."""
+    """A partition, its leader and its replicas. Brokers are given by their ids."""
 
     partition: int
     leader: int | None
@@ -47,24 +47,25 @@ class PartitionDescription:
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
-    """Broker ids, the preferred leader first. While a reassignment is on its way: those that shall be,
-    then those that leave."""
+    """Broker ids, the preferred leader first. During a reassignment: the replicas that will remain, then
+    those that will be removed."""
     isr: tuple[int, ...]
     eligible: tuple[int, ...] = ()
-    """Not in sync, yet sure to hold everything committed, while the ISR is below its minimum (R6)."""
+    """Replicas that are not in sync but surely hold every committed record, while the ISR is below its
+    minimum (R6)."""
     adding: tuple[int, ...] = ()
-    """Of the replicas: those that a reassignment brings."""
+    """The replicas that a reassignment adds."""
     removing: tuple[int, ...] = ()
-    """Of the replicas: those that leave when it ends."""
+    """The replicas that are removed when the reassignment ends."""
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas once a reassignment has ended."""
+        """The replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def lagging(self) -> tuple[int, ...]:
-        """Replicas that are not in sync, besides those that a reassignment brings."""
+        """Replicas that are not in sync, without those that a reassignment adds."""
         return tuple(
             broker for broker in self.replicas if broker not in self.isr and broker not in self.adding
         )
@@ -72,44 +73,44 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """A stream as it is set up now."""
+    """A stream: its configuration, its partitions and their leaders."""
 
     name: str
     stream_id: bytes
     config: StreamConfig
     version: int
-    """Grows with every change of the stream; the token for `expected_version`."""
+    """Grows with every change of the stream; give it as `expected_version`."""
     created_us: int
     """Microseconds since the Unix epoch."""
     partitions: tuple[PartitionDescription, ...]
     """In order: `partitions[n].partition == n`."""
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    """Who has claimed it, such as an object of Kubernetes; empty: nobody."""
+    """The owner that claimed the stream, for example a Kubernetes object; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStanding:
-    """What a broker is to its cluster now."""
+    """The state of a broker in its cluster."""
 
     broker_id: int
     state: str
-    """active, stopping, cordoned, draining or fenced: the weightiest of what it is."""
+    """active, stopping, cordoned, draining or fenced; of several states the most serious."""
     cordoned: bool = False
     voter: bool = False
     vote: str = ""
-    """What was said by command: wanted, unwanted, or nothing."""
+    """What a command asked for: wanted, unwanted, or empty (no command)."""
     replicas: int = 0
     leaders: int = 0
     out_of_sync: int = 0
-    """Replicas there that are not in sync."""
+    """Replicas on this broker that are not in sync."""
     version: int = 0
-    """Grows with every command about it; the token for `expected_version`."""
+    """Grows with every command about the broker; give it as `expected_version`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionVersion:
-    """What a decision about a partition rests on."""
+    """The state of a partition on which a decision is based."""
 
     stream_id: bytes
     epoch: int
@@ -118,13 +119,13 @@ class PartitionVersion:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStanding:
-    """A partition by the name of its stream, and how many of it have to be in sync."""
+    """A partition with the name of its stream and its minimum of in-sync replicas."""
 
     name: str
     stream_id: bytes
     partition: PartitionDescription
     min_insync: int
-    """For acks=all."""
+    """The in-sync replicas that a write with acks=all needs."""
 
     @property
     def label(self) -> str:
@@ -134,13 +135,13 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True)
 class StopHindrance:
-    """A partition that the stop of a broker would harm."""
+    """A partition that is harmed if a broker stops now."""
 
     name: str
     partition: int
     reason: str
     blocks: bool
-    """False: waiting would not help."""
+    """True: the broker must wait. False: waiting does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +150,17 @@ class StopAnswer:
 
     ready: bool
     hindrances: tuple[StopHindrance, ...]
-    """The first of them, those that block before the others."""
+    """The first ones; those that block come before the others."""
     hindrance_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class DrainAnswer:
-    """How far the drain of a broker has come."""
+    """The progress of the drain of a broker."""
 
     replicas_left: int
     begun: int
-    """Partitions that began to move by this request."""
+    """Partitions that this request began to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class ClusterDescription:
     cluster_id: bytes
     metadata_version: int
     controller: int | None
-    """None: none known."""
+    """None: not known."""
     voters: tuple[int, ...]
     brokers: tuple[BrokerDescription, ...]
     software_version: str
@@ -178,20 +179,21 @@ class ClusterDescription:
     standings: tuple[BrokerStanding, ...] = ()
     """One for each of `brokers`, in their order."""
     under_replicated_count: int = 0
-    """Partitions of which some replica is not in sync, besides those that a reassignment brings."""
+    """Partitions with a replica that is not in sync, without replicas that a reassignment adds."""
     leaderless_count: int = 0
     below_minimum_count: int = 0
-    """Partitions with fewer in sync than the minimum: acks=all is refused."""
+    """Partitions with fewer in-sync replicas than the minimum: writes with acks=all are refused."""
     reassigning_count: int = 0
     troubled: tuple[PartitionStanding, ...] = ()
-    """Under-replicated or without a leader, by name; the first 1,000."""
+    """Partitions that are under-replicated or without a leader, by name; the first 1,000."""
     throttle_bytes_per_second: int = 0
-    """How fast replicas that are far behind are fed, from one broker to another; 0: as each broker is set."""
+    """The rate at which one broker sends to replicas on another that are far behind; 0: as each broker is
+    configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDescription:
-    """One copy of a partition, as the broker that holds it sees it."""
+    """A replica, described by the broker that holds it."""
 
     name: str
     stream_id: bytes
@@ -199,24 +201,24 @@ class ReplicaDescription:
     broker_id: int
     leader: bool
     state: str
-    """online, damaged, quarantined, uncreated (its folder could not be made yet), halted (it failed
-    unexpectedly, until its broker restarts), or unreachable (its broker did not answer)."""
+    """online, damaged, quarantined, uncreated (its folder could not be created yet), halted (it failed
+    unexpectedly, and stays so until its broker restarts), or unreachable (its broker did not answer)."""
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
     durable_offset: int
-    """Everything below is on disk."""
+    """All records below this offset are on disk."""
     bytes: int
     segments: int
     damaged: tuple[tuple[int, int], ...] = ()
-    """Ranges that cannot be read: first offset, first offset after."""
+    """Ranges of offsets that cannot be read: first offset, and first offset behind the range."""
     suspect: bool = False
-    """Recovery cut a tail that held a valid batch behind an invalid one (2b)."""
+    """Recovery cut off a tail that had a valid batch behind an invalid one (2b)."""
     role: str = ""
-    """leader, follower, idle (it waits for its role), or lost."""
+    """leader, follower, idle (the replica waits for its role), or lost."""
     leader_epoch: int = 0
-    """Of its role."""
+    """The epoch of this role."""
     in_sync: bool = False
-    """It is in the ISR."""
+    """The replica is in the ISR."""
     lag: int | None = None
-    """Records that its leader has and it has not; None: not known."""
+    """Records that the leader has and this replica lacks; None: not known."""

@@ -1,4 +1,4 @@
-"""Identifiers (stream, cluster, incarnation, directory): 16 bytes in RFC 9562 order.
+"""Identifiers of streams, clusters, incarnations and directories: the 16 bytes of a UUID (RFC 9562).
 
 These functions convert to and from the usual form with hyphens.
 """
@@ -9,17 +9,17 @@ from tidelog.errors import InvalidRequest
 
 
 def id_text(identifier: bytes) -> str:
-    """``xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`` for 16 bytes."""
+    """The text form of 16 bytes: ``xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx``."""
     digits = identifier.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def id_bytes(text: str) -> bytes:
-    """16 bytes for 32 hexadecimal digits, with hyphens or without; raises `InvalidRequest`."""
+    """The 16 bytes of 32 hexadecimal digits, with or without hyphens; raises `InvalidRequest`."""
     digits = text.replace("-", "")
     try:
         if len(digits) == 32:
             return bytes.fromhex(digits)
     except ValueError:
         pass
-    raise InvalidRequest(f"{text[:50]!r} is not an identifier; it has 32 hexadecimal digits")
+    raise InvalidRequest(f"{text[:50]!r} is not an identifier; an identifier has 32 hexadecimal digits")

@@ -1,4 +1,4 @@
-"""A record as a reader gets it, the receipt that a producer gets for it, and where to read on."""
+"""Records, the receipts that a producer gets for them, and the positions of a reader."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Headers = tuple[tuple[str, bytes | None], ...]
-"""In order; names may repeat; None: a header without a value."""
+"""(name, value) pairs in order. Names may repeat; the value None: a header without a value."""
 
 
 class Record(NamedTuple):
-    """A record as a reader gets it.
+    """A record from a reader.
 
-    A named tuple and not a dataclass, because readers make millions: `Record._make`
-    costs a fifth of a frozen dataclass's constructor.
+    It is a named tuple and not a dataclass because a reader makes millions of them: `Record._make`
+    costs a fifth of the constructor of a frozen dataclass.
     """
 
     offset: int
@@ -25,10 +25,10 @@ class Record(NamedTuple):
     headers: Headers
     subject: str | None
     timestamp_us: int
-    """Microseconds since the Unix epoch, the producer's clock; of NATS messages, the broker's."""
+    """Microseconds since the Unix epoch, by the producer's clock; for NATS messages by the broker's."""
     leader_epoch: int
     append_time_us: int
-    """The leader's clock; never goes back within a partition."""
+    """Microseconds since the Unix epoch, by the leader's clock; never decreases within a partition."""
     stream: str
     partition: int
 
@@ -38,7 +38,7 @@ class Record(NamedTuple):
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
     def header(self, name: str) -> bytes | None:
-        """The value of the first header of that name; None if there is none or it has no value."""
+        """The value of the first header with this name; None if there is none, or it has no value."""
         return next((value for key, value in self.headers if key == name), None)
 
     def __repr__(self) -> str:
@@ -48,16 +48,16 @@ class Record(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The promise that records are committed, and where: offsets `offset` to `last_offset`."""
+    """The promise that records are committed at the offsets `offset` to `last_offset`."""
 
     partition: int
     offset: int
-    """Of the first record."""
+    """The offset of the first record."""
     last_offset: int
     leader_epoch: int
     append_time_us: int
     duplicate: bool = False
-    """They were in the log already: the offsets are those of the first copy."""
+    """The records were in the log already: the offsets are those of the first copy."""
 
     def __repr__(self) -> str:
         offsets = f"{self.offset}" if self.offset == self.last_offset else f"{self.offset}–{self.last_offset}"
@@ -66,13 +66,13 @@ class Receipt(NamedTuple):
 
 
 OFFSET_MAX = (1 << 63) - 1
-"""Offsets travel in 64 bits with a sign."""
+"""Offsets are signed 64-bit integers."""
 
 
 class Position(NamedTuple):
-    """Where a reader stands (R13)."""
+    """The position of a reader in a partition (R13)."""
 
     offset: int
     """The next record to read."""
     leader_epoch: int | None = None
-    """Of the last record read; None: none was, only the offset is checked."""
+    """The epoch of the last record read; None: no record was read, and only the offset is checked."""
