@@ -1,7 +1,7 @@
-"""The same nouns without asyncio, for scripts and Spark tasks.
+"""The client, producer and reader without asyncio, for scripts and Spark tasks.
 
-The asyncio client lives in a thread of its own (`_blocking.loop_thread`); batches cross threads
-several at a time. Methods may be called from any thread but the loop's own.
+The asyncio client runs in a thread of its own (`_blocking.loop_thread`); batches are passed between threads
+several at a time. Methods may be called from any thread except the loop's own.
 
     with tidelog.blocking.connect("localhost:9210") as log:
         with log.producer("orders") as producer:
@@ -46,7 +46,7 @@ def connect(addresses: str | Sequence[str], **settings: Any) -> Client:
 def _blocking(
     method: Callable[Concatenate[client.Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of the asyncio client, waited for."""
+    """The method of the asyncio client, which waits for its result."""
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,7 +56,7 @@ def _blocking(
 
 
 class Client:
-    """See `tidelog.client.Client`; every method waits for its result."""
+    """A client whose methods wait for their results; `tidelog.client.Client` describes them."""
 
     def __init__(self, thread: LoopThread, inner: client.Client) -> None:
         self.thread = thread
@@ -109,7 +109,7 @@ class Client:
         return Reader(self.thread, self.thread.run(make()))
 
     def close(self) -> None:
-        """Closes everything that the client made."""
+        """Closes the client, its readers and its producers."""
         self.thread.run(self.client.close())
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Client:
 
 
 class Reader:
-    """See `tidelog.reader.Reader`; for one thread at a time."""
+    """Reads one stream, in one thread at a time; `tidelog.reader.Reader` describes the methods."""
 
     def __init__(self, thread: LoopThread, inner: reader.Reader) -> None:
         self._thread = thread
@@ -135,16 +135,16 @@ class Reader:
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Where to read on, by partition, with the epoch of the last record read (R13)."""
+        """The next position by partition, with the epoch of the last record read (R13)."""
         return {**self._reader.positions, **self._consumed.positions}
 
     @property
     def high_watermarks(self) -> dict[int, int]:
-        """The newest that the brokers said, by partition."""
+        """The newest high watermark that a broker reported, by partition."""
         return self._reader.high_watermarks
 
     def __iter__(self) -> Iterator[Record]:
-        """The records; ends at `end`, or without `follow` at the high watermark of the start."""
+        """The records. The iteration ends at `end`; without `follow` at the high watermark of the start."""
         while True:
             row = self._consumed.next_row()
             if row is not None:
@@ -156,7 +156,7 @@ class Reader:
             self._consumed.open(batch)
 
     def fetched_batches(self) -> Iterator[FetchedBatch]:
-        """The batches with their places in the log."""
+        """The batches with their offsets in the log."""
         rest = self._consumed.rest()
         if rest is not None:
             yield rest
@@ -169,7 +169,7 @@ class Reader:
             yield batch.with_offsets() if with_offsets else batch.columns
 
     def close(self) -> None:
-        """Ends the calls; nothing can be read any more."""
+        """Ends the calls. After that the reader cannot be used."""
         self._thread.run(self._reader.aclose())
 
     def __enter__(self) -> Self:

@@ -99,7 +99,7 @@ def test_records_that_cannot_be_taken_are_raised_by_flush(log: blocking.Client) 
     log.create_stream("s")
     producer = log.producer("s")
     producer.send_nowait(b"v", partition=7)
-    with pytest.raises(errors.PartitionNotFound, match="1 records"):
+    with pytest.raises(errors.PartitionNotFound, match="1 record was"):
         producer.flush()
     producer.close()
 

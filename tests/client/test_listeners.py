@@ -54,7 +54,9 @@ def test_a_broker_without_the_listener_that_was_named_is_left_out() -> None:
 
 
 def test_a_listener_that_no_broker_has_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"no broker has a listener cloud; they have internal, outside"):
+    with pytest.raises(
+        InvalidRequest, match=r"no broker has a listener cloud; the brokers have internal, outside"
+    ):
         Listeners(("n1:30000",), "cloud").reachable(OUTSIDE)
 
 

@@ -287,7 +287,7 @@ async def test_another_stream_of_the_same_name_is_not_read_with_old_positions(
 async def test_a_silent_broker_is_given_up_after_a_while(log: Client, broker: FakeBroker) -> None:
     broker.add_stream("s")
     silent = options(heartbeat_ms=60_000, silence_timeout_s=0.05, retry_timeout_s=0.2)
-    with pytest.raises(errors.ConnectionLost, match="said nothing"):
+    with pytest.raises(errors.ConnectionLost, match="sent nothing"):
         await anext(log.reader("s", options=silent))
 
 

@@ -1,5 +1,5 @@
-"""What `tidelog.blocking` stands on: a thread with the event loop, and a producer for many threads.
+"""The parts of `tidelog.blocking`: a thread with the event loop, and a producer for many threads.
 
-`loop_thread` runs the loop that all blocking clients of a process share, and `producer` gathers
-records before they go to it.
+`loop_thread` runs the loop that all blocking clients of a process share, and `producer` collects
+records before the loop gets them.
 """

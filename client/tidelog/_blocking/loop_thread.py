@@ -1,7 +1,7 @@
 """The event loop that all blocking clients of a process share, in a daemon thread.
 
-gRPC's asyncio side is made for one loop. The thread starts with the first client, stays
-with the parent after a fork, and ends with the process. `tidelog.blocking` stands on it.
+gRPC's asyncio API works best with one loop for each process. The thread starts with the first client,
+stays in the parent after a fork, and ends with the process.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class LoopThread:
 
     @classmethod
     def shared(cls) -> LoopThread:
+        """The loop thread of this process; started when it is first needed."""
         with cls._shared_lock:
             if cls._shared is None:
                 cls._shared = cls()
@@ -38,13 +39,13 @@ class LoopThread:
 
     @classmethod
     def forget(cls) -> None:
-        """After a fork: the thread stayed with the parent."""
+        """Forgets the thread after a fork, because it stayed in the parent."""
         cls._shared = None
         cls._shared_lock = threading.Lock()
 
     @classmethod
     def stop(cls) -> None:
-        """At the end of the process."""
+        """Stops the shared loop at the end of the process."""
         with cls._shared_lock:
             shared, cls._shared = cls._shared, None
         if shared is not None:
@@ -60,7 +61,9 @@ class LoopThread:
         """The result of `work`, which is cancelled if the waiting thread is interrupted."""
         if threading.current_thread() is self._thread:
             work.close()
-            raise InvalidRequest("a blocking call in the event loop's own thread would wait for itself")
+            raise InvalidRequest(
+                "a blocking call in the event loop's own thread would wait for itself; use asyncio there"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()

@@ -1,7 +1,7 @@
-"""The producer of `tidelog.blocking`: records of many threads, gathered before they reach the loop.
+"""The producer of `tidelog.blocking`: it collects the records of many threads in batches.
 
-Waking the loop's thread for every record would cost more than the record. So records gather
-in batches here, under a lock, and the asyncio producer (`tidelog.producer`) gets whole ones.
+To wake the loop's thread for every record would cost more than the record. So records are collected in
+batches here, under a lock, and the asyncio producer (`tidelog.producer`) gets whole batches.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tidelog.model import Receipt
 
 
 class Producer:
-    """See `tidelog.producer.Producer`; thread-safe.
+    """Writes records to one stream, from any number of threads.
 
-    Records gather in batches in the calling thread; the loop's thread gets whole ones.
+    `tidelog.producer.Producer` describes the methods. Records are collected in batches in the calling
+    thread; the loop's thread gets whole batches.
     """
 
     def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
@@ -35,9 +36,9 @@ class Producer:
         self._producer = inner
         self._lock = threading.Lock()
         self._open: dict[int | None, OpenBatch] = {}
-        """By the partition that was asked for; None: none was."""
+        """By the given partition; None: the producer chooses it."""
         self._full: deque[tuple[int | None, OpenBatch]] = deque()
-        """On their way to the loop's thread."""
+        """Sealed batches that wait for the loop's thread."""
         self._held_bytes = 0
         self._held_bytes_max = inner.options.buffer_bytes_max
         self._batch_bytes = min(inner.options.batch_bytes, self._held_bytes_max // 4)
@@ -57,9 +58,9 @@ class Producer:
         subject: str | None = None,
         partition: int | None = None,
     ) -> None:
-        """Buffers a record; its fate shows at the next `flush` or `close`.
+        """Buffers a record; the next `flush` or `close` raises an error if it was not committed.
 
-        Raises `ResourceExhausted` when the buffer is full: `drain` now and then.
+        Raises `ResourceExhausted` (definite) when the buffer is full: call `drain` regularly.
         """
         value, key = as_bytes(value, "value"), as_bytes(key, "key")
         checked, text = as_headers(headers), as_subject(subject)
@@ -114,11 +115,11 @@ class Producer:
         self._thread.run(drain())
 
     def flush(self) -> None:
-        """Sends everything buffered and waits for it; raises the first failure."""
+        """Sends all buffered records and waits for their receipts; raises the first failure."""
         self._thread.run(self._flush())
 
     def close(self) -> None:
-        """Flushes and closes; raises like `flush`."""
+        """Flushes and closes; raises the same errors as `flush`."""
 
         async def close() -> None:
             try:
@@ -140,7 +141,7 @@ class Producer:
         try:
             self.close()
         except TidelogError as failure:
-            error.add_note(f"and the producer lost records: {failure}")
+            error.add_note(f"the producer also lost records: {failure}")
 
     def _seal(self, partition: int | None) -> None:
         self._full.append((partition, self._open.pop(partition)))
@@ -183,7 +184,7 @@ class Producer:
                 return
 
     async def _fed(self) -> None:
-        """Everything sent so far is the asyncio producer's."""
+        """Hands all records so far to the asyncio producer."""
         with self._lock:
             for partition in list(self._open):
                 self._seal(partition)
@@ -198,6 +199,8 @@ class Producer:
         first, refused = self._refused_first, self._refused_records
         self._refused_first, self._refused_records = None, 0
         if first is not None:
+            records = "record was" if refused == 1 else "records were"
             raise type(first)(
-                f"{refused} records were not taken; the first: {first}", records_lost=refused
+                f"{refused} {records} not taken; the first error: {first}",
+                records_lost=refused,
             ) from first

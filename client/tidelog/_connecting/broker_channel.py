@@ -21,35 +21,36 @@ from tidelog_proto import admin_pb2_grpc, log_pb2, log_pb2_grpc, metadata_pb2, m
 T = TypeVar("T")
 
 MESSAGE_BYTES_MAX: Final = BATCH_BYTES_HARD_MAX + (1 << 20)
-"""A whole batch of the hard bound, and what stands around it."""
+"""The largest batch that any stream may allow, and the message around it. Bytes."""
 
 KEEPALIVE_MS: Final = 300
-"""How often a connection with calls on it, from which nothing comes, is asked whether it is still there."""
+"""A connection with calls on it that receives nothing for this long is pinged."""
 
 PING_TIMEOUT_MS: Final = 1_200
-"""No answer for so long, and the connection is given up: at most two seconds after a broker froze, which
-is when a cluster takes it for gone. gRPC answers from a thread of its own, so that a broker that is only
-busy is not mistaken for one."""
+"""A connection whose ping has no answer after this time is closed: at most two seconds after the broker
+froze, which is when the cluster gives it up. gRPC answers pings from a thread of its own, so a broker that
+is only busy still answers."""
 
 CONNECT_S: Final = 0.5
-"""How long the first attempt to reach a leader waits for a connection, each further one so much longer:
-metadata may name a broker that is gone. The connecting itself goes on meanwhile."""
+"""The time that the first attempt to reach a leader waits for a connection; each further attempt waits
+this much longer. It is short because metadata may name a broker that is gone. gRPC goes on connecting
+between the attempts."""
 
 CONNECT_MS_MAX: Final = 2_000
-"""How long one attempt to connect may take."""
+"""The time that one attempt to connect may take."""
 
 LAST_ANSWER_S_MAX: Final = 0.25
 """How long closing a channel waits for the last answer of its broker."""
 
 RESOLVE_MS_MIN: Final = 500
-"""How long an address is believed that DNS gave, once it is not reached. gRPC's own 30 s are longer than a
-broker on Kubernetes takes to come back, under the same name, with another address."""
+"""After an address could not be reached, DNS is asked again after this time. gRPC's default of 30 s is
+longer than a broker on Kubernetes needs to restart with the same name and another address."""
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    # The second one decides; the first must not be later.
+    # ping_timeout_ms decides; keepalive_timeout_ms must not be later.
     ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.http2.max_pings_without_data", 0),
@@ -57,16 +58,16 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS_MAX),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.dns_min_time_between_resolutions_ms", RESOLVE_MS_MIN),
-    # Brokers are reached directly, and a client's connections are its own.
+    # No proxy between client and brokers, and no connections shared with other clients of the process.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # What may be sent again is decided here, not by gRPC.
+    # The library decides what may be sent again (`retry`), not gRPC.
     ("grpc.enable_retries", 0),
 )
 
 
 class FetchCall(Protocol):
-    """What is used of a running Fetch call."""
+    """The part of a running gRPC Fetch call that the library uses."""
 
     async def read(self) -> object: ...
 
@@ -74,7 +75,7 @@ class FetchCall(Protocol):
 
 
 class ProduceCall(Protocol):
-    """What is used of a running Produce call; requests are serialized already (`framing`)."""
+    """The part of a running gRPC Produce call that the library uses. Requests are serialized (`framing`)."""
 
     async def wait_for_connection(self) -> None: ...
 
@@ -88,21 +89,21 @@ class ProduceCall(Protocol):
 
 
 def dial(address: str) -> BrokerChannel:
-    """The calls to an address, over a gRPC channel of its own, which connects by itself."""
+    """A new gRPC channel to the address. gRPC connects it when it is first used."""
     return BrokerChannel(address, grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)))
 
 
 class BrokerChannel:
-    """The calls to one address."""
+    """The channel to the broker at one address, and the calls on it."""
 
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
-        """`channel`: a gRPC channel, or a double with the same calls."""
+        """`channel`: a gRPC channel, or a double with the same methods."""
         self.address = address
         self._channel = channel
         self.log = log_pb2_grpc.LogStub(self._channel)
         self.metadata = metadata_pb2_grpc.MetadataStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
-        # The two streams that carry batches bypass the generated code.
+        # The two calls that carry batches do not use the generated code (`framing`).
         produce: Any = self._channel.stream_stream(
             PRODUCE_METHOD,
             request_serializer=None,
@@ -120,7 +121,7 @@ class BrokerChannel:
 
     @property
     def connected(self) -> bool:
-        """Whether a connection stands, as far as is known."""
+        """Whether gRPC reports an established connection."""
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
@@ -141,11 +142,11 @@ class BrokerChannel:
 
 
 Dial = Callable[[str], BrokerChannel]
-"""Makes the calls to an address."""
+"""Makes the channel to an address."""
 
 
 async def on(channel: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
-    """The answer of one call to one broker, its failure as one of `tidelog.errors`."""
+    """The answer of one call to one broker; raises a failure as one of `tidelog.errors`."""
     try:
         return await call(channel)
     except grpc.RpcError as error:
@@ -153,10 +154,10 @@ async def on(channel: BrokerChannel, call: Callable[[BrokerChannel], Awaitable[T
 
 
 async def are_you_there(channel: BrokerChannel, timeout_s: float) -> metadata_pb2.ResolveResponse:
-    """The smallest question that there is."""
+    """Sends the smallest request that every broker answers."""
     return await channel.metadata.Resolve(metadata_pb2.ResolveRequest(), timeout=timeout_s)
 
 
 async def reach(channel: BrokerChannel, timeout_s: float) -> None:
-    """Returns when the broker has answered; raises a retriable error if it does not in time."""
+    """Returns when the broker has answered; raises a retriable error if no answer comes in time."""
     await on(channel, partial(are_you_there, timeout_s=timeout_s))

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Channels:
-    """The brokers that a client talks to, by address, connected when first used."""
+    """The channels of one client by address, connected when they are first used."""
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Channels:
         addresses = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
         self.bootstrap = tuple(dict.fromkeys(_checked_address(address) for address in addresses))
         if not self.bootstrap:
-            raise InvalidRequest("no broker address given; give at least one host:port")
+            raise InvalidRequest("no broker address was given; give at least one host:port")
         self.listeners = Listeners(self.bootstrap, listener)
         self.request_timeout_s = request_timeout_s
-        """How long a unary call may take."""
+        """The time that a unary call may take."""
         self._dial = dial
         self._channels: dict[str, BrokerChannel] = {}
         self._closed = False
@@ -49,43 +49,43 @@ class Channels:
     def to(self, address: str) -> BrokerChannel:
         """The channel to one broker; made when it is first needed."""
         if self._closed:
-            raise InvalidRequest("the client is closed")
+            raise InvalidRequest("the client is closed; connect again")
         found = self._channels.get(address)
         if found is None:
             found = self._channels[address] = self._dial(address)
         return found
 
     def learn(self, addresses: Sequence[str]) -> None:
-        """Addresses that the cluster itself named: to ask when the first ones are silent."""
+        """Adds the addresses that the cluster reported; they are used when others do not answer."""
         self._known = tuple(addresses)
 
-    # --- whom to ask where any broker may answer
+    # --- requests that any broker can answer
 
     @property
     def addresses(self) -> list[str]:
-        """All that are known, in the order in which to ask them."""
+        """All known addresses, in the order in which to try them."""
         return list(dict.fromkeys((self._preferred, *self._known, *self.bootstrap)))
 
     def prefer(self, address: str) -> None:
-        """It answered: the next question goes there first."""
+        """The broker at `address` answered: the next request goes there first."""
         self._preferred = address
 
     def avoid(self, address: str) -> None:
-        """It did not answer, or could not: the next question goes to another one first, if there is one."""
+        """The broker at `address` failed: the next request goes to another broker first, if there is one."""
         if address == self._preferred:
             others = self.addresses
             self._preferred = others[1] if len(others) > 1 else address
 
     async def anywhere(self, call: Callable[[BrokerChannel], Awaitable[T]]) -> T:
-        """The answer of one broker that can be reached; the last that answered is asked first.
+        """The answer of one broker that can be reached. The broker that answered last is asked first.
 
-        One at a time: the call may have effects. Raises `Unavailable` naming every address
-        if none can be reached; any other error is the answer, because the request was
-        sent, and whoever repeats it will reach another broker.
+        Brokers are asked one at a time, because the call may have effects. Raises `Unavailable` with every
+        address if no broker can be reached. Any other error ends it, because the request was sent; a
+        repetition by the caller goes to another broker.
         """
         for _ in self.addresses:
             if not self.to(self._preferred).connected:
-                # Nothing is lost by asking whether anybody is there before something is sent.
+                # A request without effects first finds a broker that answers.
                 await self._find()
             address = self._preferred
             try:
@@ -93,7 +93,7 @@ class Channels:
             except Unavailable as error:
                 self.avoid(address)
                 if error.details or error.retry_after_ms is not None:
-                    # A broker's own answer, not gRPC's.
+                    # The broker sent this error, not gRPC.
                     raise
                 last = error
             except TidelogError as error:
@@ -103,7 +103,7 @@ class Channels:
         raise last
 
     async def _find(self) -> None:
-        """Has `_preferred` be a broker that answers."""
+        """Sets `_preferred` to a broker that answers."""
         channels = [self.to(address) for address in self.addresses]
         address, _ = await first_answer(channels, partial(are_you_there, timeout_s=self.request_timeout_s))
         self.prefer(address)
@@ -123,5 +123,7 @@ def _checked_address(address: str) -> str:
     address = address.strip()
     host, colon, port = address.rpartition(":")
     if not host or "/" in host or not colon or not _is_port(port):
-        raise InvalidRequest(f"{address!r} is not a broker's address; one looks like localhost:9210")
+        raise InvalidRequest(
+            f"{address!r} is not the address of a broker; an address is host:port, for example localhost:9210"
+        )
     return address

@@ -1,4 +1,4 @@
-"""The client's side of the two messages that carry record batches, spared protobuf's copies."""
+"""The client's side of the two messages that carry record batches, without protobuf's copies."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ FETCH_METHOD: Final = "/tidelog.v1.Log/Fetch"
 
 
 class FetchAnswer(NamedTuple):
-    """A FetchResponse, its ``batches`` apart."""
+    """A FetchResponse, with its ``batches`` apart."""
 
     facts: log_pb2.FetchResponse
-    """Everything but the batches."""
+    """The message without the batches."""
     batches: bytes | pa.Buffer
-    """Whole record batches, one after the other; empty if there are none."""
+    """Whole record batches one after another; may be empty."""
 
 
 def produce_request(facts: log_pb2.ProduceRequest, batch: bytes) -> bytes:
-    """The serialized request: `facts`, whose ``batch`` is empty, and the batch."""
+    """The serialized request with the batch; ``batch`` in `facts` must be empty."""
     return join(facts.SerializeToString(), log_pb2.ProduceRequest.BATCH_FIELD_NUMBER, (batch,))
 
 
@@ -43,5 +43,7 @@ def parse_fetch_answer(data: bytes) -> FetchAnswer:
                 return FetchAnswer(facts, batches)
         facts = log_pb2.FetchResponse.FromString(data)
     except DecodeError:
-        raise CorruptBatch(f"an answer of {len(data)} bytes is cut short or no protobuf message") from None
+        raise CorruptBatch(
+            f"an answer of {len(data)} bytes is incomplete or not a protobuf message"
+        ) from None
     return FetchAnswer(facts, facts.batches)

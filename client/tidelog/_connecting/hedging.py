@@ -1,7 +1,6 @@
-"""Questions that any of several brokers may answer: one that is dead or frozen delays none for long.
+"""One request to several brokers, when any of them can answer it: a dead broker delays it only shortly.
 
-The brokers and their connections are `channels`'; which questions there are is for
-`metadata` and `admin` to know.
+`channels` has the connections; `metadata` and `client` have the requests.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from tidelog.errors import ConnectionLost, TidelogError, TimedOut, Unavailable
 T = TypeVar("T")
 
 HEDGE_S: Final = 0.15
-"""A broker that has said nothing for so long gets company: the next one is asked, too."""
+"""When a broker has not answered for this long, the next broker is asked as well."""
 
 
 async def first_answer(
     channels: Sequence[BrokerChannel], call: Callable[[BrokerChannel], Awaitable[T]]
 ) -> tuple[str, T]:
-    """The first answer of several brokers, and whose it is; `call` must have no effects.
+    """The address of the first broker that answers, and its answer; `call` must have no effects.
 
-    They are asked in their order, the next one when the last has failed or has said
-    nothing for `HEDGE_S`. Raises what is not retriable at once, else `Unavailable` that
-    names every address, or what a broker itself said.
+    Brokers are asked in the given order; the next one when the last has failed or has not answered for
+    `HEDGE_S`. Raises an error that is not retriable at once. If all fail, raises the error that a broker
+    sent, or else `Unavailable` with every address.
     """
     left = deque(channels)
     asking: dict[asyncio.Task[T], str] = {}
@@ -65,9 +64,9 @@ async def first_answer(
 async def first_contact(
     channels: Sequence[BrokerChannel], timeout_s: float, policy: RetryPolicy, rng: random.Random
 ) -> str:
-    """The address of the first of these brokers that answers; all are asked side by side.
+    """The address of the first of these brokers that answers; all are asked in parallel.
 
-    Raises `Unavailable` after `timeout_s`, with each address and why it was not it.
+    Raises `Unavailable` after `timeout_s`, with each address and its failure.
     """
     reasons: dict[str, str] = {}
     deadline = asyncio.get_running_loop().time() + timeout_s
@@ -95,7 +94,7 @@ async def first_contact(
 async def _until_answered(
     channel: BrokerChannel, deadline: float, reasons: dict[str, str], policy: RetryPolicy, rng: random.Random
 ) -> str | None:
-    """The broker's address once it answers, None when the time is over."""
+    """The broker's address when it answers; None when the deadline passes."""
     loop = asyncio.get_running_loop()
     tries = 0
     while (left := deadline - loop.time()) > 0:
@@ -112,7 +111,7 @@ async def _until_answered(
 
 
 async def cancelled(tasks: dict[asyncio.Task[T], str] | dict[asyncio.Task[T], None]) -> None:
-    """Ends what nobody waits for any more."""
+    """Cancels tasks whose results are no longer needed, and waits for their end."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,8 +1,8 @@
-"""Names to stream ids, partitions and leaders: asked once per stream, again when it proves wrong.
+"""Streams, partitions and leaders by stream name: requested once, and again when they prove wrong.
 
-A broker may be behind the others, or cut off from them. So the newest version of the
-metadata counts, and what a broker that refused says of the leader is believed until the
-next answer.
+A broker may be behind the others, or cut off from them. So the client uses the newest version of the
+metadata. When a broker refuses a request and names the leader, the client uses that leader until the next
+answer.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from tidelog_proto import metadata_pb2
 T = TypeVar("T")
 
 NAMES_MAX: Final = 1_000
-"""Streams of one request."""
+"""The most streams of one request."""
 
 ANSWER_S_MAX: Final = 2.0
-"""Brokers answer from memory; one that takes longer is given up."""
+"""Brokers answer from memory; after this time another broker is asked."""
 
 CONFIRM_S_MAX: Final = 1.0
-"""How long the others are waited for when an answer is out of date."""
+"""The time to wait for the other brokers when an answer is out of date."""
 
 DOUBT_S_MAX: Final = 0.25
-"""… when it may be: most often there is no newer one yet, and it is asked for again soon."""
+"""The same when an answer may be out of date: usually no newer one exists yet, and the client soon asks
+again."""
 
 
 class Metadata:
-    """A client's view of the cluster; bounded by the streams that it uses."""
+    """The metadata of the streams that one client uses."""
 
     def __init__(
         self, channels: Channels, *, timeout_s: float, policy: RetryPolicy, rng: random.Random
@@ -55,13 +56,13 @@ class Metadata:
         self._policy = policy
         self._rng = rng
         self._version = 0
-        """Of the newest answer."""
+        """The metadata version of the newest answer."""
         self._streams: dict[str, StreamDescription] = {}
         self._addresses: dict[int, str] = {}
         self._told: dict[tuple[bytes, int], int] = {}
-        """Leaders by (stream id, partition), as a broker that refused named them."""
+        """Leaders by (stream id, partition) that a broker named when it refused a request."""
         self._wanted: dict[str, asyncio.Future[StreamDescription]] = {}
-        """Who is asked about, and what waits for the answer."""
+        """The streams to ask about, each with the future that its callers wait for."""
         self._asking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -70,29 +71,29 @@ class Metadata:
         )
 
     async def stream(self, name: str) -> StreamDescription:
-        """What is known of the stream; asks the cluster the first time.
+        """The known description of the stream; the first time it is requested from the cluster.
 
         Raises `StreamNotFound`, or `Unavailable` when no broker answers.
         """
         return self._streams.get(name) or await self.refresh(name)
 
     async def refresh(self, name: str) -> StreamDescription:
-        """Asks the cluster again; who asks for the same stream at the same time shares the answer."""
+        """Requests the description again. Simultaneous requests for one stream share the answer."""
         future = self._wanted.get(name)
         if future is None:
             future = self._wanted[name] = asyncio.get_running_loop().create_future()
-            # Whoever asked may have been cancelled; the error is then nobody's.
+            # All callers may have been cancelled; then no one retrieves the error.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
             if self._asking is None:
                 self._asking = asyncio.create_task(self._ask_all(), name="resolve streams")
         return await asyncio.shield(future)
 
     async def same_stream(self, name: str, stream_id: bytes) -> StreamDescription:
-        """`refresh`, but never another stream that was created under the same name."""
+        """As `refresh`, but raises `StreamNotFound` for another stream that has the same name now."""
         found = await self.refresh(name)
         if found.stream_id != stream_id:
             raise StreamNotFound(
-                f"stream {name} with id {id_text(stream_id)} was deleted; another one has its name now",
+                f"stream {name} with id {id_text(stream_id)} was deleted; another stream has its name now",
                 stream=name,
             )
         return found
@@ -100,14 +101,14 @@ class Metadata:
     # --- leaders
 
     def leader_address(self, stream: StreamDescription, partition: int) -> str:
-        """Where the partition's leader listens.
+        """The address of the partition's leader.
 
         Raises `PartitionNotFound`, and `NotLeader` (retriable) while it has none.
         """
         self.check_partition(stream, partition)
         leader = self._leader(stream, partition)
         if leader is None:
-            raise NotLeader(f"{stream.name}/{partition} has no leader now")
+            raise NotLeader(f"{stream.name}/{partition} has no leader now; try again")
         address = self._addresses.get(leader)
         if address is None:
             raise NotLeader(
@@ -116,7 +117,7 @@ class Metadata:
         return address
 
     def redirected(self, stream: StreamDescription, partition: int, error: TidelogError) -> bool:
-        """Whether `error` names another leader that can be asked at once, without `refresh`."""
+        """Whether `error` names another leader that can be tried at once, without `refresh`."""
         if not isinstance(error, NotLeader) or not 0 <= partition < len(stream.partitions):
             return False
         text = error.details.get("leader", "")
@@ -138,7 +139,7 @@ class Metadata:
         return await on(self._channels.to(self.leader_address(stream, partition)), call)
 
     def forget(self, name: str) -> None:
-        """The stream has changed; ask again when it is needed."""
+        """Drops the description of a stream that was changed; it is requested when it is next needed."""
         self._streams.pop(name, None)
 
     @staticmethod
@@ -153,10 +154,10 @@ class Metadata:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    # --- asking
+    # --- requests
 
     async def _ask_all(self) -> None:
-        """Asks until nothing is wanted; what comes to be wanted during a request shares the next one."""
+        """Sends requests until no stream is wanted. Streams added meanwhile share the next request."""
         failure: TidelogError = InvalidRequest("the client is closed")
         try:
             while self._wanted:
@@ -175,7 +176,7 @@ class Metadata:
                     for name in names:
                         self._wanted.pop(name).set_exception(error)
         except Exception as error:
-            failure = InternalError(f"the cluster's answer could not be dealt with: {error!r}")
+            failure = InternalError(f"the metadata in the cluster's answer could not be read: {error!r}")
             raise
         finally:
             self._asking = None
@@ -184,7 +185,7 @@ class Metadata:
             self._wanted.clear()
 
     async def _newest(self, names: list[str]) -> metadata_pb2.ResolveResponse:
-        """What the first broker says; if that is old news, or not all is known there, what any says."""
+        """The answer of the first broker; if it is out of date or incomplete, the newest of all brokers."""
         channels = [self._channels.to(address) for address in self._channels.addresses]
 
         async def ask(
@@ -194,8 +195,8 @@ class Metadata:
             return await channel.metadata.Resolve(metadata_pb2.ResolveRequest(names=names), timeout=timeout_s)
 
         address, answer = await first_answer(channels, ask)
-        # What is asked for again has proved wrong. The same again may be all that a broker knows which
-        # is cut off from the others, and not from this client.
+        # A known stream is requested again only because its description proved wrong. If the answer has the
+        # same version, the broker may be cut off from the other brokers, but not from this client.
         doubtful = answer.version == self._version and any(name in self._streams for name in names)
         if answer.version < self._version or answer.missing or doubtful:
             others = [channel for channel in channels if channel.address != address]
@@ -211,7 +212,7 @@ class Metadata:
         channels: list[BrokerChannel],
         ask: Callable[[BrokerChannel], Awaitable[metadata_pb2.ResolveResponse]],
     ) -> tuple[str, metadata_pb2.ResolveResponse] | None:
-        """The first answer that is newer than what is known and lacks nothing; else the newest of all."""
+        """The first answer that is newer than the known metadata and complete; else the newest of all."""
         newest: tuple[str, metadata_pb2.ResolveResponse] | None = None
         asking = {asyncio.create_task(on(channel, ask)): channel.address for channel in channels}
         try:

@@ -1,9 +1,9 @@
-"""When to try again: jittered exponential back-off under a deadline.
+"""Repetition of requests: exponential back-off with jitter, under a deadline.
 
-What may be repeated is the error's own answer (`TidelogError.retriable`), and for
-indefinite errors the caller's: only a request that has the same effect twice as once may
-be repeated after one. While a partition's leader is looked for, attempts follow each other
-faster: leaders change in fractions of a second.
+The error says whether its request may be repeated (`TidelogError.retriable`). After an indefinite error
+the caller decides, too: only a request that has the same effect twice as once may be repeated. While the
+client looks for a partition's leader, attempts follow each other faster, because a leader changes in
+fractions of a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.errors import (
 T = TypeVar("T")
 
 QUICK_TRIES_MAX: Final = 100
-"""How often a leader is looked for at the faster pace."""
+"""The number of attempts to find a leader at the faster pace."""
 
 _MOVED = (
     NotLeader,
@@ -40,18 +40,19 @@ _MOVED = (
     ConnectionLost,
     StorageFailed,
 )
-"""After these another broker may lead already, whatever the one that answered thinks of time."""
+"""After these errors another broker may lead already, so the hint `retry_after_ms` does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to wait between attempts."""
+    """The pauses between attempts."""
 
     first_delay_ms: int = 20
     delay_ms_max: int = 2_000
     factor: float = 2.0
     leader_delay_ms_max: int = 50
-    """While a partition has no leader, or none that can be reached; for the first `QUICK_TRIES_MAX`."""
+    """The longest pause while a partition has no leader that can be reached, for the first
+    `QUICK_TRIES_MAX` attempts."""
 
     def delay_s(self, attempt: int, rng: random.Random, hint_ms: int | None = None) -> float:
         """Seconds before the attempt after `attempt` failed ones (1, 2, …).
@@ -64,8 +65,8 @@ class RetryPolicy:
         return max(delay_ms, hint_ms or 0) / 1000
 
     def pause_s(self, error: TidelogError | None, attempt: int, rng: random.Random) -> float:
-        """Seconds before a partition's leader is tried again after `attempt` attempts, the last of
-        which met `error`."""
+        """Seconds before the next attempt to reach a partition's leader, after `attempt` attempts of which
+        the last failed with `error`."""
         if error is not None and not isinstance(error, (*_MOVED, Unavailable)):
             return self.delay_s(attempt, rng, error.retry_after_ms)
         if attempt > QUICK_TRIES_MAX:
@@ -77,15 +78,16 @@ class RetryPolicy:
 
 def may_repeat(error: TidelogError, *, repeat_indefinite: bool) -> bool:
     """Whether the same request may be sent again after `error`."""
-    # A failed disk is one broker's: another one will lead.
+    # Only this broker's disk has failed: another broker will lead.
     retriable = error.retriable or isinstance(error, StorageFailed)
     return retriable and (error.definite or repeat_indefinite)
 
 
 def of_a_leader(error: TidelogError, where: str) -> TidelogError:
-    """`error`, but retriable if it says that a leader does not know what metadata says is there.
+    """`error`, or a retriable error if the leader does not know a stream that the metadata has.
 
-    Its image may be behind. If the stream is gone indeed, asking for its leader again tells.
+    The metadata of that broker may be out of date. If the stream was deleted, the next request for its
+    leader tells.
     """
     if isinstance(error, StreamNotFound | PartitionNotFound):
         return Unavailable(f"the leader of {where} does not know it: {error}")
@@ -101,12 +103,12 @@ async def retrying(
     rng: random.Random,
     leader: bool = False,
 ) -> T:
-    """Calls `attempt` until it succeeds, fails for good, or `timeout_s` is over.
+    """Calls `attempt` until it succeeds, fails with an error that ends it, or `timeout_s` is over.
 
-    `leader`: it asks a partition's leader, or who that is (`RetryPolicy.pause_s`).
+    `leader`: the request goes to a partition's leader, or looks for it (`RetryPolicy.pause_s`).
 
-    Raises the last error. An earlier indefinite one outweighs a definite last one: the
-    request may have had its effect, and the caller must hear so.
+    Raises the last error. If it is definite but an earlier one was indefinite, raises the earlier one:
+    the request may have been executed, and the caller must know.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s

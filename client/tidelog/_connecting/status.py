@@ -1,9 +1,9 @@
-"""Errors as they come over the wire, turned into the classes of `tidelog.errors`.
+"""Errors from the wire as the classes of `tidelog.errors`.
 
-Two shapes: an ``Error`` message inside a stream of answers, and a gRPC status whose
-trailing metadata holds google.rpc.ErrorInfo and RetryInfo. A status without details
-comes from gRPC itself (a refused connection, a broken one, a deadline), and then its
-code decides, and whether the request can have reached the broker.
+There are two forms: an ``Error`` message inside a stream of answers, and a gRPC status whose trailing
+metadata holds google.rpc.ErrorInfo and RetryInfo. A status without details comes from gRPC (a refused
+connection, a broken one, a deadline). Then its code decides, and whether the request can have reached the
+broker.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _KNOWN_CODES = frozenset(common_pb2.ErrorCode.values())
 _KNOWN_REASONS = frozenset(common_pb2.ErrorCode.keys())
 
 _NEVER_SENT = ("failed to connect", "name resolution", "dns resolution", "connection refused")
-"""How gRPC's UNAVAILABLE reads when no connection stood, and so nothing was sent."""
+"""Parts of the text of gRPC's UNAVAILABLE when there was no connection, so nothing was sent."""
 
 _CALL_BROKE: Final = "internal error from core"
-"""How gRPC's INTERNAL reads when this end could not go on with a call, because its connection is gone."""
+"""The begin of the text of gRPC's INTERNAL when a call of this client lost its connection."""
 
 _REFUSED = frozenset(
     {
@@ -55,7 +55,8 @@ _REFUSED = frozenset(
 
 
 def error_from_message(message: common_pb2.Error) -> TidelogError:
-    """The typed error for an ``Error`` in a stream; an unknown code keeps the broker's two answers."""
+    """The typed error for an ``Error`` in a stream; for an unknown code, retriable and definite are as the
+    broker says."""
     error = wire.error_from_proto(message)
     if message.code not in _KNOWN_CODES:
         vars(error).update(retriable=message.retriable, definite=message.definite)

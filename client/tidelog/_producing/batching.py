@@ -1,9 +1,8 @@
-"""Records to batches: the open batch that records are appended to, and the sealed one on its way.
+"""From records to batches: the open batch that takes records, and the sealed batch that is sent.
 
-`OpenBatch` is plain lists, because a producer that takes a million records a second can
-afford a handful of list appends for each; Arrow arrays are built once per batch. Bytes
-are counted as an upper bound of what the encoded batch will have, so that a full batch
-never exceeds the stream's `batch_bytes_max`.
+`OpenBatch` consists of plain lists, because a producer that takes a million records a second can afford
+only a handful of list appends for each; Arrow arrays are built once per batch. The counted bytes are an
+upper bound of the encoded size, so a full batch never exceeds the stream's `batch_bytes_max`.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from tidelog.records.schema import HEADERS, TIMESTAMP
 T = TypeVar("T")
 
 RECORD_BYTES: Final = 13
-"""What a record costs besides its value: a 4-byte offset, an 8-byte timestamp, a validity bit."""
+"""The bytes of a record besides its value: a 4-byte offset, an 8-byte timestamp, a validity bit."""
 
 COLUMN_BYTES: Final = 5
-"""A key, list of headers or subject besides its content: an offset and a validity bit."""
+"""The bytes of a key, list of headers or subject besides its content: an offset and a validity bit."""
 
 HEADER_BYTES_EACH: Final = 9
-"""A header besides its name and value: two offsets and a validity bit."""
+"""The bytes of a header besides its name and value: two offsets and a validity bit."""
 
 GRANT_BYTES: Final = 64 << 10
-"""Open batches take buffer memory in steps of this."""
+"""Open batches take buffer memory in steps of this size."""
 
 ARROW_DIVIDES_FROM: Final = 200
-"""Timestamps; for fewer of them the call into Arrow costs more than Python's own division."""
+"""For fewer timestamps than this, a call into Arrow costs more than dividing in Python."""
 
 _SEQUENCE = struct.Struct("<QIH")
 _SEQUENCE_AT = 48
@@ -48,10 +47,10 @@ _CRC = struct.Struct("<I")
 
 
 class OpenBatch:
-    """Records of one partition that wait for company.
+    """The records of one partition that will be sent together.
 
-    `room` is what is left of the buffer memory granted so far: a producer's fast path
-    compares with it and falls back to `reserve` when it is used up.
+    `room` is the part of the granted buffer memory that is left. The producer's fast path compares with
+    it, and uses `reserve` when it is used up.
     """
 
     __slots__ = (
@@ -72,26 +71,26 @@ class OpenBatch:
         self.timestamps_ns: list[int] = []
         self.add_value = self.values.append
         self.add_timestamp = self.timestamps_ns.append
-        # The optional columns may be shorter than `values`: the rest is null.
+        # The optional columns may be shorter than `values`; missing entries are null.
         self.keys: list[bytes | None] = []
         self.headers: list[Headers] = []
         self.subjects: list[str | None] = []
         self.futures: list[tuple[int, asyncio.Future[Receipt]]] = []
-        """Who waits for which record, by its index."""
+        """The futures of records that a caller waits for, with the index of the record."""
         self.granted = 0
         self.room = 0
-        """Below `granted` by the bytes used; negative where nobody granted anything."""
+        """`granted` minus the bytes used; negative if nothing was granted."""
 
     def __repr__(self) -> str:
         return f"<OpenBatch records={len(self.values)} bytes={self.used}/{self.granted}>"
 
     @property
     def used(self) -> int:
-        """Upper bound of the encoded size, without the overhead of the batch. Bytes."""
+        """An upper bound of the encoded size, without `BATCH_OVERHEAD_BYTES`. Bytes."""
         return self.granted - self.room
 
     def reserve(self, size: int, budget: Budget, size_max: int) -> bool:
-        """Makes room for `size` bytes, by a generous grant or at least a sufficient one."""
+        """Makes room for `size` bytes: takes `GRANT_BYTES` if possible, else only what is needed."""
         need = size - self.room
         if need <= 0:
             return True
@@ -111,7 +110,7 @@ class OpenBatch:
         subject: str | None,
         size: int,
     ) -> int:
-        """Adds a record that room was reserved for; answers its index."""
+        """Adds a record, for which room was reserved, and returns its index."""
         index = len(self.values)
         self.room -= size
         self.values.append(value)
@@ -192,7 +191,7 @@ def record_size(
 
 
 class Batch:
-    """A sealed batch on its way to one partition, until it is acknowledged or has failed."""
+    """A sealed batch for one partition, until it is acknowledged or has failed."""
 
     __slots__ = (
         "base_sequence",
@@ -218,20 +217,20 @@ class Batch:
         """Grows with each batch of the producer."""
         self.partition = partition
         self.deadline = deadline
-        """When the loop's clock passes this, the batch has failed."""
+        """The time on the loop's clock at which the batch fails."""
         self.base_sequence = 0
         self.expected_offset: int | None = None
         self.held_bytes = len(data)
-        """Taken from the producer's budget."""
+        """Bytes that it holds of the producer's budget."""
         self.future: asyncio.Future[Receipt] | None = None
-        """Who waits for the whole batch."""
+        """The future of a caller that waits for the whole batch."""
         self.futures: list[tuple[int, asyncio.Future[Receipt]]] = []
-        """Who waits for single records, by their index."""
+        """The futures of callers that wait for single records, with the index of the record."""
         self.doubt: TidelogError | None = None
-        """The indefinite error of an earlier attempt, which may have landed."""
+        """The indefinite error of an earlier attempt: the batch may be in the log."""
         self.last_error: TidelogError | None = None
         self.failure: TidelogError | None = None
-        """What was reported; the batch is only remembered for its sequences then."""
+        """The error that was reported. After it, the batch is kept only for its sequences."""
 
     def __repr__(self) -> str:
         size = f"records={self.count} bytes={len(self.data)}"
@@ -239,11 +238,11 @@ class Batch:
 
     @property
     def unwatched(self) -> int:
-        """Records that nobody waits for."""
+        """The number of records that no caller waits for."""
         return 0 if self.future is not None else self.count - len(self.futures)
 
     def brand(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Writes producer id, epoch and sequence into the header, and the body CRC over them."""
+        """Writes producer id, epoch and sequence into the header, and updates the body CRC."""
         self.base_sequence = base_sequence
         if _SEQUENCE.unpack_from(self.data, _SEQUENCE_AT) == (producer_id, base_sequence, producer_epoch):
             return
@@ -262,7 +261,7 @@ def encode(
     producer_epoch: int = 0,
     base_sequence: int = 0,
 ) -> bytes:
-    """One encoded batch; raises `BatchTooLarge` over the stream's `size_max`."""
+    """Encodes one batch; raises `BatchTooLarge` above `size_max`, the stream's `batch_bytes_max`."""
     fields: _ProducerFields = {
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,

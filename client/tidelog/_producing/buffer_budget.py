@@ -9,7 +9,7 @@ from tidelog.errors import ResourceExhausted
 
 
 class BufferFull(ResourceExhausted):
-    """`ResourceExhausted` of the producer's own buffer, with the size that found no room."""
+    """The producer's own buffer has no room for `size` bytes."""
 
     def __init__(self, size: int, message: str) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class BufferFull(ResourceExhausted):
 
 
 class Budget:
-    """Bytes that may be held, and who waits for some of them, first come first served."""
+    """Bytes of buffer memory, and the callers that wait for some of them, in their order."""
 
     __slots__ = ("_waiting", "bytes_max", "used")
 
@@ -38,7 +38,7 @@ class Budget:
         return True
 
     def full(self, size: int) -> BufferFull:
-        """The error to raise where `take` found no room and nobody can wait."""
+        """The error to raise when `take` finds no room and the caller cannot wait."""
         return BufferFull(
             size,
             f"the producer's buffer is full: {self.used} of {self.bytes_max} bytes "
@@ -52,7 +52,7 @@ class Budget:
             self._wake()
 
     def _wake(self) -> None:
-        # Each waiter tries again for itself; waking no more than fit keeps the order.
+        # Each caller tries `take` again; waking no more than fit keeps the order.
         free = self.bytes_max - self.used
         while self._waiting:
             size, future = self._waiting[0]
@@ -76,7 +76,7 @@ class Budget:
             raise
 
     def wake_all(self) -> None:
-        """Lets everyone try again, when what they wait for will not come."""
+        """Lets all waiting callers try again, when the producer stops."""
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():

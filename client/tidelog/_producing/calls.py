@@ -12,7 +12,7 @@ from tidelog.errors import ConnectionLost, TidelogError
 
 
 class ProduceCalls:
-    """The calls by address, opened when first needed."""
+    """The Produce calls by address, opened when they are first needed."""
 
     __slots__ = ("_calls", "_channels", "_make", "_timeout_s")
 
@@ -21,13 +21,13 @@ class ProduceCalls:
     ) -> None:
         self._channels = channels
         self._make = make
-        """Of a broker, a call that is not open yet."""
+        """Makes the call to a broker, which is not open yet."""
         self._timeout_s = timeout_s
         self._calls: dict[str, asyncio.Task[ProduceStream]] = {}
-        """Being opened, or open."""
+        """By address; the tasks that open calls, also after they have."""
 
     async def to(self, address: str, tries: int) -> ProduceStream:
-        """The open call to a broker; it is waited for longer with each of `tries` failed ones.
+        """The open call to a broker. The wait for it grows with the number of failed `tries`.
 
         Raises `Unavailable` or `ConnectionLost`.
         """
@@ -52,7 +52,7 @@ class ProduceCalls:
         return stream
 
     def forget(self, stream: ProduceStream) -> None:
-        """The call has ended."""
+        """Drops a call that has ended."""
         opening = self._calls.get(stream.address)
         if (
             opening is not None

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: CRC-32C(key) mod n; without a key, sticky per batch."""
+"""The partition of a record: CRC-32C(key) mod n; without a key the same partition for a whole batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StickyPartition:
 
     def __init__(self, partitions: int, first: int) -> None:
         self.partitions = partitions
-        """How many there are."""
+        """The number of partitions."""
         self._current = first % partitions
 
     @property

@@ -1,16 +1,16 @@
-"""One partition of a producer: what waits, what is in flight, which sequences (R8). No I/O.
+"""The batches of one partition that wait or are in flight, and their sequences (R8). No I/O.
 
-A send window is told what happened and answers which batches that finishes. Its promises:
+`Sender` tells the send window what happened; the window returns the batches that have failed. Its promises:
 
-- Batches go out in order, at most `inflight_max` unanswered.
-- After an error nothing more goes out until everything in flight is answered; then the
-  unacknowledged ones go again, in order, the first with ``reset``.
-- A batch that may have landed is only ever sent again with the same sequences. If that
-  cannot help any more, its result is the indefinite error, never a definite one.
-- A batch that certainly did not land gives its sequences to the next one.
+- Batches are sent in order, at most `inflight_max` are unanswered.
+- After an error no batch is sent until every batch in flight is answered. Then the unacknowledged
+  batches are sent again, in order, the first with ``reset``.
+- A batch that may be in the log ("has landed") is only sent again with the same sequences. If that is no
+  longer possible, its result is the indefinite error, never a definite one.
+- A batch that certainly did not land gives its sequences to the next batch.
 
-By the broker's check of sequences a batch cannot land unless the one before it has. So a
-batch that certainly did not land clears the doubts about all batches behind it.
+The broker checks sequences, so a batch cannot land unless the batch before it has. Therefore a batch that
+certainly did not land clears the doubts about all batches behind it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidelog.records.layout import SEQUENCE_MODULUS
 
 
 class ProducerIdentity(NamedTuple):
-    """What makes a producer's batches recognisable."""
+    """The id and epoch by which brokers recognise the batches of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -44,6 +44,8 @@ ANONYMOUS = ProducerIdentity(NO_PRODUCER_ID, 0)
 
 
 class Failed(NamedTuple):
+    """A batch that will not be acknowledged, and the error for its callers."""
+
     batch: Batch
     error: TidelogError
 
@@ -74,24 +76,24 @@ class SendWindow:
         self.inflight_max = inflight_max
         """Batches that may be unanswered."""
         self.held = True
-        """Nothing goes out: no connection yet, or an error is being dealt with."""
+        """No batch may be sent: there is no connection yet, or an error is being handled."""
         self.reset_next = False
         self.identity_spent = False
-        """The producer id is of no more use here; `adopt` another one."""
+        """The producer id cannot be used for this partition any more; `adopt` another one."""
         self.failures_in_a_row = 0
         self.last_error: TidelogError | None = None
         self._next_free = 0
-        """The sequence after the last record that is known to be in the log."""
+        """The sequence behind the last record that is known to be in the log."""
         self._landed = -1
-        """The last batch that is known to be there, by number. One behind a batch in doubt may be: then that
-        one is there too, and only its answer is missing."""
+        """The number of the last batch that is known to be in the log. A batch in doubt before it is in the
+        log, too, and only its answer is missing."""
         self._gap: int | None = None
-        """The first batch since `release` that was dropped and never landed, by number."""
+        """The number of the first batch since `release` that was dropped and did not land."""
         self._waiting: deque[Batch] = deque()
         self._inflight: dict[int, Batch] = {}
         """By `Batch.number`, in the order of sending."""
         self._returned: list[Batch] = []
-        """Answered with an error that a repetition may mend."""
+        """Batches that were answered with an error and will be sent again."""
 
     def __repr__(self) -> str:
         held = " held" if self.held else ""
@@ -120,12 +122,12 @@ class SendWindow:
 
     @property
     def open(self) -> bool:
-        """Whether a batch pushed now would go out at once."""
+        """Whether a batch that is pushed now is sent at once."""
         return not self.held and not self._waiting and len(self._inflight) < self.inflight_max
 
     @property
     def settled(self) -> bool:
-        """Held, and nothing is in flight any more: what came back may be sorted out."""
+        """Held, and nothing is in flight: the returned batches can be put in order."""
         return self.held and not self._inflight
 
     @property
@@ -143,10 +145,10 @@ class SendWindow:
         last = self._waiting[-1] if self._waiting else max(sent, key=_number)
         return self._next_free if last.number < self._landed else _after(last)
 
-    # --- on the way out
+    # --- sending
 
     def push(self, batch: Batch) -> None:
-        """Adds a batch; its data may bear `identity` and `next_sequence` already."""
+        """Adds a batch. Its data may have `identity` and `next_sequence` already."""
         batch.brand(*self.identity, self.next_sequence())
         self._waiting.append(batch)
 
@@ -157,30 +159,31 @@ class SendWindow:
         self._inflight[batch.number] = batch
         return batch
 
-    # --- what came of it
+    # --- answers
 
     def acknowledged(self, batch: Batch) -> None:
+        """The broker answered with a receipt."""
         if self._inflight.pop(batch.number, None) is None:
             return
         self.failures_in_a_row = 0
         self._is_there(batch)
 
     def refused(self, batch: Batch, error: TidelogError) -> list[Failed]:
-        """An error answered `batch`: the window is held; batches that can be repeated stay in it."""
+        """The broker answered with an error: the window is held; batches that can be repeated stay in it."""
         if self._inflight.pop(batch.number, None) is None:
             return []
         self._hold(error)
         batch.last_error = error
         if isinstance(error, DuplicateSequence):
-            # In the log, at an offset that nobody knows any more: its sequences are used.
+            # It is in the log, at an unknown offset: its sequences are used.
             self._is_there(batch)
             return [Failed(batch, batch.doubt or error)]
         if not error.definite:
             return self._in_doubt(batch, error)
         first = not self._returned and not any(number < batch.number for number in self._inflight)
         if isinstance(error, UnknownProducer) or (isinstance(error, OutOfOrderSequence) and first):
-            # Sequences cannot go on here. Without a doubt the batch may start again under
-            # another id, at 0; with one it may be in the log already (R8).
+            # The sequences cannot continue. A batch without doubt may be sent under another id, from
+            # sequence 0; a batch in doubt may be in the log already (R8).
             self.identity_spent = True
             if batch.doubt is None and batch.failure is None:
                 self._returned.append(batch)
@@ -192,11 +195,11 @@ class SendWindow:
         return self._never(batch, error)
 
     def broken(self, written: set[int], error: TidelogError) -> list[Failed]:
-        """The connection is gone: the batches `written` (by number) may have landed, the others not."""
+        """The connection broke: the batches `written` (by number) may have landed, the others have not."""
         failed: list[Failed] = []
         inflight, self._inflight = list(self._inflight.values()), {}
         self._hold(error)
-        # What ended the call may be definite about itself; it says nothing of what was under way.
+        # The error may be definite for the call, but it says nothing about the batches in flight.
         doubt = ConnectionLost(error.message) if error.definite else error
         for batch in inflight:
             batch.last_error = error
@@ -207,33 +210,35 @@ class SendWindow:
         return failed
 
     def expire(self, now: float) -> list[Failed]:
-        """Fails what is past its deadline.
+        """Fails the batches that are past their deadline.
 
-        What is in flight stays in the window, failed, until its answer tells what became
-        of its sequences.
+        A batch in flight stays in the window, failed, until its answer shows whether its sequences are
+        used.
         """
         failed: list[Failed] = []
         for batch in self._inflight.values():
             if batch.deadline <= now and batch.failure is None:
-                late = TimedOut(f"no answer to a batch of {batch.count} records within the delivery timeout")
+                late = TimedOut(f"no answer to a batch of {_records(batch)} came within the delivery timeout")
                 failed.append(Failed(batch, batch.doubt or late))
         late_ones = [batch for batch in (*self._returned, *self._waiting) if batch.deadline <= now]
         for batch in late_ones:
             error = batch.last_error or self.last_error
             if error is None or not error.definite:
-                error = Unavailable("not sent")
-            final = type(error)(f"not delivered within the delivery timeout; the last failure: {error}")
+                error = Unavailable("no leader was reached")
+            final = type(error)(
+                f"the batch was not delivered within the delivery timeout; the last failure: {error}"
+            )
             final.details.update(error.details)
             self._remove(batch)
             failed += self._never(batch, final)
         if late_ones and not self.held:
-            # Nothing was sent behind them, and what is sent from now on closes the gap.
+            # No batch behind them was sent, and the next batch that is sent closes the gap.
             self._renumber()
             self._gap = None
         return failed
 
     def fail_all(self, error: TidelogError) -> list[Failed]:
-        """Everything in the window fails; what may have landed with its indefinite error."""
+        """Fails all batches in the window; those that may have landed with their indefinite error."""
         batches = [*self._inflight.values(), *self._returned, *self._waiting]
         sent = set(self._inflight)
         self._inflight, self._returned = {}, []
@@ -243,19 +248,21 @@ class SendWindow:
         for batch in batches:
             doubt = batch.doubt
             if doubt is None and batch.number in sent:
-                doubt = TimedOut(f"given up while a batch of {batch.count} records was in flight: {error}")
+                doubt = TimedOut(
+                    f"the producer stopped while a batch of {_records(batch)} was in flight: {error}"
+                )
             failed.append(Failed(batch, doubt or error))
             if doubt is not None and self.idempotent:
-                # Its sequences may be used: another batch with them would pass for a repeat.
+                # Its sequences may be used: the broker would take another batch with them for a repeat.
                 self.identity_spent = True
         return failed
 
-    # --- and again
+    # --- after an error
 
     def adopt(self, identity: ProducerIdentity) -> list[Failed]:
-        """A new producer id, from sequence 0, after the old one was of no more use.
+        """Takes a new producer id, from sequence 0, when the old one cannot be used any more.
 
-        What may have landed under the old one cannot be repeated under the new one.
+        A batch that may have landed under the old id cannot be repeated under the new one: it fails.
         """
         assert self.settled
         self._clear_impossible_doubts()
@@ -265,11 +272,11 @@ class SendWindow:
         self.identity = identity
         self.identity_spent = False
         self._next_free, self._landed = 0, -1
-        error = UnknownProducer("the producer id could not be used any longer")
+        error = UnknownProducer("the producer id cannot be used any more")
         return [Failed(batch, _doubt_of(batch, error)) for batch in doubtful]
 
     def release(self, *, reset: bool) -> None:
-        """Goes on after an error: what came back goes first, in order."""
+        """Continues after an error: the returned batches are sent first, in order."""
         assert self.settled
         assert not self.identity_spent
         self._renumber()
@@ -278,14 +285,14 @@ class SendWindow:
         self.reset_next = reset
 
     def noted(self, error: TidelogError) -> None:
-        """Another attempt to get going failed."""
+        """Counts another failed attempt to reach the leader."""
         self.failures_in_a_row += 1
         self.last_error = error
 
-    # ---
+    # --- state
 
     def _is_there(self, batch: Batch) -> None:
-        """It is in the log, and so is what was sent before it (R8)."""
+        """The batch is in the log, and so are the batches that were sent before it (R8)."""
         if self.idempotent and batch.number > self._landed:
             self._landed, self._next_free = batch.number, _after(batch)
 
@@ -297,7 +304,7 @@ class SendWindow:
 
     def _in_doubt(self, batch: Batch, error: TidelogError) -> list[Failed]:
         if self._gap is not None and batch.number > self._gap and batch.failure is None:
-            # Sent behind a batch that never landed, so refused if it arrived at all.
+            # It was sent behind a batch that did not land, so the broker refused it if it arrived.
             self._returned.append(batch)
             return []
         batch.doubt = error
@@ -309,7 +316,7 @@ class SendWindow:
         return [Failed(batch, error)]
 
     def _never(self, batch: Batch, error: TidelogError) -> list[Failed]:
-        """`batch` is not sent again."""
+        """`batch` will not be sent again."""
         if batch.doubt is not None:
             return self._give_up(batch, error)
         if self.idempotent:
@@ -317,14 +324,14 @@ class SendWindow:
         return [Failed(batch, error)]
 
     def _give_up(self, batch: Batch, error: TidelogError) -> list[Failed]:
-        """`batch` may have landed and nobody will know: its sequences block this id."""
+        """`batch` may have landed, and this stays unknown: its sequences make this producer id unusable."""
         if self.idempotent:
             self.identity_spent = True
             self.held = True
         return [Failed(batch, _doubt_of(batch, error))]
 
     def _clear_impossible_doubts(self) -> None:
-        """No batch can have landed behind one that certainly did not."""
+        """Clears the doubts about batches behind a batch that certainly did not land."""
         gap = self._gap
         for batch in sorted((*self._returned, *self._waiting), key=_number):
             if gap is not None and batch.number > gap:
@@ -339,7 +346,7 @@ class SendWindow:
             self._waiting.remove(batch)
 
     def _renumber(self) -> None:
-        """Everything unsent in order, without gaps in the sequences. Doubtful ones keep theirs."""
+        """Puts all unsent batches in order, without gaps in the sequences. Batches in doubt keep theirs."""
         self._clear_impossible_doubts()
         self._waiting = deque(sorted((*self._returned, *self._waiting), key=_number))
         self._returned = []
@@ -352,8 +359,12 @@ class SendWindow:
         for batch in self._waiting:
             if batch.doubt is None:
                 batch.brand(*self.identity, sequence)
-            # Behind a batch that is there go the sequences behind it, whatever is sent again before it.
+            # The sequences continue behind the last batch in the log, also if a batch before it is repeated.
             sequence = _after(batch) if batch.number > self._landed else self._next_free
+
+
+def _records(batch: Batch) -> str:
+    return "1 record" if batch.count == 1 else f"{batch.count} records"
 
 
 def _number(batch: Batch) -> int:

@@ -1,8 +1,8 @@
-"""Sealed batches to receipts: the half of a producer that talks to brokers.
+"""From sealed batches to receipts: the part of a producer that talks to brokers.
 
-One `SendWindow` a partition decides what to send and what an answer means; `ProduceStream`
-moves bytes; `Unfinished` knows who waits for results. This module joins them: it finds
-leaders, releases held windows and keeps deadlines.
+For each partition a `SendWindow` decides what to send and what an answer means; `ProduceStream` carries
+the requests; `Unfinished` has the futures of the callers. This module joins them: it finds leaders,
+releases held windows and enforces deadlines.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Sender:
     ) -> None:
         self.stream = stream
         self.budget = Budget(options.buffer_bytes_max)
-        """Of everything accepted and not yet acknowledged; shared with the open batches."""
+        """The memory of all records that are accepted and not yet acknowledged, including open batches."""
         self.fatal: TidelogError | None = None
-        """Why nothing can be sent any more."""
+        """The error after which nothing can be sent any more; None: there is none."""
         self.unfinished = Unfinished(self.budget)
         self.description: StreamDescription
         self.queues: dict[int, PartitionQueue] = {}
-        """By partition; those that records were sent to."""
+        """By partition; only the partitions that records were sent to."""
         self._options = options
         self._channels = channels
         self._metadata = metadata
@@ -76,13 +76,13 @@ class Sender:
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self) -> None:
-        """Finds the stream and gets a producer id."""
+        """Finds the stream and, for an idempotent producer, gets a producer id."""
         self._loop = asyncio.get_running_loop()
         self.description = await self._metadata.refresh(self.stream)
         if self._options.idempotent:
             self._identity = await self._new_identity()
 
-    # --- batches in
+    # --- batches
 
     def queue(self, partition: int) -> PartitionQueue:
         """The queue of a partition; made when it is first needed."""
@@ -98,7 +98,7 @@ class Sender:
         return self.unfinished.begin(partition, count, held_bytes, deadline)
 
     def submit(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Takes an encoded batch of `new_batch`; its futures hear of the result."""
+        """Takes a batch of `new_batch` that is encoded now; its futures get the result."""
         if len(batch.data) < batch.held_bytes:
             self.budget.release(batch.held_bytes - len(batch.data))
             batch.held_bytes = len(batch.data)
@@ -107,7 +107,7 @@ class Sender:
             queue.expiry = self._loop.call_at(batch.deadline, self._expire, queue)
         self._pump(queue)
 
-    # --- to brokers and back
+    # --- brokers
 
     def _pump(self, queue: PartitionQueue) -> None:
         """Sends what the window allows; starts to look for the leader if the window is held."""
@@ -150,7 +150,7 @@ class Sender:
                     queue.redirected, queue.may_redirect = True, False
                 self._report_all(window.refused(batch, error))
             case _:
-                unknown = InternalError("the broker's answer holds neither a receipt nor an error")
+                unknown = InternalError("the broker's answer has neither a receipt nor an error")
                 self._report_all(window.refused(batch, unknown))
         self._pump(queue)
 
@@ -169,7 +169,7 @@ class Sender:
             self._pump(queue)
 
     def _late(self, stream: ProduceStream) -> None:
-        """Answers are overdue: perhaps the broker hangs, and another one leads by now."""
+        """Answers are overdue: the broker may hang, and another broker may lead now."""
         if not self._stopped:
             self._spawn(self._check_leaders(stream), f"check the leaders of {self.stream}")
 
@@ -208,10 +208,10 @@ class Sender:
                     window.noted(error)
                     continue
                 if window.identity_spent:
-                    # A deadline passed meanwhile, and took the sequences with it.
+                    # A deadline passed meanwhile, and the producer id cannot be used any more.
                     continue
                 queue.stream = stream
-                # The call may remember an error of this partition from long ago.
+                # The broker's side of the call may still refuse this partition after an earlier error.
                 window.release(reset=window.last_error is not None)
                 return
         except Exception as error:
@@ -222,7 +222,7 @@ class Sender:
             self._pump(queue)
 
     async def _pause(self, queue: PartitionQueue) -> None:
-        """After a failure: waits a little and asks again who leads, unless that was told."""
+        """After a failure: waits a little and asks for the leader again, unless the broker named it."""
         window = queue.window
         if queue.redirected:
             queue.redirected = False
@@ -299,7 +299,7 @@ class Sender:
         task.add_done_callback(self._tasks.pop)
 
     async def stop(self) -> None:
-        """Fails what has no result yet and ends every task and call."""
+        """Fails the batches without a result and ends every task and call."""
         self._stopped = True
         reason = InvalidRequest("the producer was closed before the record was sent")
         for queue in self.queues.values():

@@ -1,4 +1,4 @@
-"""Arrow data of any size to the batches that it is sent in: one partition each, none too large."""
+"""Splits Arrow data of any size into batches: one partition each, none too large."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def split(
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Arrow data as batches of about `size` bytes (`slices_near`), each with its partition.
 
-    Without a given `partition` keyed rows go to those of their keys, the others to the
-    sticky one; data without keys moves the sticky partition on with each batch.
+    Without a given `partition`, rows with a key go to the partition of the key, the others to the sticky
+    one; for data without keys the sticky partition changes with each batch.
     """
     now_us = time.time_ns() // 1000
     batches = data.to_batches() if isinstance(data, pa.Table) else [data]
@@ -46,8 +46,8 @@ def split(
 def slices_near(columns: pa.RecordBatch, size: int, size_max: int) -> Iterator[pa.RecordBatch]:
     """`columns` cut into batches of about `size` bytes, none of more than `size_max`.
 
-    Rows of uneven size are cut by halving. A slice is a view; encoding it writes its own
-    rows only. Raises `BatchTooLarge` for a single row over the limit.
+    Rows of uneven size are cut by halving. A slice is a view; encoding it writes only its
+    own rows. Raises `BatchTooLarge` for a single row over the limit.
     """
     rows = columns.num_rows
     if rows == 0:
@@ -64,7 +64,7 @@ def _halved(columns: pa.RecordBatch, size_max: int) -> Iterator[pa.RecordBatch]:
         return
     if columns.num_rows == 1:
         raise BatchTooLarge(
-            f"one record has {columns.nbytes} bytes; with its header it must fit into {size_max} "
+            f"a record of {columns.nbytes} bytes does not fit into a batch of at most {size_max} bytes "
             "(batch_bytes_max)"
         )
     half = columns.num_rows // 2

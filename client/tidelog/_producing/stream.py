@@ -1,7 +1,7 @@
-"""One Produce call to one broker: requests out in order, answers matched by request id.
+"""One Produce call to one broker: sends requests in order and matches answers by request id.
 
-It knows nothing of partitions' state: whoever sends through it is told of every answer,
-and, when the call ends, which requests had been written by then.
+It has no state of partitions: `Sender` gets every answer and, when the call ends, the unanswered requests
+and whether each was written.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tidelog.errors import ConnectionLost, InternalError, TidelogError, Unavaila
 from tidelog_proto import log_pb2
 
 ANSWER_GRACE: Final = 1.5
-"""A broker answers within a request's own timeout; after this many times that the call is given up."""
+"""A broker answers within the timeout of a request; after this many timeouts the call is ended."""
 
 LATE_S: Final = 1.0
-"""Answers that take longer raise the question whether the broker still leads; asked so often."""
+"""When an answer takes longer, the producer checks whether the broker still leads, at this interval."""
 
 
 class Pending:
@@ -38,11 +38,11 @@ class Pending:
         self.facts = facts
         self.sent_at = sent_at
         self.written = False
-        """It may have reached the broker."""
+        """The request may have reached the broker."""
 
 
 class ProduceStream:
-    """`open`, then `send`; `closed` turns true once, after `on_broken` was called."""
+    """A Produce call: `open` it, then `send`. `closed` becomes true once; then `on_broken` is called."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class ProduceStream:
         return self._channel.address
 
     async def open(self, timeout_s: float) -> None:
-        """Begins the call; raises `Unavailable` if no connection stands within `timeout_s`."""
+        """Begins the call; raises `Unavailable` if there is no connection within `timeout_s`."""
         call = self._channel.produce()
         try:
             async with asyncio.timeout(timeout_s):
                 await call.wait_for_connection()
         except grpc.RpcError as error:
             failure = error_from_rpc(error, self._channel.address)
-            # Nothing was sent yet, however it reads.
+            # Nothing was sent yet, so the error is definite.
             raise failure if failure.definite else Unavailable(failure.message) from None
         except TimeoutError:
             call.cancel()
@@ -97,7 +97,7 @@ class ProduceStream:
         ]
 
     def send(self, batch: Batch, facts: log_pb2.ProduceRequest) -> None:
-        """Queues a request; bounded by the send windows and the producer's buffer."""
+        """Queues a request. The send windows and the producer's buffer bound the queue."""
         assert not self.closed
         facts.request_id = self._next_request_id
         self._next_request_id += 1
@@ -109,7 +109,7 @@ class ProduceStream:
             self._watch = self._loop.call_later(LATE_S, self._check_silence)
 
     async def close(self) -> None:
-        """Ends the call at once; `on_broken` hears of what was unanswered."""
+        """Ends the call at once; `on_broken` gets the unanswered requests."""
         self._fail(
             ConnectionLost(f"the connection to {self._channel.address} was closed before an answer came")
         )
@@ -127,7 +127,7 @@ class ProduceStream:
         except grpc.RpcError as error:
             self._fail(error_from_rpc(error, self._channel.address))
         except asyncio.InvalidStateError:
-            # The call has ended; `_read` knows why and tells it.
+            # The call has ended; `_read` reports why.
             return
 
     async def _read(self, call: ProduceCall) -> None:
@@ -135,7 +135,7 @@ class ProduceStream:
             while True:
                 answer = await call.read()
                 if not isinstance(answer, log_pb2.ProduceResponse):
-                    # gRPC's mark of the end.
+                    # gRPC marks the end of the stream with another object.
                     break
                 pending = self._unanswered.pop(answer.request_id, None)
                 if pending is not None:
@@ -146,9 +146,7 @@ class ProduceStream:
         except grpc.RpcError as error:
             self._fail(error_from_rpc(error, self._channel.address))
         except Exception as error:
-            self._fail(
-                InternalError(f"an answer of {self._channel.address} could not be dealt with: {error!r}")
-            )
+            self._fail(InternalError(f"an answer of {self._channel.address} could not be handled: {error!r}"))
             raise
         finally:
             call.cancel()
@@ -160,14 +158,14 @@ class ProduceStream:
         oldest = next(iter(self._unanswered.values()))
         now = self._loop.time()
         if now >= oldest.sent_at + self._timeout_s * ANSWER_GRACE:
-            self.give_up(f"left a request unanswered for {self._timeout_s:g} s")
+            self.give_up(f"did not answer a request within {self._timeout_s * ANSWER_GRACE:g} s")
             return
         if now >= oldest.sent_at + LATE_S:
             self._on_late(self)
         self._watch = self._loop.call_later(LATE_S, self._check_silence)
 
     def give_up(self, reason: str) -> None:
-        """The broker is no longer waited for; `on_broken` hears of what was unanswered."""
+        """Ends the call because of the broker; `on_broken` gets the unanswered requests."""
         self._fail(ConnectionLost(f"{self._channel.address} {reason}"))
 
     def _fail(self, error: TidelogError) -> None:

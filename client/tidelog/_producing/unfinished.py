@@ -1,7 +1,7 @@
-"""Batches that were handed in and have no result yet: who waits for them, and what was lost.
+"""The batches without a result: the futures of their callers, and the records that were lost.
 
-The bookkeeping behind a producer's receipts, `flush` and buffer bound; what becomes of a
-batch is decided by its `SendWindow` and told here by the `Sender`.
+It serves a producer's receipts, `flush` and buffer bound. The `SendWindow` decides the result of a batch,
+and the `Sender` reports it here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Unfinished:
         self._batches: dict[int, Batch] = {}
         """By number, oldest first."""
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits for everything up to a batch, by its number."""
+        """The futures of callers that wait for all batches up to a number."""
         self._lost_records = 0
         self._lost_first: TidelogError | None = None
-        """Of records that nobody waited for, since the last flush; an indefinite failure comes first."""
+        """The first failure of records that no caller waits for, since the last flush. An indefinite failure
+        replaces a definite one."""
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -47,11 +48,12 @@ class Unfinished:
         return next(iter(self._batches.values()), None)
 
     def deadline(self, partition: int) -> float | None:
-        """When the next batch of the partition fails; None: there is none."""
+        """The next deadline of a batch of the partition; None: there is no batch."""
         of_it = (batch.deadline for batch in self._batches.values() if batch.partition == partition)
         return min(of_it, default=None)
 
     def deliver(self, batch: Batch, receipt: Receipt) -> None:
+        """Ends a batch with its receipt."""
         if not self._finish(batch):
             return
         if batch.future is not None and not batch.future.done():
@@ -78,9 +80,9 @@ class Unfinished:
                 self._lost_first = error
 
     async def all_finished(self) -> None:
-        """Waits until every batch handed in so far has a result.
+        """Waits until every batch so far has a result.
 
-        Raises the first failure of records that nobody waited for, since the last call.
+        Raises the first failure of records that no caller waits for, since the last call.
         """
         if self._batches:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,12 +91,13 @@ class Unfinished:
         first, lost = self._lost_first, self._lost_records
         self._lost_first, self._lost_records = None, 0
         if first is not None:
-            error = type(first)(f"{lost} records were not acknowledged; the first: {first}")
+            records = "record was" if lost == 1 else "records were"
+            error = type(first)(f"{lost} {records} not acknowledged; the first error: {first}")
             error.details.update(first.details, records_lost=str(lost))
             raise error from first
 
     def _finish(self, batch: Batch) -> bool:
-        """Whether `batch` was unfinished until now."""
+        """Removes `batch`; false if it had a result already."""
         if self._batches.pop(batch.number, None) is None:
             return False
         self._budget.release(batch.held_bytes)
@@ -110,7 +113,7 @@ class Unfinished:
 
 
 def own_copy(error: TidelogError) -> TidelogError:
-    """A copy to be raised at one place: tracebacks of several places would mix in one object."""
+    """A copy of the error to raise at one place: one object would mix the tracebacks of several places."""
     copy = error.__class__.__new__(error.__class__, error.message)
     copy.args = (error.message,)
     vars(copy).update(vars(error))

@@ -1,8 +1,10 @@
-"""From a start position to batches in the consumer's hands.
+"""From a start position to the batches that the consumer gets.
 
-`start_and_end` finds where a partition is read from and to. `calls` runs Fetch calls, one for each
-leader, over the partitions in `groups`. `fetching` checks each answer and cuts it to what was asked
-for, and `consumed` remembers how far the consumer has come.
+- `start_and_end`  the offsets at which reading a partition begins and ends
+- `calls`          the Fetch calls, one for each leader
+- `groups`         the partitions that share a call
+- `fetching`       checks each answer and cuts it to the requested offsets
+- `consumed`       the records that the consumer has taken
 
 The public class is `tidelog.reader.Reader`.
 """

@@ -1,9 +1,9 @@
-"""Fetch calls: the half of a reader that talks to brokers.
+"""The Fetch calls of a reader: the part that talks to brokers.
 
-One call to each leader, a few answers ahead of the consumer. When a connection breaks or a
-broker falls silent it is begun again where it stood, at the new leader if there is one.
-`FetchState` (`fetching`) checks and cuts what arrives; `Places` knows where to go on when a
-position is lost; `Reader` hands the batches out.
+There is one call to each leader, a few answers ahead of the consumer. When a connection breaks or a broker
+falls silent, the call starts again at the same position, at the new leader if there is one. `FetchState`
+(`fetching`) checks and cuts the answers; `Places` finds the next position when one is lost; `Reader` gives
+the batches to the consumer.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from tidelog_proto import log_pb2
 PARTITIONS_PER_CALL_MAX: Final = 500
 
 REGROUP_S: Final = 0.005
-"""Partitions that fall out of their calls together go on in one: a leader that leaves gives up many."""
+"""Partitions that leave their calls within this time share the next call: a leader that stops gives up
+many partitions."""
 
 
 class FetchCalls:
-    """The running calls of one reader, and what they brought."""
+    """The running calls of one reader, and the batches that they brought."""
 
     def __init__(
         self, places: Places, channels: Channels, options: ReaderOptions, rng: random.Random
@@ -48,24 +49,24 @@ class FetchCalls:
         self.arrived: asyncio.Queue[list[FetchedBatch] | TidelogError | None] = asyncio.Queue(
             options.answers_ahead_max
         )
-        """Batches; or what ended a call for good; or None, after the last batch of all."""
+        """Lists of batches; an error that ended the reading; or None after the last batch of all."""
         self.running: dict[asyncio.Task[None], None] = {}
         self._reader: object = None
-        """Whose calls they are, while they run: a client knows its readers weakly, and must find
-        one to close that was dropped without being closed."""
+        """The reader, while calls run. A client has only weak references to its readers; this one keeps a
+        reader that was dropped without being closed, so that the client can close it."""
         self._stream = places.stream
         self._places = places
         self._channels = channels
         self._options = options
         self._rng = rng
         self._unended = 0
-        """Partitions that have not been read to their end."""
+        """The number of partitions that are not read to their end."""
         self._homeless: list[tuple[FetchState, bool]] = []
-        """Partitions that fell out of their call, and whether the leader was named."""
+        """Partitions that left their call, and whether the broker named the leader."""
         self._regrouping: asyncio.TimerHandle | None = None
 
     def begin(self, reader: object, unended: list[FetchState]) -> None:
-        """Starts to read these partitions, at least one, for `reader`."""
+        """Starts to read these partitions (at least one) for `reader`."""
         self._reader = reader
         self._unended = len(unended)
         for at in range(0, len(unended), PARTITIONS_PER_CALL_MAX):
@@ -86,7 +87,7 @@ class FetchCalls:
         return Group(partitions, self._options.silence_timeout_s)
 
     def _spawn(self, group: Group, lost: TidelogError | None = None) -> None:
-        """Reads the group in a task of its own; `lost`: its only partition's position first needs mending."""
+        """Reads the group in a task of its own; `lost`: the position of its only partition was lost."""
         numbers = ",".join(str(state.partition) for state in group.partitions[:8])
         task = asyncio.create_task(self._run(group, lost), name=f"fetch {self._stream}/{numbers}")
         self.running[task] = None
@@ -98,7 +99,7 @@ class FetchCalls:
             self._reader = None
 
     async def _run(self, group: Group, lost: TidelogError | None) -> None:
-        """Reads a group of partitions until they end; whatever ends it is told to the consumer."""
+        """Reads a group of partitions until they end; an error that ends it goes to the consumer."""
         try:
             if lost is not None:
                 await self._mend(group.partitions[0], lost)
@@ -130,10 +131,10 @@ class FetchCalls:
             group.failures += 1
             group.partitions = [state for state in group.partitions if not state.ended]
             if group.partitions and loop.time() - group.failing_since > self._options.retry_timeout_s:
-                raise group.error or ConnectionLost(f"no call for {self._stream} lasts")
+                raise group.error or ConnectionLost(f"every call for {self._stream} broke")
 
     def _keep_one_leader(self, group: Group) -> None:
-        """Keeps the partitions that share the first leader found; the others get calls of their own.
+        """Keeps the partitions of the first leader in the group; the others get calls of their own.
 
         Raises `NotLeader` if none of them has a leader.
         """
@@ -153,7 +154,7 @@ class FetchCalls:
             self._spawn(waiting)
 
     def _set_free(self, state: FetchState, redirected: bool) -> None:
-        """A partition that goes on without the call that it was in."""
+        """Lets a partition continue in another call."""
         self._homeless.append((state, redirected))
         if self._regrouping is None:
             self._regrouping = asyncio.get_running_loop().call_later(REGROUP_S, self._regroup)
@@ -170,14 +171,14 @@ class FetchCalls:
                 self._spawn(group)
 
     async def _one_call(self, channel: BrokerChannel, group: Group) -> None:
-        """One Fetch call; returns when all of `group` have ended, raises what ended it early.
+        """Runs one Fetch call until all partitions of `group` have ended; raises an error that ends it early.
 
-        A partition that goes wrong alone is taken out of `group`.
+        A partition that fails alone is taken out of `group`.
         """
         if not channel.connected:
-            # Not for long: the leader may be gone, and another one be found.
+            # It waits only shortly: the leader may be gone, and another broker may lead.
             await reach(channel, min(CONNECT_S * (group.failures + 1), SILENCE_S_MAX))
-        # Always following: where a reader stops is known before it begins (`Places.between`).
+        # Always with follow: the end is known before the call begins (`Places.between`).
         request = log_pb2.FetchRequest(
             partitions=[state.request() for state in group.partitions],
             follow=True,
@@ -222,7 +223,7 @@ class FetchCalls:
         except TimeoutError:
             silence_s = group.silence_s
             group.silence_s = max(silence_s, min(2 * silence_s, SILENCE_S_MAX))
-            raise ConnectionLost(f"{channel.address} said nothing for {silence_s:g} s") from None
+            raise ConnectionLost(f"{channel.address} sent nothing for {silence_s:g} s") from None
         if not isinstance(answer, FetchAnswer):
             raise ConnectionLost(f"{channel.address} ended the call")
         return answer
@@ -233,9 +234,10 @@ class FetchCalls:
             await self.arrived.put(None)
 
     def _part(self, state: FetchState, failure: TidelogError, group: Group, *, last: bool) -> None:
-        """Takes a partition that went wrong out of the call; it goes on by itself.
+        """Takes a partition that failed out of the call; it continues in another call.
 
-        Raises what ends the reading, and, of the last partition of a call, what to try again after.
+        Raises an error that ends the reading. For the last partition of a call, it also raises an error
+        after which the call is repeated.
         """
         if isinstance(failure, OffsetOutOfRange | LogTruncated):
             group.partitions.remove(state)
@@ -252,7 +254,7 @@ class FetchCalls:
         self._set_free(state, named)
 
     async def _mend(self, state: FetchState, lost: TidelogError) -> None:
-        """Puts a lost position right by the policy; raises `lost` if that is the policy."""
+        """Sets a new position for a lost one, or raises `lost`, by the policy `on_truncated`."""
         assert isinstance(lost, OffsetOutOfRange | LogTruncated)
         lost.details.setdefault("offset", str(state.next_offset))
         state.jump(await self._places.instead(state.partition, lost))

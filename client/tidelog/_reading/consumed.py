@@ -1,4 +1,4 @@
-"""What a consumer has taken of what a reader fetched: the part that positions tell (R13)."""
+"""The records that the consumer has taken from those that were fetched; positions count only them (R13)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.model import Position, Record
 
 
 class Consumed:
-    """Batches are taken whole or record by record, and the two may alternate."""
+    """The consumer takes batches whole or record by record, and may alternate."""
 
     __slots__ = ("_batch", "_positions", "_row", "_rows")
 
@@ -17,19 +17,20 @@ class Consumed:
         self._positions: dict[int, Position] = {}
         self._rows: Iterator[Record] = iter(())
         self._batch: FetchedBatch | None = None
-        """The batch that is being taken record by record."""
+        """The batch that the consumer takes record by record."""
         self._row: Record | None = None
-        """The last record taken of it; None: none yet."""
+        """The last record that was taken from it; None: none yet."""
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Where to read on, by partition."""
+        """The next position, by partition."""
         found = dict(self._positions)
         if self._row is not None:
             found[self._row.partition] = Position(self._row.offset + 1, self._row.leader_epoch)
         return found
 
     def begin(self, partition: int, position: Position) -> None:
+        """Sets the position at which reading a partition starts."""
         self._positions[partition] = position
 
     def take(self, batch: FetchedBatch) -> FetchedBatch:
@@ -52,7 +53,7 @@ class Consumed:
         return None
 
     def rest(self) -> FetchedBatch | None:
-        """What is left of the open batch, to be taken whole; it is closed then."""
+        """The rest of the open batch, which the consumer takes whole; None: nothing is left."""
         batch, row = self._batch, self._row
         self._rows, self._batch, self._row = iter(()), None, None
         if batch is None:

@@ -1,8 +1,7 @@
-"""What a reader makes of Fetch answers: checked, cut to what was asked for, in order. No I/O.
+"""Fetch answers, checked and cut to the requested offsets, in order. No I/O.
 
-`FetchState` follows one partition. It refuses what must never reach a reader: a batch
-whose checksums fail, a gap in the offsets that compaction does not explain, an epoch
-that goes back (F2, R12, R13).
+`FetchState` follows one partition. It refuses a batch whose checksums fail, a gap in the offsets that
+compaction does not explain, and a leader epoch that decreases (F2, R12, R13).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tidelog_proto import log_pb2
 
 
 class FetchedBatch:
-    """Records of one partition as they came: Arrow columns and where they stand in the log."""
+    """Records of one partition as they were fetched: Arrow columns and their offsets in the log."""
 
     __slots__ = (
         "_deltas",
@@ -48,12 +47,12 @@ class FetchedBatch:
         self.stream = stream
         self.partition = partition
         self.columns = columns
-        """key, value, headers, subject, timestamp: those that the batch has, value and
-        timestamp always. Views of the received bytes unless the batch was compressed."""
+        """value and timestamp, and key, headers and subject if the batch has them. They are views of the
+        received bytes unless the batch was compressed."""
         self.base_offset = base_offset
-        """Of the first row."""
+        """The offset of the first row."""
         self.next_offset = next_offset
-        """Where to read on."""
+        """The offset behind the last row: the next one to read."""
         self.leader_epoch = header.leader_epoch
         self.append_time_us = header.append_time_us
         self._deltas = deltas
@@ -64,12 +63,12 @@ class FetchedBatch:
 
     @property
     def position(self) -> Position:
-        """Where a reader stands who has read this batch."""
+        """The position of a reader behind this batch."""
         return Position(self.next_offset, self.leader_epoch)
 
     @property
     def offsets(self) -> pa.Array:
-        """The offset of each row, int64; only a compacted batch has gaps."""
+        """The offset of each row (int64). Only a compacted batch has gaps."""
         if self._deltas is not None:
             return pc.add(self._deltas.cast(pa.int64()), self.base_offset - self._deltas[0].as_py())
         return pa.arange(self.base_offset, self.base_offset + self.columns.num_rows)
@@ -92,11 +91,11 @@ class FetchedBatch:
         return rest
 
     def with_offsets(self) -> pa.RecordBatch:
-        """The columns and ``offset`` behind them."""
+        """The columns, and the column ``offset`` (int64) behind them."""
         return self.columns.append_column("offset", self.offsets)
 
     def records(self) -> Iterator[Record]:
-        """The rows as values."""
+        """The rows as `Record` values."""
         columns, count = self.columns, self.columns.num_rows
         names = columns.schema.names
         base = self.base_offset
@@ -127,7 +126,7 @@ def _headers(column: pa.ListArray) -> list[Headers]:
 
 
 class FetchState:
-    """How far one partition was read."""
+    """The state of reading one partition."""
 
     __slots__ = (
         "_inside",
@@ -150,14 +149,14 @@ class FetchState:
         self.partition = partition
         self.next_offset = start.offset
         self.epoch = start.leader_epoch
-        """Of the last record read; None: none was."""
+        """The leader epoch of the last record read; None: no record was read."""
         self.end = end
-        """The first offset not to read; None: none."""
+        """The first offset not to read; None: there is no end."""
         self.log_start_offset = 0
         self.high_watermark = 0
         self.log_end_offset = 0
         self._inside = True
-        """The next batch may begin before `next_offset`: the call has just begun."""
+        """The next batch may begin before `next_offset`, because the call has just begun."""
 
     def __repr__(self) -> str:
         end = "" if self.end is None else f" end={self.end}"
@@ -172,12 +171,12 @@ class FetchState:
         return Position(self.next_offset, self.epoch)
 
     def jump(self, position: Position) -> None:
-        """Reads on from somewhere else, after the log was truncated."""
+        """Continues at another position, after the log was truncated."""
         self.next_offset, self.epoch = position
         self._inside = True
 
     def request(self) -> log_pb2.FetchPartition:
-        """What to ask for, to read on where this stands."""
+        """The request that continues at this position."""
         self._inside = True
         return log_pb2.FetchPartition(
             stream_id=self.stream_id,
@@ -187,9 +186,9 @@ class FetchState:
         )
 
     def accept(self, answer: FetchAnswer) -> Iterator[FetchedBatch]:
-        """The batches of one answer; each counts as read once it is taken.
+        """The batches of one answer; each counts as read when the caller takes it.
 
-        Raises the error that the answer holds, or `DataCorrupt` for what cannot be true.
+        Raises the error in the answer, or `DataCorrupt` for batches that break the order.
         """
         facts = answer.facts
         self.log_start_offset = facts.log_start_offset
@@ -217,14 +216,14 @@ class FetchState:
             fits = base == expected or (header.compacted and base > expected)
         if not fits:
             raise DataCorrupt(
-                f"{self.stream}/{self.partition}: offset {expected} comes next, the batch that came holds "
-                f"{base}–{header.last_offset}",
+                f"{self.stream}/{self.partition}: the next offset is {expected}, but the fetched batch has "
+                f"offsets {base}–{header.last_offset}",
                 offset=expected,
             )
         if self.epoch is not None and header.leader_epoch < self.epoch:
             raise DataCorrupt(
                 f"{self.stream}/{self.partition}: the batch at offset {base} has leader epoch "
-                f"{header.leader_epoch}, behind one of epoch {self.epoch}",
+                f"{header.leader_epoch}, but the batch before it has epoch {self.epoch}",
                 offset=base,
             )
         self._inside = False

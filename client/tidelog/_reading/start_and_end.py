@@ -1,7 +1,7 @@
-"""Where a reader begins, where it ends, and where it goes on when its position is lost (R13).
+"""The start and the end of reading a partition, and the next position when one is lost (R13).
 
-An offset or a position is known without a broker; the ends of a log and moments are asked
-of the partition's leader. `FetchCalls` reads on from there.
+An offset or a position needs no request; for the ends of a log and for times, the partition's leader is
+asked. `FetchCalls` reads from there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tidelog.model import OFFSET_MAX, Position, StreamDescription
 from tidelog_proto import log_pb2
 
 Start = Literal["earliest", "latest"] | int | Position | datetime
-"""Where to begin: the log's start, its high watermark, an offset, a position, or the
-first record with that timestamp or a later one."""
+"""The start of reading: the log's start ("earliest"), its high watermark ("latest"), an offset, a position,
+or the first record with this timestamp or a later one (a datetime with a time zone)."""
 
 End = Literal["latest"] | int
-"""The first offset not to read; latest: the high watermark when the reader began."""
+"""The first offset not to read; "latest": the high watermark when the reader starts."""
 
 ANSWER_S_MAX: Final = 5.0
-"""A leader that takes longer to say where its log stands may not be the leader any more."""
+"""When a leader takes longer to report its offsets, another broker may lead already."""
 
 
 class Places:
-    """Finds places in the partitions of one stream, and keeps what is known of the stream."""
+    """Finds positions in the partitions of one stream, and keeps the description of the stream."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Places:
     ) -> None:
         self.stream = stream
         self.description: StreamDescription
-        """From `resolve` on; `refresh` renews it."""
+        """Set by `resolve`, replaced by `refresh`."""
         self._channels = channels
         self._metadata = metadata
         self._options = options
         self._rng = rng
 
     async def resolve(self, stream_id: bytes | None) -> StreamDescription:
-        """Finds the stream, by its name or, where that is given, as the one with this id."""
+        """Finds the stream by name; `StreamNotFound` if its id is another than the given `stream_id`."""
         if stream_id is None:
             self.description = await self._metadata.refresh(self.stream)
         else:
@@ -61,18 +61,18 @@ class Places:
         return self.description
 
     def redirected(self, partition: int, error: TidelogError) -> bool:
-        """Whether `error` names another leader that can be asked at once."""
+        """Whether `error` names another leader that can be tried at once."""
         return self._metadata.redirected(self.description, partition, error)
 
     async def refresh(self) -> None:
-        """Asks again who leads what, for never another stream than the one found first."""
+        """Requests the leaders again; raises `StreamNotFound` if the name belongs to another stream now."""
         self.description = await self._metadata.same_stream(self.stream, self.description.stream_id)
 
     def leader_address(self, partition: int) -> str:
         return self._metadata.leader_address(self.description, partition)
 
     async def between(self, partition: int, start: Start, end: End | None) -> tuple[Position, int | None]:
-        """Where to begin and to end in one partition; the broker is asked only if it must be."""
+        """The start and the end in one partition. A broker is asked only if it is necessary."""
         follow = self._options.follow
         to_latest = end == "latest" or (end is None and not follow)
         position = _known_position(start)
@@ -88,12 +88,12 @@ class Places:
         return wire.position_from_proto(found.position), last
 
     async def instead(self, partition: int, error: OffsetOutOfRange | LogTruncated) -> Position:
-        """Where to go on when a position is lost; raises `error` if that is the policy."""
+        """The next position when one is lost, or raises `error`, by the policy `on_truncated`."""
         found = await self._offsets(partition, self._elsewhere(error))
         return wire.position_from_proto(found.position)
 
     async def _offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
-        """Where a partition stands and what `start` means there, with the policy for lost positions."""
+        """The offsets of a partition and the position of `start` in it, with the policy for lost positions."""
         try:
             return await self._ask_offsets(partition, start)
         except (OffsetOutOfRange, LogTruncated) as error:
@@ -142,7 +142,7 @@ class Places:
         if divergence is not None:
             epoch = error.details.get("divergence_epoch")
             return Position(int(divergence), None if epoch is None else int(epoch))
-        # Below the log's start there is only its start; beyond its end, its end.
+        # A position below the log's start goes to its start, a position beyond its end to its end.
         start, end = error.details.get("log_start_offset"), error.details.get("log_end_offset")
         asked = error.details.get("offset")
         if start is None or end is None or asked is None:
@@ -151,7 +151,7 @@ class Places:
 
 
 def _known_position(start: Start) -> Position | None:
-    """The position that needs no broker to be known."""
+    """The position of `start`, if no broker must be asked for it."""
     if isinstance(start, Position):
         offset = start.offset
     elif isinstance(start, int) and not isinstance(start, bool):
@@ -159,7 +159,7 @@ def _known_position(start: Start) -> Position | None:
     else:
         return None
     if not 0 <= offset <= OFFSET_MAX:
-        raise InvalidRequest(f"start is {offset}; an offset lies in 0–{OFFSET_MAX}")
+        raise InvalidRequest(f"start is {offset}; an offset must lie in 0–{OFFSET_MAX}")
     return start if isinstance(start, Position) else Position(offset)
 
 
