@@ -37,7 +37,7 @@ def test_the_listener_of_an_address_that_was_given_or_the_one_that_was_named(
     assert Listeners(given, name).reachable(OUTSIDE) == chosen
 
 
-def test_a_broker_that_moved_away_from_the_address_that_was_given_is_reached_where_it_is_now() -> None:
+def test_a_broker_that_moved_away_from_the_given_address_is_reached_at_its_new_one() -> None:
     listeners = Listeners(("n1:30000",))
     listeners.reachable(OUTSIDE)
 

@@ -73,7 +73,7 @@ def test_the_same_records_with_another_append_time_differ() -> None:
 
 
 @pytest.mark.parametrize("lack", [Lack.CORRUPT, Lack.MISSING, Lack.DIVERGENT])
-def test_what_a_replica_lacks_is_one_difference_and_the_others_are_compared_all_the_same(lack: Lack) -> None:
+def test_a_missing_range_is_one_difference_and_the_other_replicas_are_compared(lack: Lack) -> None:
     gap = [piece(0, 5), Piece(5, 9, lack=lack, why="why"), piece(9, END)]
 
     differences = compared({1: gap, 2: [piece(0, END)], 3: [piece(0, 7), piece(7, END, changed=7)]})

@@ -70,7 +70,7 @@ def test_no_more_partitions_change_than_may(cluster: tuple[Partitions, int], mos
     assert squares(counts(after, brokers)) <= squares(counts(partitions, brokers))
 
 
-def test_whoever_leads_more_hands_over_as_few_as_it_takes_and_the_others_keep_their_order() -> None:
+def test_a_broker_that_leads_more_hands_over_few_and_the_other_replicas_keep_order() -> None:
     partitions = [(0, 1, 2)] * 5 + [(1, 2, 0)]
 
     after = prefer(loads(partitions, 3), partitions)

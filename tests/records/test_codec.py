@@ -40,7 +40,7 @@ LIMITS = BatchLimits()
 
 
 @given(records, column_sets, compressions)
-def test_what_is_encoded_validates_and_decodes_to_the_same_records_and_the_twin_reads_them_too(
+def test_an_encoded_batch_is_valid_and_decodes_to_the_same_records_as_for_the_twin(
     wanted: list[dict[str, Any]], present: Columns, compression: Compression
 ) -> None:
     batch = encode_batch(columns_from(wanted, present), compression=compression)
@@ -189,7 +189,7 @@ def test_too_few_bytes_for_a_batch_are_a_typed_error_of_the_decoder(size: int) -
             decode_batch(sample_batch(compression=compression)[:size])
 
 
-def test_an_end_of_stream_marker_in_place_of_the_body_is_a_typed_error_of_the_decoder() -> None:
+def test_an_end_of_stream_marker_in_place_of_the_body_is_a_typed_error() -> None:
     for compression in COMPRESSIONS:
         header = sample_batch(compression=compression)[:80]
         with pytest.raises(CorruptBatch):

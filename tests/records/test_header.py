@@ -57,7 +57,7 @@ def test_any_80_bytes_unpack_to_the_fields_that_the_twin_reads_and_pack_back(raw
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
-def test_the_checksum_is_crc_32c_whether_over_bytes_views_or_buffers_at_once_or_in_parts(
+def test_the_checksum_is_crc_32c_for_bytes_views_and_buffers_at_once_or_in_parts(
     data: bytes, cut: int
 ) -> None:
     expected = twin.crc32c(data)
@@ -106,7 +106,7 @@ def test_any_flipped_bit_of_a_stored_batch_fails_one_of_the_two_crcs() -> None:
             verify(bytes(bad))
 
 
-def test_flips_of_the_leaders_fields_fail_the_header_crc_and_flips_behind_it_the_body_crc() -> None:
+def test_a_flip_fails_the_header_crc_in_the_leaders_fields_and_the_body_crc_behind() -> None:
     good = stamped()
     for byte in range(len(good)):
         bad = bytearray(good)
@@ -124,7 +124,7 @@ def test_a_body_crc_forged_together_with_the_body_fails_the_header_crc() -> None
         verify(bytes(bad))
 
 
-def test_a_batch_read_from_the_place_of_another_stream_or_partition_fails_its_header_crc() -> None:
+def test_a_batch_of_another_stream_or_partition_fails_its_header_crc() -> None:
     batch = stamped()
     for bit in range(128):
         other = bytearray(STREAM_ID)
@@ -152,7 +152,7 @@ def test_offsets_of_a_header_follow_from_its_base_offset_and_delta() -> None:
     assert (header.last_offset, header.next_offset) == (42, 43)
 
 
-def test_a_batch_as_sent_has_zeros_where_the_leader_writes_and_no_producer_by_default() -> None:
+def test_a_sent_batch_has_zeros_in_the_leaders_fields_and_no_producer_by_default() -> None:
     sent = sample_batch()
 
     assert sent[8:32] == bytes(24)

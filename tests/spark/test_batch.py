@@ -40,7 +40,7 @@ def test_every_record_arrives_as_the_client_reads_it(
         assert int(row.timestamp.timestamp() * 1e6) // 1000 == record.timestamp_us // 1000
 
 
-def test_several_streams_and_partitions_are_read_at_once_and_long_ones_by_several_tasks(
+def test_streams_and_partitions_are_read_at_once_and_long_ones_by_several_tasks(
     log: blocking.Client, stream: Stream, read: Read
 ) -> None:
     one, two = stream(2), stream()

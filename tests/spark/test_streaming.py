@@ -48,7 +48,7 @@ def _written(spark: SparkSession, tmp_path: Path, name: str, partition: int = 0)
     return offsets(spark.read.parquet(str(tmp_path / "out")), name, partition)
 
 
-def test_available_now_reads_what_is_there_in_batches_of_the_limit_shared_by_the_partitions(
+def test_available_now_reads_batches_of_the_limit_that_the_partitions_share(
     log: blocking.Client, stream: Stream, query: Query, spark: SparkSession, tmp_path: Path
 ) -> None:
     name = stream(2)

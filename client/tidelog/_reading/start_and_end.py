@@ -93,7 +93,7 @@ class Places:
         return wire.position_from_proto(found.position)
 
     async def _offsets(self, partition: int, start: Start) -> log_pb2.PartitionOffsets:
-        """The offsets of a partition and the position of `start` in it, with the policy for lost positions."""
+        """The offsets of a partition and the position of `start`, with the policy for lost positions."""
         try:
             return await self._ask_offsets(partition, start)
         except (OffsetOutOfRange, LogTruncated) as error:
