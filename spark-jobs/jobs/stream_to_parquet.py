@@ -1,7 +1,7 @@
-"""Writes streams to Parquet: `tidelog_spark.parquet` with a command line.
+"""Writes streams to Parquet: the command line of `tidelog_spark.parquet`.
 
 On this machine:           python stream_to_parquet.py --servers localhost:9210 …
-On a cluster that has one: spark-submit stream_to_parquet.py --servers tidelog:9210 …
+On a Spark cluster:        spark-submit stream_to_parquet.py --servers tidelog:9210 …
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelog_spark.session import local_session
 from tidelog_spark.source import register
 
 PROGRESS_SECONDS = 1
-"""How often the job looks for batches to tell of."""
+"""How often the job checks for finished batches. Seconds."""
 
 EXAMPLE = """\
 example:
@@ -35,15 +35,15 @@ example:
 
 
 class _Failed(Exception):
-    """The query could not go on; the sentence says why."""
+    """The query failed; the message says why."""
 
 
 class _Stopped(Exception):
-    """Somebody asked the job to end."""
+    """The job was asked to stop (SIGTERM)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: done; 1: failed, with a sentence about why; 2: wrong arguments; 130: interrupted."""
+    """Exit codes: 0: done; 1: failed, with the reason; 2: wrong arguments; 130: interrupted."""
     given = _parser().parse_args(arguments)
     job = ParquetJob(
         servers=given.servers,
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, _Stopped):
-        print("stopped; started again with the same checkpoint it goes on from here", file=sys.stderr)
+        print("stopped; start the job again with the same checkpoint to continue from here", file=sys.stderr)
         return 130
     return 0
 
@@ -79,13 +79,13 @@ def _run(spark: SparkSession, job: ParquetJob) -> None:
         finally:
             query.stop()
     except PySparkException as error:
-        # Now, because Spark's exceptions have no text once its session is gone.
+        # The text is taken now, because Spark's exceptions lose it when the session ends.
         raise _Failed(sentence_of(error)) from None
     print(f"{rows} rows in {batches} batches to {job.path}")
 
 
 def _follow(query: StreamingQuery) -> tuple[int, int]:
-    """Tells each batch as it is done; the rows and batches of the whole, when the query has ended."""
+    """Prints each finished batch; returns the rows and batches when the query has ended."""
     rows = batches = 0
     last = -1
     ended = False
@@ -101,7 +101,7 @@ def _follow(query: StreamingQuery) -> tuple[int, int]:
 
 @contextmanager
 def _session(master: str, log_level: str) -> Iterator[SparkSession]:
-    """The session that spark-submit made, or one on this machine."""
+    """The session of spark-submit, or a session on this machine."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         with local_session("stream_to_parquet", master=master, log_level=log_level) as spark:
             yield spark
@@ -126,18 +126,22 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--servers", required=True, metavar="HOST:PORT", help="a broker; several with commas")
-    add("--streams", required=True, metavar="NAMES", help="one or more streams, with commas")
+    add("--servers", required=True, metavar="HOST:PORT", help="a broker; several are separated by commas")
+    add("--streams", required=True, metavar="NAMES", help="one or more streams, separated by commas")
     add("--path", required=True, help="folder for the Parquet files")
     add("--checkpoint", required=True, help="folder where the job keeps its position")
     add("--folders", choices=[kind.value for kind in Folders], default="none", help="by time (default: none)")
-    add("--follow", action="store_true", help="go on with new records; without it: what is there now")
+    add(
+        "--follow",
+        action="store_true",
+        help="continue with new records; without it: end at the records that exist now",
+    )
     add("--interval", type=float, default=60.0, metavar="SECONDS", help="with --follow: between batches (60)")
     add("--max-offsets-per-trigger", type=int, metavar="N", help="records of one batch (default: no limit)")
     add("--starting-offsets", default="earliest", help="where a new checkpoint begins (earliest)")
-    add("--headers", action="store_true", help="with the column of headers")
-    add("--skip-lost-records", action="store_true", help="go on when records are gone; default: fail")
-    add("--verbose", action="store_true", help="with Spark's own error messages")
+    add("--headers", action="store_true", help="add the column headers")
+    add("--skip-lost-records", action="store_true", help="continue when records are lost; default: fail")
+    add("--verbose", action="store_true", help="show Spark's own error messages")
     add("--master", default="local[*]", help="Spark master if not run by spark-submit (local[*])")
     return parser
 

@@ -1,18 +1,18 @@
 """Tidelog streams in Spark: `format("tidelog")`, batch and streaming (DESIGN section 13).
 
-What belongs here: the data source, how it plans and what its tasks do, the jobs' logic,
-and finding a Java runtime. What does not: reading records, which is `tidelog.blocking`'s
-work; and nothing here knows the broker.
+What belongs here: the data source, its planning, the work of its tasks, the logic of the jobs, and the
+search for a Java runtime. What does not: fetching records, which `tidelog.blocking` does, and any code of
+the broker.
 
 - `source`    the format and the batch reader
 - `stream`    the streaming reader
-- `options`   what a user may say (pure)
-- `offsets`   where a query stands, as its checkpoint holds it (pure)
-- `planning`  how much next, by how many tasks (pure)
-- `positions` what the options mean in the logs as they are
-- `reader`    one range of a partition as Arrow batches: the work of a task
-- `cluster`   this process's connections
-- `schema`    the rows
+- `options`   the options of a read, checked (pure)
+- `offsets`   the position of a query, as in its checkpoint (pure)
+- `planning`  how much to read next, and by how many tasks (pure)
+- `positions` the offsets that the options stand for in the logs
+- `reader`    reads one range of a partition as Arrow batches: the work of a task
+- `cluster`   the connections of this process
+- `schema`    the columns of the rows
 - `session`   a Spark session on this machine; `java` the runtime for it
 - `parquet`   the job that writes a stream to Parquet
 """

@@ -1,7 +1,7 @@
-"""What the data source asks of brokers, by one client per process and cluster.
+"""The requests of the data source to brokers, with one client per process and cluster.
 
-Spark reuses its Python processes for many tasks: the connections made for the first one
-serve the others (`of`). Nothing here knows Spark.
+Spark reuses its Python processes for many tasks, so the tasks share the connections (`of`). Nothing here
+depends on Spark.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _clusters: dict[tuple[str, ...], Cluster] = {}
 
 
 def of(servers: Sequence[str]) -> Cluster:
-    """This process's client of the cluster behind `servers`; connects the first time."""
+    """This process's client of the cluster at `servers`; connects the first time."""
     known = _clusters.get(tuple(servers))
     if known is None:
         known = _clusters[tuple(servers)] = Cluster(servers)
-        # Spark collects garbage in its Python processes after each task, and would look through
-        # every imported module each time: a fifth of what these processes compute in a read.
+        # Spark collects garbage in its Python processes after each task. Without this, each collection
+        # goes through every imported module, which is a fifth of the CPU time of a read.
         gc.collect()
         gc.freeze()
     return known
@@ -33,14 +33,14 @@ def of(servers: Sequence[str]) -> Cluster:
 
 @atexit.register
 def close_all() -> None:
-    """Ends this process's connections."""
+    """Closes the connections of this process."""
     while _clusters:
         _clusters.popitem()[1].close()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """Where the log of each partition of a stream begins and ends."""
+    """The start and the end of the log of each partition of a stream."""
 
     name: str
     stream_id: bytes
@@ -49,7 +49,7 @@ class StreamState:
 
 
 class Cluster:
-    """A connected client."""
+    """A connected client of one cluster."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         self._servers = tuple(servers)
@@ -62,7 +62,7 @@ class Cluster:
         self._client.close()
 
     def state(self, name: str) -> StreamState:
-        """What there is of a stream now; raises `StreamNotFound`."""
+        """The offsets of a stream now; raises `StreamNotFound`."""
         bounds = self._client.offsets(name)
         return StreamState(
             name,
@@ -72,13 +72,13 @@ class Cluster:
         )
 
     def resolve(self, name: str, starts: Mapping[int, Start]) -> dict[int, Position]:
-        """What each start means now, with the epoch of the record before it where the broker knows it.
+        """The position of each start now, with the epoch of the record before it if the broker knows it.
 
         Raises `OffsetOutOfRange` or `LogTruncated` for a position that the log does not have.
         """
         if not starts:
             return {}
-        # A reader that ends before it begins asks where its start is, and nothing else.
+        # A reader whose end lies before its start only requests the position of its start.
         with self._client.reader(
             name, start=dict(starts), end=0, partitions=sorted(starts), follow=False
         ) as reader:
@@ -86,7 +86,7 @@ class Cluster:
             return reader.positions
 
     def fetch(self, piece: Range, start: Position) -> Iterator[FetchedBatch]:
-        """The batches of `piece` from `start` on; none above the high watermark."""
+        """The batches of `piece` from `start` on, up to the high watermark."""
         with self._client.reader(
             piece.key.stream,
             start={piece.key.partition: start},

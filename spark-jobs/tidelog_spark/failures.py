@@ -1,7 +1,7 @@
-"""One sentence out of the pages that Spark makes of an error.
+"""The one useful sentence in the pages of text that Spark makes of an error.
 
-What a data source raises in Python comes back as a Java exception with a Python traceback
-as text in it; the sentence that was meant for the user is its last line.
+An error that a data source raises in Python comes back as a Java exception whose text has a Python
+traceback. The message for the user is the last line of that traceback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OURS = re.compile(r"^(?:tidelog|tidelog_spark)\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 def sentence_of(error: BaseException) -> str:
-    """What went wrong, for people."""
+    """The message of the error, for the user."""
     if isinstance(error, TidelogError):
         return error.message
     found = _OURS.findall(str(error))

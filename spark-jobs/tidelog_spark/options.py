@@ -1,10 +1,9 @@
-"""What a user may say to `spark.read.format("tidelog")`, checked before anything is asked of a broker.
+"""The options of `spark.read.format("tidelog")`, checked before any request to a broker.
 
-The names and values are those of Spark's Kafka connector where the two do the same thing.
-An option that is not known, or that the other kind of read would need, is refused: a
-misspelt `startingOffset` must not read a stream from the wrong place. Pure: strings in, a
-value out. Neighbours: `offsets` gives the starts and ends a meaning, `source` hands the
-options on.
+The names and values are those of Spark's Kafka connector where the two do the same thing. An unknown
+option, or one of the other kind of read, is refused: a misspelt `startingOffset` must not read a stream
+from the wrong offset. Pure: it turns strings into values. `positions` turns starts and ends into offsets;
+`source` passes the options on.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tidelog.errors import InvalidRequest
 
 SERVERS: Final = "tidelog.bootstrap.servers"
 RECORDS_PER_PARTITION_DEFAULT: Final = 1_000_000
-"""Less than a second of work for one core, and enough to keep the start of a task out of the figures."""
+"""Less than a second of work for one core, but so much that the start of a task does not matter."""
 
 SPARK_KEY_OFFSETS: Final = {-2: "earliest", -1: "latest"}
 """The numbers that the Kafka connector uses inside its JSON."""
@@ -31,11 +30,11 @@ class Edge(StrEnum):
     EARLIEST = "earliest"
     """The log start offset."""
     LATEST = "latest"
-    """The high watermark when it is looked at."""
+    """The high watermark at the moment of the request."""
 
 
 Point = Edge | int
-"""Where a read starts or ends in one partition."""
+"""The start or the end of a read in one partition."""
 
 Points = Edge | Mapping[str, Mapping[int, Point]]
 """One edge for all partitions, or stream → partition → point."""
@@ -43,22 +42,22 @@ Points = Edge | Mapping[str, Mapping[int, Point]]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one read, checked. Picklable: planner and tasks get it from the driver."""
+    """The checked options of one read. Picklable: planner and tasks get it from the driver."""
 
     servers: tuple[str, ...]
     """host:port of one or more brokers; the cluster names the others."""
     streams: tuple[str, ...]
-    """In the order given, each once."""
+    """In the given order, each once."""
     assigned: Mapping[str, tuple[int, ...]] | None
     """With `assign`: stream → its partitions to read. None: all of them."""
     starting: Points | None
-    """None: not said. A batch then starts at the earliest record, a stream at the latest."""
+    """None: not given. Then a batch starts at the earliest record, a streaming query at the latest."""
     ending: Points | None
-    """None: not said: the latest."""
+    """None: not given, which means the latest."""
     offsets_per_trigger_max: int | None
-    """Offsets of all partitions together in one micro-batch; None: no limit."""
+    """The most offsets of all partitions together in one micro-batch; None: no limit."""
     partitions_min: int | None
-    """At least so many Spark partitions, if there are so many records; None: not said."""
+    """The fewest Spark partitions, if there are so many records; None: not given."""
     records_per_partition_max: int
     """A longer range of a stream's partition is read by several tasks."""
     fail_on_data_loss: bool
@@ -69,13 +68,13 @@ class Options:
 def parse(given: Mapping[str, str]) -> Options:
     """The options in `given`, whose names are compared without case.
 
-    Raises `InvalidRequest` with one sentence about the first that cannot be right.
+    Raises `InvalidRequest` with one sentence about the first value that is not allowed.
     """
     known = {name.lower(): name for name in _NAMES}
     values: dict[str, str] = {}
     for name, value in given.items():
         if name.lower() not in known:
-            raise InvalidRequest(f"option {name!r} is not known; there are {', '.join(_NAMES)}")
+            raise InvalidRequest(f"option {name!r} is not known; the options are {', '.join(_NAMES)}")
         values[known[name.lower()]] = value
     streams, assigned = _chosen(values)
     options = Options(
@@ -97,24 +96,24 @@ def parse(given: Mapping[str, str]) -> Options:
 
 
 def check_batch(options: Options) -> Options:
-    """The options, if a batch read can have them."""
+    """The options; raises `InvalidRequest` if a batch read cannot have them."""
     if options.offsets_per_trigger_max is not None:
         raise InvalidRequest(
-            "maxOffsetsPerTrigger is for spark.readStream; a batch is bounded by endingOffsets instead"
+            "maxOffsetsPerTrigger is for spark.readStream; use endingOffsets to bound a batch"
         )
     if options.starting is Edge.LATEST:
         raise InvalidRequest(
-            "startingOffsets is 'latest', where a batch finds nothing; use 'earliest' or offsets"
+            "startingOffsets is 'latest', so the batch would be empty; use 'earliest' or offsets"
         )
     if options.ending is Edge.EARLIEST:
         raise InvalidRequest(
-            "endingOffsets is 'earliest', before which there is nothing; use 'latest' or offsets"
+            "endingOffsets is 'earliest', so the batch would be empty; use 'latest' or offsets"
         )
     return options
 
 
 def check_stream(options: Options) -> Options:
-    """The options, if a streaming read can have them."""
+    """The options; raises `InvalidRequest` if a streaming read cannot have them."""
     if options.ending is not None:
         raise InvalidRequest(
             "endingOffsets is for spark.read; a streaming query ends with Trigger.AvailableNow or stop()"
@@ -140,7 +139,7 @@ def _servers(values: Mapping[str, str]) -> tuple[str, ...]:
     servers = tuple(part.strip() for part in values.get(SERVERS, "").split(",") if part.strip())
     if not servers:
         raise InvalidRequest(
-            f"option {SERVERS} is missing; give the address of a broker, as in localhost:9210"
+            f"option {SERVERS} is missing; give the address of a broker, for example localhost:9210"
         )
     return servers
 
@@ -156,10 +155,12 @@ def _chosen(values: Mapping[str, str]) -> tuple[tuple[str, ...], Mapping[str, tu
             dict.fromkeys(part.strip() for part in values["subscribe"].split(",") if part.strip())
         )
         if not streams:
-            raise InvalidRequest("subscribe names no stream; give one or more names, as in 'orders,payments'")
+            raise InvalidRequest(
+                "subscribe names no stream; give one or more names, for example 'orders,payments'"
+            )
         return streams, None
     text = values["assign"]
-    wrong = InvalidRequest(f"assign is {text[:200]!r}; it looks like '{{\"orders\": [0, 1]}}'")
+    wrong = InvalidRequest(f"assign is {text[:200]!r}; it must look like '{{\"orders\": [0, 1]}}'")
     found = _json(text, wrong)
     if not isinstance(found, dict) or not found:
         raise wrong
@@ -181,7 +182,9 @@ def _points(name: str, values: Mapping[str, str]) -> Points | None:
     if stripped.lower() in (Edge.EARLIEST, Edge.LATEST):
         return Edge(stripped.lower())
     example = '{"orders": {"0": 120, "1": "earliest"}}'
-    wrong = InvalidRequest(f"{name} is {text[:200]!r}; it is 'earliest', 'latest' or JSON like '{example}'")
+    wrong = InvalidRequest(
+        f"{name} is {text[:200]!r}; it must be 'earliest', 'latest' or JSON like '{example}'"
+    )
     found = _json(stripped, wrong)
     if not isinstance(found, dict) or not found:
         raise wrong
@@ -217,12 +220,12 @@ def _check_streams(name: str, points: Points | None, streams: tuple[str, ...]) -
         return
     for stream in points:
         if stream not in streams:
-            raise InvalidRequest(f"{name} names the stream {stream!r}, which is not among those to read")
+            raise InvalidRequest(
+                f"{name} names the stream {stream!r}, which is not read; remove it or subscribe to it"
+            )
     for stream in streams:
         if stream not in points:
-            raise InvalidRequest(
-                f"{name} says nothing about the stream {stream!r}; name every stream that is read"
-            )
+            raise InvalidRequest(f"{name} lacks the stream {stream!r}; name every stream that is read")
 
 
 def _json(text: str, wrong: InvalidRequest) -> Any:
@@ -248,7 +251,7 @@ def _positive(name: str, values: Mapping[str, str]) -> int | None:
         return None
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit()) or not 0 < int(stripped[:20]) < 1 << 62:
-        raise InvalidRequest(f"{name} is {text[:200]!r}; it is a whole number from 1 up")
+        raise InvalidRequest(f"{name} is {text[:200]!r}; it must be a whole number of at least 1")
     return int(stripped)
 
 
@@ -258,5 +261,5 @@ def _boolean(name: str, values: Mapping[str, str], *, default: bool) -> bool:
         return default
     lowered = text.strip().lower()
     if lowered not in ("true", "false"):
-        raise InvalidRequest(f"{name} is {text[:200]!r}; it is 'true' or 'false'")
+        raise InvalidRequest(f"{name} is {text[:200]!r}; it must be 'true' or 'false'")
     return lowered == "true"

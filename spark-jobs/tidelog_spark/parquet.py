@@ -1,8 +1,8 @@
-"""The job that writes streams to Parquet: what `jobs/stream_to_parquet.py` runs.
+"""The job that writes streams to Parquet; `jobs/stream_to_parquet.py` runs it.
 
-A streaming query into Spark's file sink, whose own log (`_spark_metadata` in the target
-folder) makes each micro-batch count once. With `available_now` it ends at what was there
-when it began; started again with the same checkpoint it goes on where it stood.
+It is a streaming query into Spark's file sink. The sink's own log (`_spark_metadata` in the target folder)
+makes each micro-batch count once. With `available_now` the job ends at the records that exist when it
+starts; started again with the same checkpoint, it continues behind them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog_spark.options import SERVERS
 
 
 class Folders(StrEnum):
-    """How the files are laid out, by each record's own timestamp in UTC."""
+    """The folders of the files, by the timestamp of each record in UTC."""
 
     NONE = "none"
     DAY = "day"
@@ -30,37 +30,37 @@ class Folders(StrEnum):
 FOLDER_COLUMNS: Final = {Folders.NONE: (), Folders.DAY: ("date",), Folders.HOUR: ("date", "hour")}
 _FOLDER_VALUES: Final = {
     "date": "to_date(timestamp)",
-    # Text of two digits, so that folders sort as hours do.
+    # Text of two digits, so that the folders sort like the hours.
     "hour": "date_format(timestamp, 'HH')",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetJob:
-    """Which streams go where, and how."""
+    """The settings of a job: the streams, the target, and how to write."""
 
     servers: str
-    """host:port of a broker; several with commas."""
+    """host:port of a broker; several are separated by commas."""
     streams: str
-    """One or more names, with commas."""
+    """One or more names, separated by commas."""
     path: str
     """The folder of the Parquet files; any file system that Spark knows."""
     checkpoint: str
-    """The folder where the query keeps its position; it belongs to this job and path alone."""
+    """The folder where the query keeps its position. Use it only for this job and path."""
     folders: Folders = Folders.NONE
     starting_offsets: str = "earliest"
-    """Where a new checkpoint begins; an old one goes on where it stands."""
+    """Where a new checkpoint begins; an existing checkpoint continues at its position."""
     offsets_per_trigger_max: int | None = None
     available_now: bool = True
-    """End at what was there at the beginning. False: go on until stopped."""
+    """End at the records that exist at the start. False: continue until stopped."""
     interval_s: float = 60.0
-    """How often a job that goes on writes files."""
+    """How often a continuing job writes files. Seconds."""
     headers: bool = False
     fail_on_data_loss: bool = True
 
     @property
     def options(self) -> dict[str, str]:
-        """Of the data source."""
+        """The options of the data source."""
         limit = self.offsets_per_trigger_max
         return {
             SERVERS: self.servers,
@@ -73,7 +73,7 @@ class ParquetJob:
 
 
 def start(spark: SparkSession, job: ParquetJob) -> StreamingQuery:
-    """The running query; `format("tidelog")` must be registered.
+    """Starts the query and returns it; `format("tidelog")` must be registered.
 
     Sets the session's time zone to UTC, in which days and hours are counted.
     """

@@ -1,6 +1,6 @@
-"""How much to read next and by how many tasks: arithmetic on offsets, no I/O.
+"""How much to read next, and by how many tasks: arithmetic on offsets, no I/O.
 
-`advance` is one trigger of a streaming query, `split` cuts ranges for Spark's tasks.
+`advance` computes one trigger of a streaming query, `split` cuts ranges for Spark's tasks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tidelog.model import Position
 from tidelog_spark.offsets import Mark, Offsets, PartitionKey, Range
 
 SPLITS_MAX: Final = 100_000
-"""Tasks of one read; more would be planned for longer than they run."""
+"""The most tasks of one read; planning more would take longer than running them."""
 
 
 def apportion(sizes: Mapping[PartitionKey, int], limit: int | None) -> dict[PartitionKey, int]:
-    """`limit` shared out in proportion to `sizes`, nobody more than its size.
+    """Shares of `limit` in proportion to `sizes`; no share is larger than its size.
 
-    The shares add up to the smaller of limit and total exactly: what rounding leaves over
-    goes to the largest remainders, so that every trigger makes progress.
+    The shares add up exactly to the smaller of limit and total: offsets that rounding leaves over go to
+    the largest remainders, so every trigger makes progress.
     """
     total = sum(sizes.values())
     if limit is None or total <= limit:
@@ -35,11 +35,10 @@ def apportion(sizes: Mapping[PartitionKey, int], limit: int | None) -> dict[Part
 
 
 def advance(start: Offsets, reachable: Offsets, limit: int | None) -> dict[PartitionKey, Mark]:
-    """The end of the next micro-batch: from `start` towards `reachable`, `limit` offsets at most.
+    """The end of the next micro-batch: from `start` towards `reachable`, at most `limit` offsets.
 
-    A mark keeps the epoch it has only where it is reached; in between the epoch is left
-    open (None), for the caller to find out. Partitions that are not reachable any more
-    are left out.
+    A mark keeps its epoch only if it is reached; before it the epoch is None, and the caller must find it.
+    Partitions that are no longer reachable are left out.
     """
     begins = {key: _begin(start.get(key), mark) for key, mark in reachable.items()}
     sizes = {
@@ -58,7 +57,7 @@ def _begin(before: Mark | None, reachable: Mark) -> Mark:
 def _moved(begin: Mark, reachable: Mark, share: int) -> Mark:
     offset = begin.position.offset + share
     if offset >= reachable.position.offset:
-        # Also for a log that is shorter than it was: the query goes on at its end.
+        # The log may also be shorter than before: then the query continues at its end.
         return begin._replace(position=_nearest(begin, reachable))
     if share == 0:
         return begin
@@ -66,17 +65,17 @@ def _moved(begin: Mark, reachable: Mark, share: int) -> Mark:
 
 
 def _nearest(begin: Mark, reachable: Mark) -> Position:
-    """Of two positions at the same offset the one that is written down already: equal text, no new batch."""
+    """Of two positions at the same offset the one in the checkpoint: equal text starts no new batch."""
     if begin.position.offset == reachable.position.offset:
         return begin.position
     return reachable.position
 
 
 def split(ranges: Sequence[Range], *, records_max: int, partitions_min: int | None) -> list[Range]:
-    """The ranges cut into pieces of about equal length, `records_max` at most.
+    """Cuts the ranges into pieces of about equal length, with at most `records_max` records.
 
-    At least `partitions_min` pieces come out, if there are so many records. The inner
-    ends carry no epoch; the outer ones keep theirs.
+    There are at least `partitions_min` pieces, if there are so many records. The inner ends have no
+    epoch; the outer ends keep theirs.
     """
     total = sum(piece.count for piece in ranges)
     if total == 0:

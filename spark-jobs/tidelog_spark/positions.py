@@ -1,7 +1,6 @@
-"""What the points of the options mean in the logs as they are now: offsets, epochs, stream ids.
+"""The offsets, epochs and stream ids that the options stand for in the logs now.
 
-This is where the driver's side asks brokers. What comes out are plain marks (`offsets`),
-on which everything else is planned.
+Here the driver asks the brokers. The results are marks (`offsets`), from which everything else is planned.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from tidelog_spark.cluster import StreamState
 from tidelog_spark.offsets import Mark, Offsets, PartitionKey
 from tidelog_spark.options import Edge, Options, Point, Points
 
-REMEDY = "set failOnDataLoss to false to go on without them"
+REMEDY = "set failOnDataLoss to false to continue without them"
 
 log = logging.getLogger(__name__)
 
 
 def reachable(options: Options) -> dict[PartitionKey, Mark]:
-    """How far every partition that the options choose can be read now; `first` is its log's start.
+    """The end of every chosen partition now; `first` is the start of its log.
 
     Raises `StreamNotFound` and `PartitionNotFound`.
     """
@@ -46,18 +45,16 @@ def _chosen(state: StreamState, options: Options) -> list[int]:
     for number in wanted:
         if number not in state.high_watermarks:
             raise PartitionNotFound(
-                f"assign names partition {number} of {state.name}, which has {len(there)} "
-                f"(0–{len(there) - 1})"
+                f"assign names partition {number} of {state.name}, which has partitions 0–{len(there) - 1}"
             )
     return list(wanted)
 
 
 def marks_at(option: str, points: Points, reach: Offsets, options: Options) -> dict[PartitionKey, Mark]:
-    """The marks that `points` stand for, in logs that reach from `first` to the position of `reach`.
+    """The marks of `points` in logs that reach from `first` to the position of `reach`.
 
-    Raises `InvalidRequest` if a partition is missing or is one too many, and
-    `OffsetOutOfRange` for an offset that its log does not have (without `failOnDataLoss`
-    it warns and takes the nearest).
+    Raises `InvalidRequest` if a partition is missing or is not read, and `OffsetOutOfRange` for an offset
+    that is not in the log (without `failOnDataLoss` it warns and uses the nearest offset).
     """
     _check_named(option, points, reach)
     return {key: _mark_at(option, key, _point(points, key), mark, options) for key, mark in reach.items()}
@@ -72,10 +69,10 @@ def _check_named(option: str, points: Points, reach: Offsets) -> None:
         return
     named = {PartitionKey(stream, number) for stream, numbers in points.items() for number in numbers}
     for key in sorted(named - reach.keys()):
-        raise InvalidRequest(f"{option} names partition {key}, which is not among those to read")
+        raise InvalidRequest(f"{option} names partition {key}, which is not read; remove it")
     for key in sorted(reach.keys() - named):
         raise InvalidRequest(
-            f"{option} says nothing about partition {key}; name every partition that is read, "
+            f"{option} lacks partition {key}; name every partition that is read, "
             f'with an offset, "earliest" or "latest"'
         )
 
@@ -88,18 +85,18 @@ def _mark_at(option: str, key: PartitionKey, point: Point, reach: Mark, options:
         return reach._replace(first=end.offset)
     if not reach.first <= point <= end.offset:
         sentence = (
-            f"{option} is {point} for {key}, whose records lie at {reach.first} "
-            f"up to, and without, {end.offset}"
+            f"{option} is {point} for {key}, but the log begins at {reach.first} and its next "
+            f"offset is {end.offset}"
         )
         if options.fail_on_data_loss:
             raise OffsetOutOfRange(f"{sentence}; {REMEDY}")
         point = min(max(point, reach.first), end.offset)
-        log.warning("%s; %d is taken instead", sentence, point)
+        log.warning("%s; %d is used instead", sentence, point)
     return Mark(reach.stream_id, end if point == end.offset else Position(point), point)
 
 
 def with_epochs(marks: Mapping[PartitionKey, Mark], options: Options) -> dict[PartitionKey, Mark]:
-    """The marks, with the epochs of those that stand in the middle of a log (R13)."""
+    """Adds the epochs to marks in the middle of a log (R13)."""
     brokers = cluster.of(options.servers)
     open_ones: dict[str, dict[int, int]] = {}
     for key, mark in marks.items():
@@ -110,7 +107,7 @@ def with_epochs(marks: Mapping[PartitionKey, Mark], options: Options) -> dict[Pa
         try:
             resolved = brokers.resolve(stream, offsets)
         except OffsetOutOfRange:
-            # Overtaken by retention: whoever reads up to there will say so.
+            # Retention has deleted it; the task that reads up to there reports this.
             continue
         for number, position in resolved.items():
             key = PartitionKey(stream, number)

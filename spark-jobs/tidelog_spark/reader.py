@@ -1,8 +1,8 @@
-"""Reads one range of a partition as the Arrow batches that Spark takes: what a task does.
+"""Reads one range of a partition as Arrow batches for Spark: the work of a task.
 
-The columns of a fetched batch are passed on as they are; the others (stream, partition,
-offset, leader epoch) are made per batch, never per record. Small batches are joined,
-because each one costs the JVM as much as a thousand rows.
+The columns of a fetched batch are passed on unchanged; the others (stream, partition, offset, leader epoch)
+are made per batch, never per record. Small batches are joined, because each batch costs the JVM as much as
+a thousand rows.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tidelog_spark.offsets import Range
 from tidelog_spark.positions import REMEDY
 
 ROWS_WANTED: Final = 8192
-"""Batches are joined up to about so many rows …"""
+"""Batches are joined up to about this many rows …"""
 
 BYTES_WANTED: Final = 4 << 20
-"""… or so many bytes."""
+"""… or this many bytes."""
 
 log = logging.getLogger(__name__)
 
 
 class Split(InputPartition):
-    """The range of one task, on its way there."""
+    """The range of one task; the driver sends it to the task."""
 
     def __init__(self, piece: Range) -> None:
         super().__init__(None)
@@ -46,9 +46,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The records of `piece`, in order, in batches of exactly `schema`.
 
-    Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` when they are not all
-    there as they were when the range was planned; without `fail_on_data_loss` it warns
-    and reads what there is.
+    Raises `OffsetOutOfRange`, `LogTruncated` or `StreamNotFound` if some of them have been lost or replaced
+    since the range was planned; without `fail_on_data_loss` it warns and reads the records that are left.
     """
     position: Position | None = piece.start
     waiting: list[FetchedBatch] = []
@@ -76,29 +75,31 @@ def _check_stream(cluster: Cluster, piece: Range) -> None:
     found = cluster.state(piece.key.stream).stream_id
     if found != piece.stream_id:
         raise StreamNotFound(
-            f"the stream with id {id_text(piece.stream_id)} was deleted, "
-            f"{piece.key.stream} is another one now ({id_text(found)})"
+            f"the stream with id {id_text(piece.stream_id)} was deleted, and {piece.key.stream} is another "
+            f"stream now ({id_text(found)})"
         )
 
 
 def _check_end(piece: Range, reached: Position) -> None:
-    """The last record is the one that was there when the range was planned (R13)."""
+    """Checks that the last record is the same as when the range was planned (R13)."""
     if reached.offset < piece.end.offset:
-        raise LogTruncated(f"the log ends at offset {reached.offset}; it was longer when this was planned")
+        raise LogTruncated(
+            f"the log ends at offset {reached.offset}; it was longer when the range was planned"
+        )
     if piece.end.leader_epoch is not None and reached.leader_epoch != piece.end.leader_epoch:
         raise LogTruncated(
             f"the record at offset {piece.end.offset - 1} has leader epoch {reached.leader_epoch}; "
-            f"it had {piece.end.leader_epoch} when this was planned"
+            f"it had {piece.end.leader_epoch} when the range was planned"
         )
 
 
 def _past(error: TidelogError, position: Position) -> Position | None:
-    """Where to go on behind a loss; None: there is nothing more."""
+    """The position behind the lost records; None: there is none."""
     log_start = error.details.get("log_start_offset")
     if isinstance(error, OffsetOutOfRange) and log_start is not None and int(log_start) > position.offset:
         return Position(int(log_start))
     if isinstance(error, LogTruncated) and position.leader_epoch is not None and error.details:
-        # The history is another one: what stands at these offsets now, without asking for it.
+        # The log was written again: read the records at these offsets now, without checking the epoch.
         return Position(position.offset)
     return None
 
@@ -137,7 +138,7 @@ def _column(batches: Sequence[FetchedBatch], field: pa.Field) -> pa.Array:
 
 
 def _stored(columns: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """A column as it lies in the batch; one that no record of the batch has is left out there."""
+    """A column of the batch; nulls or empty lists for a column that the batch does not have."""
     place = columns.schema.get_field_index(field.name)
     if place >= 0:
         column = columns.column(place)

@@ -1,10 +1,9 @@
-"""The rows that Spark sees, and the Arrow type of each column.
+"""The columns of the rows in Spark, and their Arrow types.
 
-Like the Kafka connector's (key, value, partition, offset, timestamp, headers) with
-`stream` for its topic, and what a Tidelog record has beyond: subject and leader epoch. A
-schema given by the user (`spark.read.schema(...)`) may leave columns out or order them
-otherwise; columns left out are not sent to the JVM, which is the only way to prune that
-PySpark offers a Python data source.
+They are those of the Kafka connector (key, value, partition, offset, timestamp, headers), with `stream`
+instead of its topic, and additionally subject and leader epoch. A schema of the user
+(`spark.read.schema(...)`) may leave columns out or change their order. Columns that are left out are not
+sent to the JVM; PySpark offers a Python data source no other way to prune columns.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ _COLUMNS: Final = (
     StructField("offset", LongType(), nullable=False),
     StructField("timestamp", TimestampType(), nullable=False),
     StructField("subject", StringType()),
-    # Brokers count epochs in 32 bits without a sign, one more than an int has.
+    # Epochs are unsigned 32-bit integers, too large for an int.
     StructField("leader_epoch", LongType(), nullable=False),
 )
 
 
 def row_schema(*, headers: bool) -> StructType:
-    """The columns of a read whose schema the user did not give."""
+    """The columns of a read without a schema of the user."""
     return StructType([*_COLUMNS, _HEADERS] if headers else list(_COLUMNS))
 
 
 def check_schema(wanted: StructType) -> None:
-    """Raises `InvalidRequest` unless every column of `wanted` is one of ours, with its type."""
+    """Raises `InvalidRequest` unless every column of `wanted` exists and has its type."""
     known = {field.name: field for field in (*_COLUMNS, _HEADERS)}
     if not wanted.fields:
-        raise InvalidRequest(f"the schema has no columns; a record has {', '.join(known)}")
+        raise InvalidRequest(f"the schema has no columns; give at least one of {', '.join(known)}")
     for field in wanted.fields:
         ours = known.get(field.name)
         if ours is None:
@@ -64,10 +63,10 @@ def check_schema(wanted: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What batches must look like to be taken for `schema`: exactly, nullability and all."""
+    """The Arrow schema that batches must have exactly, including nullability, for Spark to accept them."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def _same_type(one: DataType, other: DataType) -> bool:
-    # Without nullability: a DDL string cannot say it, and everything fits in a nullable column.
+    # Without nullability: a DDL string cannot express it, and a nullable column takes every value.
     return one.simpleString() == other.simpleString()

@@ -1,7 +1,7 @@
 """A Spark session on this machine that leaves nothing behind: for jobs, the demo and tests.
 
-Everything that Spark writes besides results (shuffle files, warehouse, logs' settings)
-goes to one temporary folder, which is removed at the end.
+All files that Spark writes besides results (shuffle files, warehouse, log settings) are in one temporary
+folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidelog_spark.source import register
 MASTER_DEFAULT: Final = "local[2]"
 
 SOCKET_FOLDER_CHARACTERS_MAX: Final = 61
-"""Spark takes no longer one, because the path of a Unix domain socket is short."""
+"""Spark refuses a longer path, because the path of a Unix domain socket has a limit."""
 
 _JAVA_OPTIONS: Final = (
     NO_PERFORMANCE_FILE,
-    # The most work done per second; pauses hurt nobody here.
+    # The highest throughput; its pauses do not matter here.
     "-XX:+UseParallelGC",
-    # Spark asks whether a value is null before it gets it; Arrow need not ask again.
+    # Spark checks for null before it gets a value; Arrow need not check again.
     "-Darrow.enable_null_check_for_get=false",
 )
 
@@ -57,7 +57,7 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """A session with `format("tidelog")`, stopped and cleaned up at the end.
 
-    `settings` are Spark's (``spark.sql.shuffle.partitions``, …) and win over ours.
+    `settings` are Spark settings (``spark.sql.shuffle.partitions``, …); they replace the defaults here.
     `log_level` is that of Spark's messages on standard error (off, error, warn, …). Raises
     `JavaMissing`.
     """
@@ -90,14 +90,14 @@ def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], lo
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        # Timestamps are instants; this is how they are shown and turned into days and hours.
+        # Timestamps are instants; the time zone is for showing them and for days and hours.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if len(str(folder)) <= SOCKET_FOLDER_CHARACTERS_MAX:
-        # Rows come from Python processes; over TCP the same takes more work.
+        # Rows come from Python processes; over TCP this takes more CPU time.
         options |= {
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": str(folder),
@@ -110,7 +110,7 @@ def _build(name: str, master: str, folder: Path, settings: Mapping[str, str], lo
 
 
 def stop(spark: SparkSession) -> None:
-    """Ends the session and the Java process behind it, so that the next one is a new one."""
+    """Ends the session and its Java process, so that the next session has a new process."""
     from pyspark import SparkContext
 
     spark.stop()
@@ -120,6 +120,6 @@ def stop(spark: SparkSession) -> None:
         process = getattr(gateway, "proc", None)
         gateway.shutdown()
         if process is not None:
-            # It ends when its standard input does.
+            # The process ends when its standard input is closed.
             process.stdin.close()
             process.wait(30)

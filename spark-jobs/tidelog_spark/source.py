@@ -1,4 +1,4 @@
-"""`tidelog` as a format of Spark: the data source and its batch reader."""
+"""The Spark format `tidelog`: the data source and its batch reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TidelogDataSource(DataSource):
-    """Reads streams; see docs/spark.md for options, columns and guarantees."""
+    """The data source. docs/spark.md has its options, columns and guarantees."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 
 class TidelogReader(DataSourceReader):
-    """A batch: from `startingOffsets` to `endingOffsets`, as they are at the first action on a frame."""
+    """Reads a batch from `startingOffsets` to `endingOffsets`, as they are at the first action on a frame."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class TidelogReader(DataSourceReader):
         return [Split(piece) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, PySpark makes up a partition of its own.
+        # If there is nothing to read, PySpark adds a partition of its own.
         if not isinstance(partition, Split):
             return iter(())
         return read_range(

@@ -1,9 +1,9 @@
-"""The streaming reader: what PySpark calls between micro-batches, in a process of its own.
+"""The streaming reader, which PySpark calls between micro-batches in a process of its own.
 
-Everything that a batch reads is in the two documents (`offsets`) that Spark writes to the
-checkpoint before the batch runs: `partitions` plans from them alone, so a batch that is
-run again reads the same records. `commit` has nothing to do, because brokers keep no
-position of Spark's (and PySpark calls it one batch late, and never for the last).
+The records of a batch are determined by the two documents (`offsets`) that Spark writes to the checkpoint
+before the batch runs. `partitions` plans from them alone, so a batch that runs again reads the same
+records. `commit` does nothing, because brokers keep no position of a Spark query (and PySpark calls it one
+batch late, and never for the last batch).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ log = logging.getLogger(__name__)
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. Picklable: tasks get a copy, for `read`."""
+    """Plans the micro-batches of a query and reads their ranges. Picklable: tasks get a copy for `read`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._target: dict[PartitionKey, Mark] | None = None
-        """With Trigger.AvailableNow: where the query is to end."""
+        """With Trigger.AvailableNow: the marks at which the query ends."""
 
     def __repr__(self) -> str:
         return f"<TidelogStreamReader {','.join(self._options.streams)}>"
 
-    # --- where it stands
+    # --- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's names
-        """Asked once in the life of a checkpoint."""
+        """The start of the query. Spark calls it once for each checkpoint."""
         options = self._options
         points = options.starting or Edge.LATEST
         marks = marks_at("startingOffsets", points, reachable(options), options)
@@ -70,7 +70,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = reachable(self._options)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch; `start` again when there is nothing new."""
+        """The end of the next micro-batch; `start` if there are no new records."""
         begin = from_document(start)
         ends = reachable(self._options) if self._target is None else self._target
         self._check(begin, ends)
@@ -78,10 +78,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(with_epochs(planning.advance(begin, ends, rows), self._options))
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """For the query's status: how far the streams reach, whatever the limits."""
+        """The ends of the streams, without limits, for the status of the query."""
         return to_document(reachable(self._options))
 
-    # --- what to read
+    # --- ranges
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         ranges = ranges_between(from_document(start), from_document(end))
@@ -103,15 +103,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """See the module."""
+        """Does nothing: the position of the query is only in its checkpoint."""
 
     def stop(self) -> None:
         cluster.close_all()
 
-    # --- what went missing
+    # --- lost records
 
     def _check(self, begin: Offsets, ends: Offsets) -> None:
-        """Says what of `begin` is not there any more, before a batch is planned on it."""
+        """Reports lost records behind `begin` before a batch is planned: an error, or a warning."""
         for key, mark in begin.items():
             error = _what_is_lost(key, mark, ends.get(key)) if self._wanted(key) else None
             if error is None:
@@ -121,7 +121,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("records are lost: %s", error)
 
     def _wanted(self, key: PartitionKey) -> bool:
-        """Whether the options still choose it: a query may give up streams between two runs."""
+        """Whether the options still choose the partition: a query may drop streams between two runs."""
         assigned = self._options.assigned
         if assigned is None:
             return key.stream in self._options.streams
@@ -129,17 +129,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _what_is_lost(key: PartitionKey, mark: Mark, now: Mark | None) -> TidelogError | None:
-    """Why a query that stands at `mark` cannot read on in a log that is as `now` says."""
+    """The reason why a query at `mark` cannot continue in a log with the mark `now`; None: it can."""
     if now is None:
         return StreamNotFound(f"the partition {key} does not exist any more")
     if now.stream_id != mark.stream_id:
         return StreamNotFound(
             f"the stream {key.stream} that this query read ({id_text(mark.stream_id)}) was deleted, "
-            f"and another one has its name now ({id_text(now.stream_id)})"
+            f"and another stream has its name now ({id_text(now.stream_id)})"
         )
     at = mark.position.offset
     if at < now.first:
-        return OffsetOutOfRange(f"{key} begins at offset {now.first}, the query has read it up to {at} only")
+        return OffsetOutOfRange(f"{key} begins at offset {now.first}, but the query has read only up to {at}")
     if at > now.position.offset:
-        return LogTruncated(f"{key} ends at offset {now.position.offset}, the query has read it up to {at}")
+        return LogTruncated(f"{key} ends at offset {now.position.offset}, but the query has read up to {at}")
     return None

@@ -135,8 +135,8 @@ def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
     with pytest.raises(PySparkException) as failure:
         read(name, **below).count()
     assert sentence_of(failure.value) == (
-        f"startingOffsets is 10 for {name}/0, whose records lie at 40 up to, and without, 100; "
-        "set failOnDataLoss to false to go on without them"
+        f"startingOffsets is 10 for {name}/0, but the log begins at 40 and its next offset is 100; "
+        "set failOnDataLoss to false to continue without them"
     )
     assert offsets(read(name, failOnDataLoss="false", **below), name) == list(range(40, 100))
 
@@ -148,7 +148,7 @@ def test_earliest_is_the_log_start_and_what_lies_below_is_lost_data(
         ({"subscribe": "{name}", "startingOffset": "earliest"}, "option 'startingoffset' is not known"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"0": 5}}'}, "endingOffsets is 5 for {name}/0"),
         ({"subscribe": "{name}", "endingOffsets": '{"{name}": {"7": 0}}'}, "names partition {name}/7"),
-        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "says nothing about partition {name}/0"),
+        ({"subscribe": "{name}", "endingOffsets": '{"{name}": {}}'}, "lacks partition {name}/0"),
         ({"assign": '{"{name}": [3]}'}, "assign names partition 3 of {name}"),
         (
             {"subscribe": "{name}", "maxOffsetsPerTrigger": "5"},

@@ -75,7 +75,7 @@ def test_the_document_is_the_one_that_the_docs_show() -> None:
     ],
 )
 def test_a_foreign_document_is_refused(document: object) -> None:
-    with pytest.raises(InvalidRequest, match="no Tidelog offsets"):
+    with pytest.raises(InvalidRequest, match="not Tidelog offsets"):
         from_document(document)
 
 

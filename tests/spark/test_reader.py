@@ -117,7 +117,7 @@ def test_small_batches_are_joined_and_large_ones_passed_on() -> None:
             _FakeCluster([_batch(0, _values(b"a", b"b"), epoch=4)]),
             _piece(0, 2),
             LogTruncated,
-            "has leader epoch 4; it had 1 when this was planned",
+            "has leader epoch 4; it had 1 when the range was planned",
         ),
     ],
 )

@@ -115,7 +115,7 @@ def test_records_deleted_before_they_were_read_end_the_query_unless_loss_is_allo
     log.delete_records(name, 0, 60)
     with pytest.raises(StreamingQueryException) as failure:
         query(name)
-    assert f"{name}/0 begins at offset 60, the query has read it up to 10 only" in sentence_of(failure.value)
+    assert f"{name}/0 begins at offset 60, but the query has read only up to 10" in sentence_of(failure.value)
     query(name, failOnDataLoss="false")
     assert _written(spark, tmp_path, name) == [*range(10), *range(60, 100)]
 

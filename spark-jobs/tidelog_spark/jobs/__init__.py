@@ -1,5 +1,5 @@
-"""Jobs that are run as programs: ``python -m tidelog_spark.jobs.<name> --help``.
+"""Jobs that run as programs: ``python -m tidelog_spark.jobs.<name> --help``.
 
-What belongs here: a command line around a query. What does not: anything that another
-job could want, which is in the package above.
+What belongs here: a command line for a query. What does not: code that another job could use; it is in the
+package above.
 """

@@ -1,10 +1,9 @@
-"""The Spark half of `tidelog demo`: measurements in a stream → aggregates in Parquet.
+"""The Spark part of `tidelog demo`: from measurements in a stream to aggregates in Parquet.
 
-A stream of JSON messages, one measurement each ({"item", "metric", "value", "unit"}; the
-kind is the last token of the subject), is read through the tidelog source. ``summary``
-has a row for each thing that was measured, ``per_second`` one for each second of it;
-both are partitioned by kind. The last line on standard output is a JSON object with the
-seconds that each step took.
+It reads a stream of JSON messages through the tidelog source. Each message is one measurement ({"item",
+"metric", "value", "unit"}); its kind is the last token of the subject. ``summary`` has one row for each
+measured item, ``per_second`` one row for each second of it; both are partitioned by kind. The last line on
+standard output is a JSON object with the seconds of each step.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def measurements(spark: SparkSession, server: str, stream: str) -> DataFrame:
 
 
 def summary(rows: DataFrame) -> DataFrame:
-    """A row for each thing that was measured."""
+    """One row for each measured item."""
     return rows.groupBy(*MEASURED).agg(
         F.count("value").alias("samples"),
         F.avg("value").alias("average"),
@@ -51,14 +50,14 @@ def summary(rows: DataFrame) -> DataFrame:
 
 
 def per_second(rows: DataFrame) -> DataFrame:
-    """A row for each second of each thing."""
+    """One row for each second of each measured item."""
     return rows.groupBy(*MEASURED, F.date_trunc("second", "timestamp").alias("second")).agg(
         F.avg("value").alias("average")
     )
 
 
 def run(server: str, stream: str, folder: str) -> dict[str, float]:
-    """Writes both tables below `folder`; the seconds of each step."""
+    """Writes both tables into `folder`; returns the seconds of each step."""
     seconds: dict[str, float] = {}
     at = time.perf_counter()
 
