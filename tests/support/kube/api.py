@@ -1,4 +1,5 @@
-"""Kubernetes' API as JSON, for an event loop: what `nodes` asks of it, and all objects of a kind."""
+"""The Kubernetes API as JSON, for an event loop: the requests of `nodes`, and a cache of all objects of a
+kind."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ import aiohttp
 Json = dict[str, Any]
 Seen = Callable[[Json], Coroutine[Any, Any, None]]
 Key = tuple[str, str]
-"""Namespace and name; no namespace: empty."""
+"""Namespace and name; the namespace is empty for objects without one."""
 
 AWAY: Final[tuple[type[Exception], ...]] = (aiohttp.ClientError, OSError)
-"""The API does not answer, or not now; whoever asked tries again."""
+"""The API server does not answer, or cannot execute the request now; the caller tries again."""
 
 REQUEST_SECONDS_MAX: Final = 10.0
 AGAIN_SECONDS: Final = 0.1
@@ -42,7 +43,8 @@ def key_of(one: Json) -> Key:
 
 
 class KubeApi:
-    """With the credentials of a kubeconfig; an async context manager. Raises what `AWAY` lists."""
+    """A client with the credentials of a kubeconfig; an async context manager. Raises the errors in
+    `AWAY`."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = json.loads(kubeconfig.read_bytes())
@@ -71,7 +73,8 @@ class KubeApi:
             return found
 
     async def send(self, method: str, path: str, body: Json, kind: str = "json") -> bool:
-        """Whether it was taken: what is there already, has changed or has gone is for who looks again."""
+        """Returns whether the request succeeded. If the object already exists, has changed or is gone, the
+        caller looks again."""
         headers = {"Content-Type": f"application/{kind}"}
         async with self._session.request(method, path, data=json.dumps(body), headers=headers) as answer:
             if answer.status in (HTTP_NOT_FOUND, HTTP_CONFLICT):
@@ -80,7 +83,7 @@ class KubeApi:
             return True
 
     async def watch(self, path: str, version: str) -> AsyncGenerator[tuple[str, Json]]:
-        """Each change since that version and what kind it is, until the API has had enough."""
+        """Yields each change since that version with its type, until the API server ends the watch."""
         query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         for_long = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_SECONDS_MAX)
         async with self._session.get(path, params=query, timeout=for_long) as answer:
@@ -92,20 +95,20 @@ class KubeApi:
                         return
                     yield event["type"], event["object"]
             finally:
-                # A farewell in TLS would outlive the loop.
+                # A TLS shutdown would outlive the loop.
                 if answer.connection is not None and answer.connection.transport is not None:
                     answer.connection.transport.abort()
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:
-    """A request that is wrong stays so: that is a mistake of ours, and ends the test."""
+    """A request that is wrong stays wrong: it is a mistake in the tests, and ends the test."""
     if answer.status >= HTTP_BROKEN or answer.status == HTTP_BUSY:
         answer.raise_for_status()
     assert answer.status < HTTP_BAD, f"{answer.method} {answer.url.path}: {await answer.text()}"
 
 
 class Mirror:
-    """All objects of a kind, as they were last seen. Of one event loop."""
+    """All objects of a kind, as they were last seen, on one event loop."""
 
     def __init__(
         self,
@@ -114,17 +117,17 @@ class Mirror:
         changed: Seen | None = None,
         gone: Seen | None = None,
     ) -> None:
-        """`changed` is told of each object again when the watch had to begin again."""
+        """`changed` is called with each object again after the watch was restarted."""
         self._api = api
         self._path = path
         self._changed = changed
         self._gone = gone
         self.objects: dict[Key, Json] = {}
         self.listed = asyncio.Event()
-        """What was there at first is known."""
+        """Set when the first list is complete."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Watches without end."""
         while True:
             with suppress(*AWAY):
                 async with aclosing(self._api.watch(self._path, await self._list())) as changes:

@@ -1,4 +1,5 @@
-"""Broker processes that stand behind hand-made pods: each on a loopback address of its own, its pod's IP."""
+"""Broker processes behind hand-made pods: each has a loopback address of its own, which is the IP of its
+pod."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class BrokerPods:
         self._folder = folder
         self._cluster = cluster
         self._namespace = namespace
-        # Test processes do not share addresses, nor do clusters of one process that follow one another.
+        # Test processes do not share addresses, nor do successive clusters of one process.
         worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
         self._prefix = f"127.{100 + worker}.{os.getpid() % 250}"
         self.brokers = [self._broker(number, count) for number in range(count)]
@@ -53,7 +54,7 @@ class BrokerPods:
         return self
 
     def _format(self) -> None:
-        """As broker 0 does for a new Cluster: with its id."""
+        """Forms the cluster with the id of a new Cluster, as broker 0 does."""
         uid = self._plane.object("Cluster", self._cluster, self._namespace)["metadata"]["uid"]
         format_solo(
             OsFiles(),
@@ -69,7 +70,7 @@ class BrokerPods:
                 broker.kill()
 
     def show(self, number: int) -> None:
-        """Its pod is there, has an address and is ready."""
+        """Creates its pod, with an address and ready."""
         name = f"{self._cluster}-{number}"
         self._plane.kubectl("apply", "--server-side", "-f", "-", given=self._pod(name, number))
         status: dict[str, Any] = {

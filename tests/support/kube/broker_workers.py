@@ -1,7 +1,8 @@
-"""What a kubelet does for a pod with a broker: mounts, a real process, probes, restarts, a hook, the end.
+"""What a kubelet does for a pod with a broker: mounts, a real process, probes, restarts, the preStop hook,
+and the end of the pod.
 
-Neighbours: `containers` says what a manifest comes to here, `volumes` has claims' folders, `probes` asks.
-What is not played: init containers, images, resources, security contexts.
+Neighbours: `containers` translates a manifest to this machine, `volumes` has the folders of claims, `probes`
+runs probes. Not simulated: init containers, images, resources, security contexts.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ from support.kube.pod_workers import LOOK_SECONDS, Machine, PodWorker, now_text
 from support.kube.probes import Health, answers_well
 
 PROBE_SECONDS: Final = 0.2
-"""Between two probes of a broker that is not ready."""
+"""Seconds between two probes of a broker that is not ready."""
 
 READY_PROBE_SECONDS: Final = 1.0
-"""Between two probes of one that is."""
+"""Seconds between two probes of a ready broker."""
 
 RESTART_SECONDS: Final = 0.2
 RESTART_SECONDS_MAX: Final = 2.0
-"""A container that ends is started again after the first of these, then twice that, up to the second."""
+"""A container that ends is restarted after the first of these pauses, then after twice that, up to the
+second."""
 
 TERM_SECONDS_MIN: Final = 2.0
-"""What is left after SIGTERM, however long preStop took."""
+"""Seconds that remain after SIGTERM, however long preStop took."""
 
 
 @dataclass
@@ -53,14 +55,14 @@ class Run:
 
 
 class BrokerWorker(PodWorker):
-    """Of a pod with a broker: its process, and the folders that are mounted into it."""
+    """Runs the broker of a pod: its process, and the folders that are mounted into it."""
 
     def __init__(self, pod: Json, container: Json, machine: Machine) -> None:
         super().__init__(pod, machine)
         self._broker = container
         self._folder = machine.folder / self.uid
         self._versions: dict[str, str] = {}
-        """Of the ConfigMaps as they were written, by the volume's name."""
+        """The versions of the ConfigMaps as they were written, by the name of the volume."""
         self._waits_for = ("ContainerCreating", "")
         self._run: Run | None = None
         self._restarts = 0
@@ -69,11 +71,11 @@ class BrokerWorker(PodWorker):
         self._pause_seconds = RESTART_SECONDS
         self._not_before = 0.0
         self.surroundings: Surroundings | None = None
-        """Once everything was mounted."""
+        """Set once everything was mounted."""
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """The one that runs."""
+        """The process that runs."""
         return None if self._run is None or self._run.ended else self._run.process
 
     def uses(self, claim: str) -> bool:
@@ -81,7 +83,7 @@ class BrokerWorker(PodWorker):
         return any(one.get("persistentVolumeClaim", {}).get("claimName") == claim for one in volumes)
 
     def kill(self) -> None:
-        """SIGKILL for the process, if there is one; it has ended then."""
+        """Kills the process with SIGKILL, if there is one, and returns after its end."""
         process = self.process
         if process is not None:
             _kill(process)
@@ -110,7 +112,7 @@ class BrokerWorker(PodWorker):
         return folder
 
     def _look_around(self) -> Surroundings:
-        """What is there now. Raises `NotYet`."""
+        """Mounts what exists now. Raises `NotYet`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         volumes = {one["name"]: self._mount(one) for one in self.pod["spec"].get("volumes", ())}
         mounts = {
@@ -120,7 +122,7 @@ class BrokerWorker(PodWorker):
         return Surroundings(self.pod, self.address, mounts, self._machine.address_of)
 
     def _write_config_maps(self) -> None:
-        """What they hold now: a file for each key, each replaced at once."""
+        """Writes the current content: a file for each key, each replaced atomically."""
         assert self.surroundings is not None, "it was mounted"
         for volume in self.pod["spec"].get("volumes", ()):
             source = volume.get("configMap")
@@ -163,9 +165,10 @@ class BrokerWorker(PodWorker):
             self._waits_for = ("CreateContainerError" if self._restarts else "ContainerCreating", str(error))
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
-        """In the container: with its environment, its output in the pod's log."""
+        """Runs a command in the container: with its environment, and with its output in the log of the
+        pod."""
         assert self.surroundings is not None, "it was mounted"
-        # Brokers are set up by their manifests alone.
+        # Brokers are configured by their manifests alone.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDELOG_")}
         inherited["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{inherited.get('PATH', os.defpath)}"
         temporary = self.surroundings.folders.get("/tmp")
@@ -183,7 +186,7 @@ class BrokerWorker(PodWorker):
         return self._machine.log_path(self.namespace, self.name)
 
     def _note(self, text: str) -> None:
-        """Between the lines of the processes."""
+        """Writes a line between the lines of the processes."""
         with self._log_path.open("a", encoding="utf-8") as log:
             log.write(f"node: {text}\n")
 
@@ -230,7 +233,7 @@ class BrokerWorker(PodWorker):
             await self._end(self._run, time.monotonic() + grace)
 
     async def _end(self, run: Run, deadline: float) -> None:
-        """preStop, SIGTERM, SIGKILL; at once for a pod that is gone."""
+        """Runs preStop, SIGTERM, SIGKILL; at once for a pod that is gone."""
         hook = self._broker.get("lifecycle", {}).get("preStop")
         if hook is not None and not run.ended and not self.gone:
             assert "exec" in hook, f"of hooks only exec is played here, not {hook}"
@@ -254,7 +257,7 @@ class BrokerWorker(PodWorker):
         self._note(f"preStop ended with {process.returncode}")
 
     async def _ends(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Returns when it has ended, or nobody waits for that any more."""
+        """Returns when it has ended, or when the pod is gone."""
         while process.poll() is None and not self.gone and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -263,7 +266,7 @@ class BrokerWorker(PodWorker):
             _kill(self._run.process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    # --- what is said of it
+    # --- status
 
     def _phase(self) -> str:
         return "Running" if self._run is not None or self._restarts else "Pending"
@@ -287,7 +290,7 @@ class BrokerWorker(PodWorker):
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With what it has started."""
+    """Kills the process and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

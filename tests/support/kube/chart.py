@@ -14,7 +14,7 @@ CHART = Path(__file__).parents[3] / "charts" / "tidelog"
 RELEASE, NAMESPACE = "tidelog", "tidelog-system"
 
 EVERYWHERE = {"operator": {"allNamespaces": True}}
-"""Values of a release whose operator looks into all namespaces."""
+"""Values of a release whose operator watches all namespaces."""
 
 ACCOUNT_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
@@ -22,7 +22,8 @@ Manifest = dict[str, Any]
 
 
 def helm(programs: Path, *words: str, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
-    """As it ended, well or not. `values`: where `--values -` is among the words."""
+    """Runs helm and returns its result, successful or not. `values`: used where the arguments contain
+    `--values -`."""
     given = json.dumps(values or {})
     return subprocess.run(
         [programs / "helm", *words], input=given, capture_output=True, text=True, check=False
@@ -32,7 +33,7 @@ def helm(programs: Path, *words: str, values: Manifest | None = None) -> subproc
 def rendered(
     programs: Path, values: Manifest | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
 ) -> Sequence[Manifest]:
-    """All objects of a release, hooks and tests among them, without the definitions."""
+    """Returns all objects of a release, hooks and tests included, without the definitions."""
     done = templated(programs, values, release=release, namespace=namespace)
     assert done.returncode == 0, done.stderr
     return [one for one in yaml.safe_load_all(done.stdout) if one]
@@ -41,7 +42,7 @@ def rendered(
 def templated(
     programs: Path, values: Manifest | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
 ) -> subprocess.CompletedProcess[str]:
-    """`helm template`, as it ended."""
+    """Runs `helm template` and returns its result."""
     words = ("template", release, str(CHART), "--namespace", namespace, "--values", "-")
     return helm(programs, *words, values=values)
 
@@ -49,19 +50,19 @@ def templated(
 def operators_account(
     programs: Path, values: Manifest = EVERYWHERE, *, release: str = RELEASE, namespace: str = NAMESPACE
 ) -> Sequence[Manifest]:
-    """Its namespace, itself, and what it may do."""
+    """Returns the operator's namespace, service account, and rights."""
     lasting = _lasting(rendered(programs, values, release=release, namespace=namespace))
     return [_namespace(namespace), *(one for one in lasting if one["kind"] in ACCOUNT_KINDS)]
 
 
 def definitions_account(programs: Path) -> Sequence[Manifest]:
-    """That of the hook before an upgrade: its namespace, itself, and what it may do."""
+    """Returns the namespace, service account, and rights of the hook before an upgrade."""
     hooks = [one for one in rendered(programs) if is_hook(one)]
     return [_namespace(NAMESPACE), *(one for one in hooks if one["kind"] in ACCOUNT_KINDS)]
 
 
 def policy(programs: Path) -> Sequence[Manifest]:
-    """What guards the number of brokers."""
+    """Returns the policy that guards the number of brokers."""
     lasting = _lasting(rendered(programs, EVERYWHERE))
     return [one for one in lasting if one["kind"].startswith("ValidatingAdmission")]
 
@@ -71,7 +72,7 @@ def _lasting(manifests: Sequence[Manifest]) -> Sequence[Manifest]:
 
 
 def is_hook(manifest: Manifest) -> bool:
-    """Or a test: there only while Helm does something."""
+    """Whether the object is a hook or a test: it exists only while Helm runs."""
     return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 

@@ -1,7 +1,8 @@
-"""What a container's manifest comes to as a process of this machine: command, environment, paths, addresses.
+"""Translates the manifest of a container to a process of this machine: command, environment, paths,
+addresses. No I/O.
 
-No I/O. There are no mounts and no DNS: where a text of the pod names a path below a mount, `0.0.0.0`, or a
-pod by its DNS name, it says here what that is on this machine.
+There are no mounts and no DNS: where a text of the pod names a path below a mount, `0.0.0.0`, or a pod by its
+DNS name, this module says what that is on this machine.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _LABEL_FIELD: Final = re.compile(r"metadata\.labels\['(?P<label>[^']+)'\]")
 
 
 class NotYet(Exception):
-    """The container cannot start as things are; a kubelet says why, and tries again."""
+    """The container cannot start now; a kubelet reports why, and tries again."""
 
 
 def broker_container(pod: Json) -> Json | None:
-    """The container that is a broker, if the pod has one."""
+    """Returns the container that runs a broker, if the pod has one."""
     for container in pod["spec"]["containers"]:
         if container["name"] == BROKER and container.get("command", [""])[0] == BROKER_PROGRAM:
             return dict(container)
@@ -39,7 +40,7 @@ def broker_container(pod: Json) -> Json | None:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """`$(NAME)` as Kubernetes expands it: what is unknown stays, and `$$` is a `$`."""
+    """Expands `$(NAME)` as Kubernetes does: unknown names stay, and `$$` becomes `$`."""
 
     def value(found: re.Match[str]) -> str:
         name = found["name"]
@@ -50,44 +51,44 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a pod's containers see, and what that is here."""
+    """What the containers of a pod see, and what that is on this machine."""
 
     pod: Json
     address: str
-    """The pod's own."""
+    """The address of the pod itself."""
     folders: Mapping[str, Path]
-    """By the path at which they are mounted."""
+    """The folders by mount path."""
     address_of: Callable[[str, str], str]
-    """Of the pod of a namespace and a name."""
+    """Returns the address of a pod by namespace and name."""
 
     def resolve(self, text: str) -> str:
-        """The text as it has to read on this machine."""
+        """Returns the text as it must be on this machine."""
         text = _POD_NAME.sub(lambda found: self.address_of(found["namespace"], found["pod"]), text)
         text = _EVERY_ADDRESS.sub(self.address, text)
-        # The longest first, and all at once: a folder's path here may have another mount's path in it.
+        # The longest first, and all at once: the path of a folder here may contain another mount path.
         paths = "|".join(re.escape(path) for path in sorted(self.folders, key=len, reverse=True))
         if not paths:
             return text
         return re.sub(rf"(?<![\w./-])(?:{paths})(?![\w.-])", lambda found: str(self.folders[found[0]]), text)
 
     def path(self, inside: str) -> Path:
-        """Where a path of the pod is here; it must be below a mount."""
+        """Returns where a path of the pod is on this machine; it must be below a mount."""
         here = self.resolve(inside)
         assert here != inside, f"{inside} is below no mount of the pod; those are {sorted(self.folders)}"
         return Path(here)
 
     def environment(self, container: Json) -> dict[str, str]:
-        """What its manifest says, resolved. Raises `NotYet` for a source that is not played here."""
+        """Returns the environment, resolved. Raises `NotYet` for a source that is not supported here."""
         return {name: self.resolve(value) for name, value in self._variables(container).items()}
 
     def command(self, container: Json) -> list[str]:
-        """Program and arguments, resolved."""
+        """Returns program and arguments, resolved."""
         known = self._variables(container)
         words = [*container["command"], *container.get("args", ())]
         return [self.resolve(expand(word, known)) for word in words]
 
     def _variables(self, container: Json) -> dict[str, str]:
-        """Each may name those before it."""
+        """Returns the variables; each may refer to those before it."""
         if "envFrom" in container:
             raise NotYet("envFrom is not played here, only env")
         found: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""A real Kubernetes API: etcd and kube-apiserver as processes, for as long as tests need it.
+"""A real Kubernetes API for tests: etcd and kube-apiserver as processes.
 
-Where the programs come from: `tools/kube/binaries.sh`. Nobody runs pods here; with `controllers` the
-controller manager and the scheduler run, too, and `nodes` plays the kubelets.
+`tools/kube/binaries.sh` says where the programs come from. Nothing runs pods here. With `controllers` the
+controller manager and the scheduler run too, and `nodes` simulates the kubelets.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ADMINISTRATOR = "administrator"
 
 
 def assets() -> tuple[Path | None, str]:
-    """The folder of the programs; None, and why not."""
+    """Returns the folder of the programs; None, and why there is none."""
     found = subprocess.run([SCRIPT, "where"], capture_output=True, text=True, check=False)
     return (Path(found.stdout.strip()), "") if found.returncode == 0 else (None, found.stderr.strip())
 
 
 class ControlPlane:
-    """A real API server with its store. A context manager. Its folder is gone afterwards."""
+    """A control plane; a context manager that removes its folder at the end."""
 
     def __init__(self, programs: Path, folder: Path, *, controllers: bool = False) -> None:
         self._programs = programs
@@ -72,9 +72,9 @@ class ControlPlane:
             "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
             "--initial-cluster", f"default=http://127.0.0.1:{peer}",
         ]  # fmt: skip
-        # Nobody mounts tokens into pods here, and without a controller manager no namespace has its default
-        # service account: the admission that asks for it is off. Another one is on that some clusters have:
-        # who makes an object that belongs to another one has to have a right for that.
+        # No tokens are mounted into pods here, and without a controller manager no namespace has its default
+        # service account, so the admission plug-in that requires it is off. Another plug-in, which some
+        # clusters use, is on: a client that creates an object with an owner must have a right for that.
         self._commands["kube-apiserver"] = [
             str(self._programs / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}",
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", str(port),
@@ -87,7 +87,7 @@ class ControlPlane:
             "--service-cluster-ip-range", "10.96.0.0/16", "--disable-admission-plugins", "ServiceAccount",
             "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
             "--endpoint-reconciler-type", "none", "--allow-privileged=true",
-            # So large that the API server gives none of the first 128 by itself: tests name some of them.
+            # So large that the API server assigns none of the first 128 itself: tests use some of them.
             "--service-node-port-range", "30000-34095",
         ]  # fmt: skip
         try:
@@ -119,12 +119,12 @@ class ControlPlane:
         wait_until(self._is_ready, "kube-apiserver is ready", START_SECONDS_MAX)
 
     def stop_api(self) -> None:
-        """The API is not to be reached until `start_api`; what it knows stays."""
+        """Stops the API server until `start_api`; its data stays."""
         self._stop("kube-apiserver")
 
     def _start_controllers(self) -> None:
         common = ["--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port", "0"]
-        # Made-up nodes have no heartbeats, by which the node controllers would judge them.
+        # Simulated nodes have no heartbeats, by which the node controllers would judge them.
         self._commands["kube-controller-manager"] = [
             str(self._programs / "kube-controller-manager"), *common,
             "--service-account-private-key-file", str(self.folder / "accounts.key"),
@@ -144,7 +144,7 @@ class ControlPlane:
 
     def _stop(self, name: str) -> None:
         process = self._processes.pop(name)
-        # Told to stop, an API server takes five seconds to see everybody off.
+        # After SIGTERM an API server takes five seconds to close all connections.
         process.kill()
         process.wait()
 
@@ -158,11 +158,11 @@ class ControlPlane:
     def _last_words(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text("utf-8", "replace")[-2000:]
 
-    # --- asking it
+    # --- requests
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The kubeconfig of the administrator."""
         return self.folder / "administrator.kubeconfig"
 
     def kubeconfig_of(self, token: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class ControlPlane:
         }
 
     def account(self, namespace: str, name: str) -> Path:
-        """A kubeconfig for this service account, which is there; `--kubeconfig` has `kubectl` use it."""
+        """Writes a kubeconfig for this existing service account; `--kubeconfig` passes it to `kubectl`."""
         token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "1h").strip()
         path = self.folder / f"{namespace}.{name}.kubeconfig"
         path.write_text(json.dumps(self.kubeconfig_of(token)))
@@ -201,7 +201,7 @@ class ControlPlane:
             return body
 
     def patched_by(self, account: Path, path: str, patch: dict[str, Any]) -> str:
-        """What is said to this account against a merge patch; empty: it is done."""
+        """Returns the error of a merge patch by this account; empty: it succeeded."""
         token = json.loads(account.read_text())["users"][0]["user"]["token"]
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
         body = json.dumps(patch).encode()
@@ -213,18 +213,19 @@ class ControlPlane:
         return ""
 
     def kubectl(self, *words: str, given: object = None, fails: bool = False) -> str:
-        """What `kubectl` says, on stderr if it `fails`. `given`: a manifest, or several, for `-f -`."""
+        """Returns the output of `kubectl`, or its stderr if it `fails`. `given`: one or more manifests, for
+        `-f -`."""
         done = self._kubectl(words, given)
         assert (done.returncode != 0) == fails, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stderr if fails else done.stdout
 
     def refusal(self, *words: str, given: object = None) -> str:
-        """What `kubectl` says against it; empty: it did it."""
+        """Returns the error of `kubectl`; empty: it succeeded."""
         done = self._kubectl(words, given)
         return done.stderr if done.returncode else ""
 
     def words_on(self, *words: str, given: object = None) -> str:
-        """What `kubectl` says besides what was asked for: against it, and warnings. Empty: nothing."""
+        """Returns errors and warnings of `kubectl`. Empty: none."""
         return self._kubectl(words, given).stderr
 
     def _kubectl(self, words: Sequence[str], given: object) -> subprocess.CompletedProcess[str]:
@@ -243,11 +244,11 @@ class ControlPlane:
                 self.kubectl("apply", "--server-side", "-f", "-", given=manifest)
 
     def apply_all(self, *lists: Sequence[dict[str, Any]]) -> None:
-        """In their order, which takes one `kubectl`."""
+        """Applies manifests in their order, with one `kubectl`."""
         self.kubectl("apply", "--server-side", "-f", "-", given=[one for each in lists for one in each])
 
     def add_crds(self) -> None:
-        """The project's."""
+        """Applies the definitions of the project."""
         self.apply(*sorted(CRDS.glob("*.yaml")))
         self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
@@ -255,11 +256,12 @@ class ControlPlane:
             found = self.kubectl("api-resources", "--api-group=tidelog.io", "--output=name")
             return set(found.split()) == {"clusters.tidelog.io", "streams.tidelog.io"}
 
-        # What is established is discovered a moment later.
+        # An established definition appears in discovery a moment later.
         wait_until(are_found, "kubectl knows Clusters and Streams")
 
     def object(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
-        """As the API server has it; asked directly, because `kubectl` takes longer to start than to ask."""
+        """Returns the object; requested directly, because `kubectl` takes longer to start than the request
+        takes."""
         found: dict[str, Any] = json.loads(self.get(f"{_path(kind, namespace)}/{name}"))
         return found
 

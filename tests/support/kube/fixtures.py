@@ -1,4 +1,4 @@
-"""A control plane for the tests of a module, where its programs are. For those who need it."""
+"""A control plane for the tests of a module, if its programs are available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from support.kube.control_plane import ControlPlane, assets
 def programs() -> Path:
     folder, why_not = assets()
     if folder is None:
-        # Continuous integration builds them first; a missing one is an error there, not a reason to pass.
+        # Continuous integration builds them first; there a missing program is an error, and no reason to
+        # skip.
         assert not os.environ.get("TIDELOG_KUBE_TESTS"), why_not
         pytest.skip(f"NOT TESTED ON KUBERNETES: {why_not}")
     return folder

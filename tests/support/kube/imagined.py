@@ -1,4 +1,4 @@
-"""What stands in Kubernetes for a Cluster, imagined: planned for, and changed by what plans say."""
+"""The Kubernetes objects of a Cluster, simulated for the tests of plans: actions of plans change them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SET = ("StatefulSet", CLUSTER)
 
 
 class Kubernetes:
-    """What stands for the Cluster: versions count up, and a write that rests on an old one is refused."""
+    """The objects of the Cluster: versions increase, and a write with an old version is rejected."""
 
     def __init__(self, **spec: Any) -> None:
         self.manifest = cluster_manifest(**spec)
@@ -33,16 +33,16 @@ class Kubernetes:
         self.lowest: str | None = None
         self.claims_made = 0
         self.made = 0
-        """Objects, so far."""
+        """The number of objects created so far."""
         self.port = 32700
-        """The node port that was given last to a load balancer."""
+        """The node port that a load balancer got last."""
         self.goodbyes: list[tuple[str, int]] = []
-        """Services that were deleted, and how many pods there were to be then."""
+        """Deleted services, with the desired number of pods at that moment."""
         self.over: set[str] = set()
-        """Claims of brokers that were unregistered: another broker must not begin with one."""
+        """Claims of unregistered brokers: no other broker must start with one."""
         self.told: list[do.ClusterAction] = []
         self.history: list[tuple[int, str | None]] = []
-        """The number of pods, and the lowest count, after each action."""
+        """The number of pods and the lowest allowed number, after each action."""
 
     @property
     def cluster(self) -> ClusterObject:
@@ -58,7 +58,7 @@ class Kubernetes:
         return plan_cluster(self.cluster, self.owned, view, now)
 
     def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
-        """Whether that changed anything."""
+        """Executes an action and returns whether it changed anything."""
         self.told.append(action)
         states = {} if brokers is None else dict(brokers.states)
         match action:
@@ -115,7 +115,7 @@ class Kubernetes:
         self.objects[_name(manifest)] = made
 
     def _expose(self, made: dict[str, Any], there: Mapping[str, Any] | None) -> None:
-        """As the API server does: a node port is one service's, and load balancers have one, too."""
+        """Assigns node ports as the API server does: each to one service, load balancers included."""
         spec = made["spec"]
         if spec.get("type") == "LoadBalancer":
             self.port += there is None
@@ -142,12 +142,12 @@ class Kubernetes:
             del self.objects[name]
 
     def lose_balancers(self) -> None:
-        """Whoever made them for services that are on their way out has taken them away."""
+        """Removes services that are being deleted, as the controller of the load balancers does."""
         for name in [name for name, one in self.objects.items() if "deletionTimestamp" in one["metadata"]]:
             del self.objects[name]
 
     def _claim(self, number: int) -> None:
-        """Claims stay, whatever becomes of the pods."""
+        """Pods come and go; claims stay."""
         if all(one.broker_id != number for one in self.claims):
             uid = f"uid-{number}" if self.claims_made <= number else f"uid-{self.claims_made}"
             self.claims_made += 1
@@ -174,8 +174,8 @@ class Kubernetes:
         raise AssertionError(f"it goes on for ever: {every(decision)}")
 
     def crawl(self, brokers: Brokers, actions_max: int = 60) -> None:
-        """The operator is killed after each action that changes something. What is said once more, to be
-        sure, does not."""
+        """Kills the operator after each action that changes something. Repeated actions without effect do not
+        count."""
         for _ in range(actions_max):
             decision = self.plan(self.view(brokers) if SET in self.objects else None)
             if not any(self.do(action, brokers) for action in every(decision)) and not brokers.arrive():
@@ -184,7 +184,7 @@ class Kubernetes:
         assert actions_max < 60, f"it goes on for ever: {every(decision)}"
 
     def view(self, brokers: Brokers) -> BrokersView:
-        """Brokers come with their pods, and nobody votes who is cordoned."""
+        """Brokers start with their pods, and a cordoned broker does not vote."""
         for number in range(self.pods.count):
             if number not in brokers.states and number not in self.pods.draining:
                 uid = next(one.uid for one in self.claims if one.broker_id == number)
@@ -196,7 +196,7 @@ class Kubernetes:
 
 
 def every(decision: ClusterDecision) -> tuple[do.ClusterAction, ...]:
-    """In the order in which they are done."""
+    """Returns all actions in the order of execution."""
     return (*decision.actions, *decision.independent)
 
 

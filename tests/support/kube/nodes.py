@@ -1,10 +1,11 @@
-"""Made-up nodes whose pods with a broker are real broker processes, beside real controllers.
+"""Simulated nodes whose broker pods are real broker processes, with real controllers.
 
-StatefulSets, claims, budgets and the scheduler are Kubernetes' own (`ControlPlane(controllers=True)`). What a
-node would do is done here, from what the API says: `broker_workers` runs brokers, `pod_workers` says of all
-other pods that they are ready, `volumes` has folders for claims. There are no containers, mounts or names:
-see `containers`. Each pod's name has a loopback address of its own; Kubernetes takes none such into the
-endpoints of a service, so nobody is to be reached by one. `kubectl logs` and `exec` find no kubelet.
+StatefulSets, claims, budgets and the scheduler are those of Kubernetes (`ControlPlane(controllers=True)`).
+This package does what a node would do: `broker_workers` runs brokers, `pod_workers` reports all other pods as
+ready, `volumes` provides folders for claims. There are no containers, mounts or DNS names: see `containers`.
+
+Each pod name has a loopback address of its own. Kubernetes does not accept these in the endpoints of a
+service, so services lead nowhere. `kubectl logs` and `exec` find no kubelet.
 """
 
 from __future__ import annotations
@@ -32,22 +33,21 @@ from support.kube.volumes import Volumes
 T = TypeVar("T")
 
 ZONES: Final = {"node-a": "zone-a", "node-b": "zone-b", "node-c": "zone-c"}
-"""Of nodes, where a test has no wishes."""
+"""Names of nodes for tests that need no special ones."""
 
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "100Gi"}
 START_SECONDS_MAX: Final = 30.0
 CONTROL_SECONDS_MAX: Final = 30.0
 
 _addresses = itertools.count()
-"""Of all nodes of this process: those that follow one another do not share them."""
+"""Counts all nodes of this process, so that successive ones do not share addresses."""
 
 
 class Nodes:
-    """Made-up nodes that run a real broker for each pod.
+    """Simulated nodes; a context manager that leaves no process and no folder.
 
-    A context manager that leaves no process and no folder behind.
-
-    A pod is named with the namespace that is asked for; without, with the one of the nodes' maker."""
+    Methods that name a pod use the namespace of the nodes unless another one is given.
+    """
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class Nodes:
         namespace: str = "default",
         prepare: Callable[[str, Path], None] = lambda claim, folder: None,
     ) -> None:
-        """`zones`: by the node's name. `prepare` gets the name of each claim, and its new volume's folder."""
+        """`zones`: by the name of the node. `prepare` gets the name of each claim and the folder of its new
+        volume."""
         self._plane = plane
         self._folder = folder
         self._zones = dict(zones)
@@ -136,7 +137,7 @@ class Nodes:
             await self._volumes.make_class()
             self._group.create_task(self._volumes.run())
             self._group.create_task(config_maps.run())
-            # As a kubelet, which starts nothing before it has asked what is to be mounted.
+            # Like a kubelet, which starts nothing before it has read what must be mounted.
             await config_maps.listed.wait()
             self._group.create_task(Mirror(api, "/api/v1/pods", self._pod_changed, self._pod_gone).run())
             self._begun.set_result(None)
@@ -144,7 +145,7 @@ class Nodes:
     # --- pods
 
     def _address_of(self, namespace: str, pod: str) -> str:
-        """The same whenever a pod of that name is there."""
+        """Returns the address of a pod name; always the same one."""
         with self._addressing:
             if (namespace, pod) not in self._addresses:
                 # Test processes do not share addresses, nor do these and the ones of `BrokerPods`.
@@ -177,45 +178,46 @@ class Nodes:
         if worker is not None and worker.uid == pod["metadata"]["uid"]:
             worker.gone = True
 
-    # --- what tests ask and do
+    # --- for tests
 
     def address(self, pod: str, *, namespace: str = "") -> str:
-        """The pod's IP, whether it is there or not."""
+        """Returns the IP of the pod, whether the pod exists or not."""
         return self._address_of(namespace or self._namespace, pod)
 
     def pid(self, pod: str, *, namespace: str = "") -> int:
-        """Of the broker's process."""
+        """Returns the process id of the broker."""
         worker = self._worker(pod, namespace)
         process = worker.process
         assert process is not None, f"no process runs in {pod}: {worker}"
         return process.pid
 
     def log(self, pod: str, *, namespace: str = "") -> str:
-        """What all brokers of that name wrote, and in lines that begin with `node:` what was done to them."""
+        """Returns the log of all brokers of that name; lines that begin with `node:` say what the node
+        did."""
         path = self._machine.log_path(namespace or self._namespace, pod)
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def path(self, pod: str, inside: str, *, namespace: str = "") -> Path:
-        """Where a path below a pod's mount is on this machine."""
+        """Returns where a path below a mount of the pod is on this machine."""
         surroundings = self._worker(pod, namespace).surroundings
         assert surroundings is not None, f"nothing is mounted in {pod} yet"
         return surroundings.path(inside)
 
     def kill(self, pod: str, *, namespace: str = "") -> None:
-        """SIGKILL for the broker's process: the container is started again."""
+        """Kills the broker's process with SIGKILL: the container is restarted."""
         worker = self._worker(pod, namespace)
         assert worker.process is not None, f"no process runs in {pod}: {worker}"
         worker.kill()
 
     def hold(self, pod: str, *, namespace: str = "") -> None:
-        """The broker of a pod of that name is not started, until `release`; one that runs goes on."""
+        """Holds a pod name: its broker is not started until `release`; a running one continues."""
         self._machine.held.add((namespace or self._namespace, pod))
 
     def release(self, pod: str, *, namespace: str = "") -> None:
         self._machine.held.discard((namespace or self._namespace, pod))
 
     def lose_volume(self, claim: str, *, namespace: str = "") -> None:
-        """The claim is lost for good, with what is on its volume; who writes there is killed."""
+        """Makes the claim lost for good, with its volume; kills the processes that write to it."""
         where = namespace or self._namespace
 
         def end_users() -> None:
@@ -232,7 +234,7 @@ class Nodes:
         return worker
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """In the nodes' own loop."""
+        """Runs a coroutine in the loop of the nodes."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONTROL_SECONDS_MAX)
 
 
@@ -247,5 +249,5 @@ async def _make_node(api: KubeApi, name: str, zone: str) -> None:
     status = {"capacity": CAPACITY, "allocatable": CAPACITY, "conditions": [ready]}
     await api.send("POST", "/api/v1/nodes", manifest)
     await api.send("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, STRATEGIC_MERGE)
-    # The API server taints a new node; the controller that would take that away waits for heartbeats.
+    # The API server taints a new node; the controller that would remove the taint waits for heartbeats.
     await api.send("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, MERGE)

@@ -1,4 +1,4 @@
-"""The operator as its own process, as it runs in its pod: killed or stopped at will."""
+"""The operator as a process, as in its pod: it can be killed or stopped."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class OperatorProcess:
             self.stop()
 
     def start(self) -> None:
-        """Returns when it leads."""
+        """Starts it and waits until it is the leader."""
         self.launch()
         wait_until(self.leads, "the operator leads")
 
     def launch(self) -> None:
-        """Does not wait."""
+        """Starts it without waiting."""
         self._began = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._launch()
 
     def leads(self) -> bool:
-        """It has begun to; raises if it ended."""
+        """Whether it has become the leader; raises if it ended."""
         assert self.running, f"the operator ended: {self.log()}"
         return b"became leader" in self.log_path.read_bytes()[self._began :]
 
@@ -68,7 +68,7 @@ class OperatorProcess:
             )  # fmt: skip
 
     def get(self, path: str) -> str:
-        """A page that it serves."""
+        """Returns a page that it serves."""
         words = self.log_path.read_text("utf-8", "replace")
         *_, address = re.findall(r"serving /metrics.* address=(\S+)", words)
         with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
@@ -90,20 +90,21 @@ class OperatorProcess:
 
 
 class DyingOperator(OperatorProcess):
-    """One that is killed when it has done one action, before it knows; each time it is entered, another."""
+    """An operator that is killed after one action, before it sees the result; entering it starts another
+    one."""
 
     def __init__(self, folder: Path, kubeconfig: Path) -> None:
-        # The Lease of one that was killed is free after a while; these need not wait for one another.
+        # The Lease of a killed operator expires after a while; these operators do not wait for one another.
         super().__init__(folder, kubeconfig, "--identity", "dying")
 
     def start(self) -> None:
-        """Returns at once."""
+        """Starts it and returns at once."""
         last = self._deaths()[-1:] or [("", "")]
         variables = {"PYTHONPATH": str(TESTS), "TIDELOG_TESTS_LAST_ACTION": last[0][1]}
         self._launch("support.kube.dying_operator", "1", **variables)
 
     def last_actions(self) -> list[str]:
-        """After which each of them was killed."""
+        """The action after which each of them was killed."""
         return [kind for kind, _ in self._deaths()]
 
     def _deaths(self) -> list[tuple[str, str]]:
@@ -114,7 +115,7 @@ class DyingOperator(OperatorProcess):
 
 
 class StubbornOperator(OperatorProcess):
-    """One that leads whatever the Lease says, and can be held up at any point."""
+    """An operator that acts as the leader whatever the Lease says, and can be suspended at any point."""
 
     def launch(self) -> None:
         self._began = self.log_path.stat().st_size if self.log_path.exists() else 0

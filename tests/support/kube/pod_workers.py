@@ -1,6 +1,6 @@
-"""What a kubelet does for any pod: says that it runs, and lets it go.
+"""What a kubelet does for any pod: reports that it runs, and removes it.
 
-Neighbours: `nodes` finds the pods; `broker_workers` runs those that have a broker.
+Neighbours: `nodes` finds the pods; `broker_workers` runs those with a broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods share."""
+    """What all pods of the nodes share."""
 
     api: KubeApi
     web: aiohttp.ClientSession
@@ -33,20 +33,20 @@ class Machine:
     logs: Path
     address_of: Callable[[str, str], str]
     held: set[Key]
-    """Pods whose container is not to be started."""
+    """Pods whose container must not be started."""
 
     def log_path(self, namespace: str, pod: str) -> Path:
         return self.logs / f"{namespace}.{pod}.log"
 
 
 class PodWorker:
-    """Of a pod that nobody runs: it is ready at once, and goes at once. Of one event loop."""
+    """A pod without a process: it is ready at once, and removed at once. On one event loop."""
 
     def __init__(self, pod: Json, machine: Machine) -> None:
         self.pod = pod
-        """As it was last seen."""
+        """The pod as it was last seen."""
         self.gone = False
-        """The API does not have it any more."""
+        """The API server does not have it any more."""
         self._machine = machine
         self.namespace, self.name = key_of(pod)
         self.uid: str = pod["metadata"]["uid"]
@@ -65,7 +65,7 @@ class PodWorker:
         return self.gone or "deletionTimestamp" in self.pod["metadata"]
 
     async def run(self, before: asyncio.Task[None] | None) -> None:
-        """Until the pod is gone; not while the one `before`, of the same name, is there."""
+        """Runs until the pod is gone; starts when `before`, an earlier pod of the same name, is gone."""
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -83,10 +83,10 @@ class PodWorker:
         """Does what the pod needs now."""
 
     async def _stop(self) -> None:
-        """The pod is being deleted."""
+        """Whether the pod is being deleted."""
 
     def _clean_up(self) -> None:
-        """Nothing of the pod is left on the machine."""
+        """Returns when nothing of the pod is left on the machine."""
 
     def _phase(self) -> str:
         return "Running"

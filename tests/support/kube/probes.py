@@ -1,4 +1,4 @@
-"""The probes of a container: whether it has started, is ready, is alive; asked over HTTP."""
+"""The probes of a container over HTTP: whether it has started, is ready, is alive."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ READINESS: Final = "readinessProbe"
 LIVENESS: Final = "livenessProbe"
 
 READINESS_SECONDS_MAX: Final = 1.0
-"""A readiness probe's period is no longer here: tests wait for what it finds."""
+"""The longest period of a readiness probe here, because tests wait for its result."""
 
 
 @dataclass
 class Probe:
-    """A success counts at once, a failure when it has lasted as long as the manifest allows."""
+    """One probe: a success counts at once, a failure when it has lasted as long as the manifest allows."""
 
     patience_seconds: float
     good_at: float
-    """When it last succeeded; at first, from when on it is to succeed."""
+    """The time of the last success; at first, the time from which it should succeed."""
     passed: bool = False
     failed: bool = False
 
     @classmethod
     def of(cls, spec: Json, now: float, period_seconds_max: float = math.inf) -> Probe:
-        """`now`: on any clock that `hear` is told, too."""
+        """`now`: on any clock; `hear` must get times of the same clock."""
         period = min(spec.get("periodSeconds", 10), period_seconds_max)
         patience = spec.get("failureThreshold", 3) * period
         return cls(patience, now + spec.get("initialDelaySeconds", 0))
@@ -43,17 +43,17 @@ class Probe:
 
 
 class Health:
-    """What a container's probes have said since it was started. A probe that it has not is content."""
+    """The results of a container's probes since its start. A missing probe counts as successful."""
 
     def __init__(self, container: Json) -> None:
         kinds = (STARTUP, READINESS, LIVENESS)
         self._specs: dict[str, Json] = {name: container[name] for name in kinds if name in container}
         self._probes: dict[str, Probe] = {}
-        """Those that were asked."""
+        """Records the answers of these probes."""
 
     @property
     def due(self) -> list[str]:
-        """Which are to be asked: until it has started, nothing else."""
+        """Returns the probes to send: until the container has started, only the startup probe."""
         return [name for name in self._specs if (name == STARTUP) != self.started]
 
     @property
@@ -66,7 +66,7 @@ class Health:
 
     @property
     def failed(self) -> str:
-        """The probe for whose failure it is to be killed; empty: none."""
+        """Returns the probe whose failure requires a kill; empty: none."""
         return next((name for name in self.due if name != READINESS and self._failed(name)), "")
 
     def hear(self, name: str, good: bool, now: float) -> None:
@@ -83,7 +83,7 @@ class Health:
 
 
 async def answers_well(web: aiohttp.ClientSession, address: str, container: Json, probe: Json) -> bool:
-    """What the probe asks of the container at that address."""
+    """Sends the probe to the container at that address."""
     assert "httpGet" in probe, f"of probes only httpGet is played here, not {probe}"
     how = probe["httpGet"]
     ports = {one["name"]: one["containerPort"] for one in container.get("ports", ()) if "name" in one}

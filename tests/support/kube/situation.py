@@ -1,4 +1,4 @@
-"""A Cluster on made-up nodes, as tests apply it, ask it and load it."""
+"""A Cluster on simulated nodes, as tests apply it, query it and load it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOTERS = 3
 
 
 class ClusterOnNodes:
-    """A Cluster on made-up nodes."""
+    """A Cluster on simulated nodes."""
 
     def __init__(self, plane: ControlPlane, nodes: Nodes, name: str) -> None:
         self._plane = plane
@@ -41,7 +41,7 @@ class ClusterOnNodes:
     # --- manifests
 
     def apply(self, **spec: Any) -> None:
-        """What is left out stays as it was."""
+        """Applies the Cluster; fields that are left out stay as they were."""
         self._spec |= spec
         self._plane.apply({
             "apiVersion": "tidelog.io/v1alpha1", "kind": "Cluster",
@@ -60,7 +60,7 @@ class ClusterOnNodes:
     def delete_stream(self, name: str, *, wait: bool = True) -> None:
         self._plane.kubectl("delete", "stream.tidelog.io", name, f"--wait={str(wait).lower()}")
 
-    # --- what the API server has
+    # --- objects of the API server
 
     @property
     def uid(self) -> UUID:
@@ -74,7 +74,8 @@ class ClusterOnNodes:
         return {one["reason"] for one in self.status().get("conditions", ())}
 
     def until_ready(self, brokers: int) -> None:
-        """There are so many, all of them ready, nothing moves, and every copy has everything."""
+        """Waits until there are this many brokers, all are ready, nothing moves, and all replicas are in
+        sync."""
 
         def matches() -> bool:
             return self.says_so(brokers) and self.is_settled(brokers)
@@ -93,7 +94,7 @@ class ClusterOnNodes:
         )
 
     def is_settled(self, brokers: int) -> bool:
-        """The same, as pods and brokers have it, whatever the status says."""
+        """Checks the same with pods and brokers, whatever the status says."""
         if self.ready_pods() != brokers or len(self.pod_uids()) != brokers:
             return False
         try:
@@ -110,21 +111,21 @@ class ClusterOnNodes:
             states == ["active"] * brokers
             and not found.reassigning_count
             and not found.under_replicated_count
-            # Another volume votes only after the others were told of it.
+            # A new volume votes only after the other voters have learned of it.
             and len(voters) == min(VOTERS, brokers)
             and voters.items() <= directories.items()
             and lowest == [str(brokers)]
         )
 
     def _voters(self) -> dict[str, str]:
-        """By broker: with which data directory it votes, as one of them believes."""
+        """Returns the data directory of each voter, as one broker reports it."""
         url = f"http://{self._nodes.address(f'{self.name}-0')}:9211/debug/state"
         with urllib.request.urlopen(url, timeout=5) as answer:
             voters: dict[str, str] = json.loads(answer.read())["voters"]
             return voters
 
     def stream_is_ready(self, name: str) -> bool:
-        """As its brokers have it: it is this object's, and everybody has everything."""
+        """Whether the brokers have the stream, this object owns it, and all replicas are in sync."""
         uid = self._object("streams", name)["metadata"]["uid"]
         try:
             with self.connected() as brokers:
@@ -139,11 +140,11 @@ class ClusterOnNodes:
         return any(one["metadata"]["name"] == name for one in found)
 
     def is_held(self, name: str) -> bool:
-        """The Stream waits for the operator when it is deleted."""
+        """Whether the deletion of the Stream waits for the operator."""
         return FINALIZER in self._object("streams", name)["metadata"].get("finalizers", ())
 
     def copies(self, stream: str) -> list[int]:
-        """In sync, by partition."""
+        """Returns the number of in-sync replicas by partition."""
         with self.connected() as brokers:
             return [len(one.isr) for one in brokers.describe_stream(stream).partitions]
 
@@ -177,7 +178,7 @@ class ClusterOnNodes:
         found: Manifest = json.loads(self._plane.get(path))
         return found
 
-    # --- what the brokers have
+    # --- state of the brokers
 
     def connected(self) -> tidelog.blocking.Client:
         pods = [f"{self.name}-{number}" for number in range(BROKERS_MAX)]
@@ -207,14 +208,15 @@ class ClusterOnNodes:
 
 
 class Load:
-    """Records, one after the other, acknowledged by the minimum in sync; a context manager."""
+    """Writes records one after the other, acknowledged by the minimum of in-sync replicas; a context
+    manager."""
 
     def __init__(self, brokers: tidelog.blocking.Client, stream: str, before: set[bytes]) -> None:
         self._brokers = brokers
         self._stream = stream
         self.acknowledged = set(before)
         self.errors: list[str] = []
-        """What the writer was told, besides receipts."""
+        """The errors that the writer got."""
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._write, name="tidelog-load")
 

@@ -1,4 +1,4 @@
-"""Objects and brokers for the tests of plans: made in a line, and changed by the actions that plans say."""
+"""Objects and brokers for the tests of plans: created in one line, and changed by the actions of plans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STREAM_DEFAULTS: dict[str, Any] = {
     "nats": {"ack": "Always"},
     "deletionPolicy": "Retain",
 }
-"""What the API server fills in; `test_admission` compares it with a real one."""
+"""The defaults that the API server sets; `test_admission` compares them with a real one."""
 
 
 CLUSTER_DEFAULTS: dict[str, Any] = {
@@ -47,13 +47,13 @@ CLUSTER_DEFAULTS: dict[str, Any] = {
     "replaceAfter": "5m",
     "moves": {"atOnce": 20, "balance": True},
 }
-"""What the API server fills in; `test_admission` compares it with a real one."""
+"""The defaults that the API server sets; `test_admission` compares them with a real one."""
 
 CLUSTER_UID = "8d1b0f2e-3f4a-4a65-9a3e-0c6f6b3f2a11"
 
 
 def cluster_manifest(*, deleting: bool = False, status: Any = None, **spec: Any) -> dict[str, Any]:
-    """A Cluster as the API server gives it, defaults filled in."""
+    """Returns a Cluster as the API server returns it, with defaults."""
     meta: dict[str, Any] = {
         "namespace": NAMESPACE,
         "name": CLUSTER,
@@ -77,8 +77,8 @@ def stream_object(
     cluster: str = CLUSTER,
     **spec: Any,
 ) -> StreamObject:
-    """As the API server gives it, defaults filled in. `created`: seconds, the older the smaller. `finalized`:
-    by this operator or an earlier one; None: as long as its policy asks for it."""
+    """Returns a Stream as the API server returns it, with defaults. `created`: seconds, smaller for older
+    objects. `finalized`: by this operator or an earlier one; None: as its policy requires."""
     spec = {"cluster": cluster, **STREAM_DEFAULTS, **spec}
     if finalized is None:
         finalized = spec["deletionPolicy"] == "Delete"
@@ -99,7 +99,7 @@ def stream_object(
 def stream(
     name: str = "orders", replicas: Sequence[tuple[int, ...]] = ((0, 1, 2),), owner: str = "", **config: Any
 ) -> StreamDescription:
-    """As the brokers have it, everybody in sync."""
+    """Returns the stream as the brokers have it, with all replicas in sync."""
     return StreamDescription(
         name=name,
         stream_id=name.encode().ljust(16, b"-")[:16],
@@ -122,7 +122,8 @@ def stream(
 
 
 class Brokers:
-    """The brokers' side: what they have, and what actions make of it. `version_of` counts as theirs does."""
+    """The simulated brokers: their state, and the effect of actions. `version_of` counts as that of real
+    brokers."""
 
     def __init__(
         self,
@@ -133,10 +134,10 @@ class Brokers:
         sizes: Mapping[tuple[str, int], int] | None = None,
         instant: bool = True,
     ) -> None:
-        """`instant`: what is to move is there at once; else when it is said to `arrive`."""
+        """`instant`: moves finish at once; else when `arrive` is called."""
         self.states = {number: (states or {}).get(number, "active") for number in range(count)}
         self.versions: dict[int, int] = {}
-        """1 of those that are not here: nothing was said of them."""
+        """1 for streams that are missing here: they have never changed."""
         self.zones = zones or {}
         self.sizes = sizes or {}
         self.streams = {one.name: one for one in streams}
@@ -242,7 +243,7 @@ class Brokers:
         )
 
     def arrive(self) -> bool:
-        """Everybody has caught up; False: nothing was on its way."""
+        """All moves finish; returns False if there was none."""
         on_their_way = [
             plan.move(each, one, one.target)
             for each in self.streams.values()
@@ -254,7 +255,7 @@ class Brokers:
         return bool(on_their_way)
 
     def _move(self, move: MovePartition) -> None:
-        """Takes the place of a move that is on its way."""
+        """Replaces a running move."""
         old = self.streams[move.name]
         part = old.partitions[move.partition]
         assert move.expected == PartitionVersion(old.stream_id, part.partition_epoch)
@@ -292,7 +293,7 @@ class Brokers:
 
 
 def with_finalizers(objects: Sequence[StreamObject], brokers: Brokers) -> list[StreamObject]:
-    """As they are after what was done; those that were let go are gone."""
+    """Returns the objects as the actions left them, without those that were released."""
     found = []
     for one in objects:
         finalized = brokers.finalizers.get(one.key, one.finalized)
@@ -304,8 +305,8 @@ def with_finalizers(objects: Sequence[StreamObject], brokers: Brokers) -> list[S
 def settle(
     objects: Sequence[StreamObject], brokers: Brokers, *, crash_at: int | None = None
 ) -> list[StreamObject]:
-    """Plans and does until nothing is to be done. With `crash_at` the operator ends before the action of
-    that number, and another one begins again."""
+    """Plans and executes until there is nothing to do. With `crash_at` the operator ends before the action of
+    that number, and another one starts."""
     done = 0
     for _ in range(20):
         now = with_finalizers(objects, brokers)

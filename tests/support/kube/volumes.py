@@ -1,4 +1,4 @@
-"""Volumes for the claims of pods: folders of the test, made and removed as a storage provider does.
+"""Volumes for the claims of pods: folders of the test, created and removed as a storage provider does.
 
 The class `tests` is the default one. Claims are bound by Kubernetes' own controller.
 """
@@ -21,7 +21,7 @@ VOLUMES: Final = "/api/v1/persistentvolumes"
 
 
 class Volumes:
-    """The volumes of the made-up nodes. Of one event loop."""
+    """Provides the volumes, on one event loop."""
 
     def __init__(self, api: KubeApi, folder: Path, prepare: Callable[[str, Path], None]) -> None:
         """`prepare`: see `Nodes`."""
@@ -32,7 +32,8 @@ class Volumes:
         self._volumes = Mirror(api, VOLUMES, self._volume_changed, self._volume_gone)
 
     async def make_class(self) -> None:
-        """Before there are claims: they get their class, the default one, when they are made."""
+        """Creates the storage class; call it before claims are created, because a claim gets the default
+        class at creation."""
         manifest = {
             "apiVersion": "storage.k8s.io/v1",
             "kind": "StorageClass",
@@ -47,14 +48,14 @@ class Volumes:
         await self._api.send("POST", "/apis/storage.k8s.io/v1/storageclasses", manifest)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs without end."""
         self._folder.mkdir()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._claims.run())
             tasks.create_task(self._volumes.run())
 
     def folder_of(self, namespace: str, claim: str) -> Path:
-        """Raises `NotYet` while the claim has none, or has one no more."""
+        """Returns the folder of a claim. Raises `NotYet` if the claim has none yet, or no longer."""
         found = self._claims.objects.get((namespace, claim))
         phase = "not there" if found is None else found["status"].get("phase")
         if found is None or phase != "Bound":
@@ -65,7 +66,8 @@ class Volumes:
         return folder
 
     async def lose(self, namespace: str, claim: str, end_users: Callable[[], None]) -> None:
-        """The claim's volume is gone, with what is in it; `end_users` ends the processes that write there."""
+        """Removes the volume of the claim with its content; `end_users` ends the processes that write to
+        it."""
         folder = self.folder_of(namespace, claim)
         name = folder.name
         # Nobody is started again in between: that happens in this loop.
