@@ -1,4 +1,4 @@
-"""What the tests on a cluster share: one release, and a table of what was measured."""
+"""What the tests on a cluster share: one release, and a table of measured values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIGURES: Final = Path(__file__).parents[1] / ".build" / "e2e" / "figures.json"
 
 
 class Figures:
-    """Measured values, by what they are of."""
+    """Measured values, by topic."""
 
     def __init__(self) -> None:
         self.values: dict[str, object] = {}
@@ -52,7 +52,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def machines() -> Cluster | None:
-    """This machine's own cluster, where it is what is tested; None: KUBECONFIG names one."""
+    """The cluster of this machine, if it is tested; None: KUBECONFIG names another one."""
     if "KUBECONFIG" in os.environ:
         return None
     try:
@@ -68,7 +68,7 @@ def kube(machines: Cluster | None) -> Kube:
 
 @pytest.fixture(scope="session")
 def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[Release]:
-    """Installed by the first test that wants it, and taken away with everything at the end."""
+    """The release: the first test that needs it installs it, and it is removed at the end."""
     kube.apply(
         {
             "apiVersion": "v1",
@@ -81,11 +81,11 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
     )
     made = Release(kube, load_node="" if machines is None else machines.nodes[0].name)
     if NAME in kube.helm("list", "--short").split():
-        # Kept from a run before.
+        # Kept from an earlier run.
         made.upgrade()
     else:
         if kube.get("crd", "clusters.tidelog.io"):
-            # Left by a release before, perhaps of another version: an installation lets them be.
+            # Left by an earlier release, perhaps of another version: an installation does not change them.
             kube.kubectl("apply", "--server-side", "--force-conflicts", "--filename", str(CHART / "crds"))
         began = time.monotonic()
         made.install()
@@ -100,7 +100,7 @@ def release(kube: Kube, machines: Cluster | None, figures: Figures) -> Iterator[
 
 @pytest.fixture
 def healthy(release: Release) -> Release:
-    """Whatever was done to it before."""
+    """The release, healthy again after earlier tests."""
     release.until_healthy()
     assert release.cluster()["metadata"]["name"] == CLUSTER
     return release

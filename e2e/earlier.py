@@ -1,6 +1,6 @@
-"""The commit before the last one that changed the chart: what an upgrade begins with.
+"""The commit before the last one that changed the chart: an upgrade starts from it.
 
-`python -m e2e.earlier` writes its files, of which `make cluster` builds images.
+`python -m e2e.earlier` writes its files, from which `make cluster` builds images.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ FOLDER: Final = ROOT / ".build" / "before"
 CHART: Final = "charts/tidelog"
 
 NONE_EXIT: Final = 3
-"""There is none, as in a clone that is shallow; what failed otherwise has another status."""
+"""Exit code if there is no such commit, as in a shallow clone; other failures have another code."""
 
 
 def write(folder: Path) -> bool:
-    """Whether there is one."""
+    """Whether there is such a commit."""
     git = ["git", "-C", str(ROOT)]
     last = subprocess.run([*git, "log", "-1", "--format=%H", "--", CHART], capture_output=True, text=True)
     before = f"{last.stdout.strip()}^"

@@ -1,4 +1,4 @@
-"""kubectl and helm, as people call them."""
+"""kubectl and helm, used as people use them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOOK_SECONDS: Final = 0.25
 
 
 class Refused(Exception):
-    """A command failed; what it said."""
+    """A command failed; the message is its output."""
 
 
 class Kube:
-    """One cluster; objects are in one namespace, where nothing else is said."""
+    """One cluster. Objects are in one namespace unless another one is given."""
 
     def __init__(self, namespace: str, prefix: Sequence[str] = ()) -> None:
-        """`prefix`: words before each command, by which it reaches the cluster."""
+        """`prefix`: arguments before each command, by which it reaches the cluster."""
         self.namespace = namespace
         self._prefix = list(prefix)
 
@@ -29,7 +29,7 @@ class Kube:
         return f"<Kube {self.namespace}>"
 
     def run(self, *command: str, given: str | None = None, seconds: float = COMMAND_SECONDS_MAX) -> str:
-        """What it printed; raises `Refused`."""
+        """Runs a command and returns its output. Raises `Refused`."""
         try:
             done = subprocess.run(
                 [*self._prefix, *command],
@@ -57,7 +57,7 @@ class Kube:
         self.kubectl("apply", "--filename", "-", given=json.dumps(listed))
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """None: it is not there."""
+        """Returns the object; None: it does not exist."""
         text = self.kubectl("get", kind, name, "--output", "json", "--ignore-not-found")
         found: dict[str, Any] | None = json.loads(text) if text else None
         return found
@@ -74,7 +74,7 @@ class Kube:
 
 
 def condition(found: dict[str, Any] | None, kind: str) -> str:
-    """The status of a condition; empty: nothing is said of it. One of an older generation says nothing."""
+    """Returns the status of a condition; empty if there is none, or if it is of an older generation."""
     if found is None:
         return ""
     generation = found["metadata"].get("generation")
@@ -85,7 +85,8 @@ def condition(found: dict[str, Any] | None, kind: str) -> str:
 
 
 def wait_until(lack: Callable[[], str], seconds: float) -> float:
-    """Waits until nothing lacks; how long that took. Raises `AssertionError` with what lacks still."""
+    """Waits until `lacks` returns nothing, and returns how long that took. Raises `AssertionError` with what
+    is still missing."""
     began = time.monotonic()
     while said := _tried(lack):
         if time.monotonic() - began > seconds:
@@ -95,7 +96,7 @@ def wait_until(lack: Callable[[], str], seconds: float) -> float:
 
 
 def _tried(lack: Callable[[], str]) -> str:
-    """The API server may be away for a moment."""
+    """Calls a function again while the API server is unavailable for a moment."""
     try:
         return lack()
     except Refused as error:

@@ -1,4 +1,4 @@
-"""A release of the chart, as a user installs it, and how one sees that all is well."""
+"""A release of the chart as a user installs it, and checks that everything works."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ BROKERS: Final = f"tidelog.io/cluster={CLUSTER}"
 OPERATORS: Final = "app.kubernetes.io/name=tidelog-operator"
 
 REGISTRY: Final = os.environ.get("TIDELOG_E2E_IMAGES", "tidelog.test")
-"""What stands before the names of the images that are tried."""
+"""Prefix of the names of the tested images."""
 VERSION: Final = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 TAG: Final = os.environ.get("TIDELOG_E2E_TAG", VERSION[1] if VERSION else "")
 NEXT: Final = f"{TAG}-next"
-"""The tag of the images that are upgraded to."""
+"""Tag of the images to which a test upgrades."""
 BEFORE: Final = f"{TAG}-before"
-"""The tag of those of the chart before this one (`e2e.earlier`)."""
+"""Tag of the images of the previous chart (`e2e.earlier`)."""
 
 FIRST_NODE_PORT: Final = 30000
-"""Of the brokers' listener for clients outside."""
+"""Port of the brokers' listener for clients outside of Kubernetes."""
 
 HEALTHY_SECONDS_MAX: Final = 300.0
 
@@ -54,10 +54,10 @@ def stream(name: str, **spec: Any) -> dict[str, Any]:
 
 
 class Release:
-    """The release of the chart on a real cluster."""
+    """One installed release."""
 
     def __init__(self, kube: Kube, *, load_node: str) -> None:
-        """`load_node`: where clients run; no fault happens there. Empty: anywhere."""
+        """`load_node`: the node on which clients run; no fault happens there. Empty: any node."""
         self.kube = kube
         self.load_node = load_node
         self._loads = count(1)
@@ -78,19 +78,19 @@ class Release:
     def __repr__(self) -> str:
         return f"<Release {NAME} in {self.kube.namespace}>"
 
-    # --- as a user does it
+    # --- actions of a user
 
     def install(self, chart: Path = CHART) -> None:
         with self._values_file() as file:
             self.kube.helm("install", NAME, str(chart), "--values", file)
 
     def with_images(self, tag: str) -> None:
-        """From the next upgrade on, those of brokers and operators."""
+        """Sets the tag of the images of brokers and operators, from the next upgrade on."""
         for part in ("cluster", "operator"):
             self.values[part]["image"] = {**self.values[part]["image"], "tag": tag}
 
     def upgrade(self, chart: Path = CHART, **cluster: Any) -> None:
-        """`cluster`: values of the Cluster that are other ones from now on."""
+        """Upgrades the release. `cluster`: values of the Cluster that change from now on."""
         self.values["cluster"] |= cluster
         with self._values_file() as file:
             self.kube.helm("upgrade", NAME, str(chart), "--values", file)
@@ -103,13 +103,13 @@ class Release:
             yield file.name
 
     def uninstall(self) -> None:
-        """With everything that it keeps."""
+        """Uninstalls the release and deletes all its data."""
         self.kube.kubectl("delete", "streams.tidelog.io", "--all", seconds=300)
         self.kube.helm("uninstall", NAME, "--wait")
         wait_until(lambda: f"there are {', '.join(found)}" if (found := self.pods()) else "", 240)
         self.kube.kubectl("delete", "pvc", "--all", seconds=300)
 
-    # --- looking
+    # --- observations
 
     @property
     def brokers(self) -> int:
@@ -120,14 +120,15 @@ class Release:
         return self.kube.get("clusters.tidelog.io", CLUSTER) or {"metadata": {}}
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """Of the brokers, by name."""
+        """Returns the pods of the brokers, by name."""
         return {one["metadata"]["name"]: one for one in self.kube.list("pods", BROKERS)}
 
     def node_of(self, pod: str) -> str:
         return str(self.pods()[pod]["spec"].get("nodeName", ""))
 
     def spread(self) -> None:
-        """Has a node for each broker again, where faults left two on one: nothing moves pods by itself."""
+        """Moves brokers to nodes of their own again after faults left two on one node: pods do not move
+        automatically."""
         seen: set[str] = set()
         for name, pod in sorted(self.pods().items()):
             node = pod["spec"]["nodeName"]
@@ -138,13 +139,13 @@ class Release:
             seen.add(node)
 
     def node_to_break(self) -> str:
-        """One with a broker, and without the clients."""
+        """Returns a node with a broker and without the clients."""
         self.spread()
         nodes = {str(pod["spec"]["nodeName"]) for pod in self.pods().values()}
         return min(nodes - {self.load_node})
 
     def lacks(self) -> str:
-        """What is not well; empty: every broker is there, and every copy of everything."""
+        """Returns what is missing; empty: all brokers are ready, and all replicas are in sync."""
         cluster, pods = self.cluster(), self.pods()
         for kind in ("Ready", "InSync", "Scaled"):
             if condition(cluster, kind) != "True":
@@ -166,12 +167,12 @@ class Release:
         return ""
 
     def lacks_away_from(self, node: str) -> str:
-        """Empty: no broker is on that node."""
+        """Returns the brokers on that node; empty: none."""
         there = [name for name, one in self.pods().items() if one["spec"].get("nodeName") == node]
         return f"{', '.join(there)} on {node}" if there else ""
 
     def lacks_since(self, moment: datetime) -> str:
-        """Like `lacks`, of what began after `moment`: what stands in the API may be of before."""
+        """Like `lacks`, for a state after `moment`: the API server may still show an earlier one."""
         lease = self.kube.get("lease", f"{NAME}-operator") or {}
         if datetime.fromisoformat(lease["spec"]["renewTime"]) < moment:
             return "no operator works yet"
@@ -183,11 +184,11 @@ class Release:
         return self.lacks()
 
     def until_healthy(self, seconds: float = HEALTHY_SECONDS_MAX) -> float:
-        """How long it took."""
+        """Waits until everything works, and returns how long that took."""
         return wait_until(self.lacks, seconds)
 
     def until_rolled(self, before: dict[str, str]) -> None:
-        """`before`: the brokers' pods, with their uids. Waits until all are others, and all is well."""
+        """Waits until all pods of brokers are others than `before` (uids by name), and everything works."""
 
         def lack() -> str:
             now = {name: one["metadata"]["uid"] for name, one in self.pods().items()}
@@ -197,11 +198,11 @@ class Release:
         wait_until(lack, HEALTHY_SECONDS_MAX)
 
     def leaders(self) -> dict[int, int]:
-        """How many partitions each broker leads."""
+        """Returns how many partitions each broker leads."""
         return {one["id"]: one["leaders"] for one in self.cluster()["status"]["brokers"]}
 
     def until_balanced(self, seconds: float = 90.0) -> float:
-        """Until leaders are spread as they can be; how long it took."""
+        """Waits until leaders are balanced as well as possible, and returns how long that took."""
 
         def lack() -> str:
             found = self.leaders()
@@ -211,16 +212,17 @@ class Release:
         return wait_until(lack, seconds)
 
     def verify(self) -> None:
-        """Has all replicas compared. Raises `Refused` if they differ."""
+        """Compares all replicas. Raises `Refused` if they differ."""
         self.kube.exec(f"{CLUSTER}-0", "tidelog", "verify", "--cluster", "--server", SERVER, seconds=300)
 
     # --- under load
 
     @contextmanager
     def load(self) -> Iterator[Load]:
-        """Clients that write and read meanwhile, in a pod, and by NATS. Asserts that they met with nothing.
+        """Runs clients that write and read meanwhile, in a pod, also through NATS. Asserts that they had no
+        errors.
 
-        In Streams of their own, which nobody has written to: a history begins with an empty log.
+        They use Streams of their own, which have no earlier records: a history starts with an empty log.
         """
         number = next(self._loads)
         orders, events = f"orders-{number}", f"events-{number}"
@@ -242,7 +244,8 @@ class Release:
 
     @contextmanager
     def load_from_outside(self, nodes: Cluster) -> Iterator[Load]:
-        """The same, but beside the nodes: brokers are reached by the listener that is for others."""
+        """The same outside of the nodes: clients reach brokers by the listener for clients outside of
+        Kubernetes."""
         orders = f"orders-{next(self._loads)}"
         self._make(stream(orders, partitions=3, replicationFactor=3, deletionPolicy="Delete"))
         addresses = {one["status"]["hostIP"] for one in self.pods().values()}
@@ -270,15 +273,15 @@ class Release:
     # --- the operator
 
     def working_operator(self) -> str:
-        """The pod that holds the Lease; empty: none does yet."""
+        """Returns the pod that holds the Lease; empty: none does yet."""
         lease = self.kube.get("lease", f"{NAME}-operator") or {"spec": {}}
         return str(lease["spec"].get("holderIdentity") or "")
 
     def kill_operator(self) -> None:
-        """The one that works: at once, without a word."""
+        """Kills the active operator with SIGKILL."""
 
         def lack() -> str:
-            # It may have gone with its node, and another one has not taken over yet.
+            # It may have been on a failed node, and another one has not taken over yet.
             name = self.working_operator()
             return "" if name and self.kube.get("pod", name) else f"the operator {name} is no more"
 

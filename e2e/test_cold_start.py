@@ -19,12 +19,12 @@ WHOLE_SECONDS_MAX = 180.0
 def test_all_nodes_lose_power_at_once(
     killed: bool, healthy: Release, nodes: Cluster, figures: Figures
 ) -> None:
-    """Clients are outside, reach brokers by the nodes' addresses, and outlive it."""
+    """Clients run outside, reach brokers by the addresses of nodes, and survive the power loss."""
     with healthy.load_from_outside(nodes):
         running = nodes.nodes
         for node in running:
             node.stop()
-        # Kubernetes' times are in whole seconds.
+        # Times of Kubernetes have whole seconds.
         dark = datetime.now(UTC).replace(microsecond=0)
         for node in running:
             node.start()

@@ -1,4 +1,4 @@
-"""Nodes, pods and volumes that go, under load: the cluster is whole again by itself, and nothing is lost."""
+"""Faults of nodes, pods and volumes under load: the cluster recovers without help, and no record is lost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from e2e.load.base import Load
 from e2e.release import CLUSTER, Release
 
 WHOLE_SECONDS_MAX = 120.0
-"""From the healing, or from when Kubernetes has given a node up, until every copy has everything again."""
+"""Seconds from the end of the fault, or from when Kubernetes has given a node up, until all replicas are in
+sync."""
 
 CUT_SECONDS = 40.0
-"""Twice as long as Kubernetes waits before it calls a node lost."""
+"""Twice the time after which Kubernetes marks a node as lost."""
 
 PAUSE_SECONDS_MAX = 10.0
-"""A broker that is gone is noticed after two seconds, and nothing else may keep anybody from writing."""
+"""The other brokers notice a failed broker after two seconds; nothing else may delay writes."""
 
 OPERATOR = pytest.mark.parametrize("killed", [False, True], ids=["", "operator killed"])
 
@@ -31,7 +32,8 @@ def _whole_again(release: Release, figures: Figures, what: str, since: float, *,
 
 
 def _paused(load: Load, figures: Figures, what: str, since: float, *, killed: bool) -> None:
-    """`since`: by the clock. Of every partition, also where the pause goes on."""
+    """Returns the longest pause of each partition after `since` (wall clock), pauses that have not ended
+    included."""
     pause = load.pause_since(since)
     label = f"{what}{', operator killed' if killed else ''}"
     figures.note(f"{label}: longest pause of acknowledgements, seconds", pause)
@@ -101,7 +103,7 @@ def test_a_node_is_cut_off_and_healed(
         try:
             load.flows()
             wait_until(lambda: "" if healthy.lacks() else "nobody noticed", 60)
-            # So long does the partition last.
+            # The duration of the partition.
             time.sleep(CUT_SECONDS)
             load.flows()
         finally:
@@ -110,7 +112,7 @@ def test_a_node_is_cut_off_and_healed(
         _paused(load, figures, "partition", began_at, killed=killed)
 
 
-# The volumes of this cluster are bound to no node, as network disks are. A volume that is lost is above.
+# The volumes of this cluster are bound to no node, like network disks. A lost volume has a test above.
 @OPERATOR
 def test_a_node_is_lost_and_its_brokers_move_with_their_volumes(
     killed: bool, healthy: Release, nodes: Cluster, figures: Figures

@@ -1,4 +1,4 @@
-"""From `helm install` to records, as a user meets it."""
+"""From `helm install` to records, as a user does it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def main():
 
 asyncio.run(main())
 """
-"""Plain NATS messages in, records out, in another pod than the brokers' and the servers'."""
+"""Writes plain NATS messages and reads records, in another pod than those of the brokers and servers."""
 
 
 def test_a_stream_is_ready_within_seconds(healthy: Release, figures: Figures) -> None:

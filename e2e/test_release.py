@@ -1,4 +1,4 @@
-"""The chart itself: from its last version to this one, and away again, with everything that was recorded."""
+"""The chart: an upgrade from its previous version to this one, and an uninstall, with all recorded data."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _write(release: Release) -> None:
 
 
 def _expected(chart: Path) -> dict[str, str]:
-    """The revisions of a chart's definitions, by name."""
+    """Returns the revisions of a chart's definitions, by name."""
     found = [yaml.safe_load(file.read_text()) for file in (chart / "crds").glob("*.yaml")]
     return {one["metadata"]["name"]: one["metadata"]["annotations"][REVISION] for one in found}
 
 
 def _known(kube: Kube) -> dict[str, str]:
-    """Those that the API server has."""
+    """Returns the definitions of the API server."""
     found = {name: kube.get("crd", name) for name in _expected(CHART)}
     return {name: one["metadata"]["annotations"][REVISION] for name, one in found.items() if one}
 
 
 def _lacks_images(kube: Kube, tag: str) -> str:
-    """Empty: all brokers and operators are of this one."""
+    """Returns which brokers and operators do not have this image; empty: none."""
     pods = [*kube.list("pods", BROKERS), *kube.list("pods", OPERATORS)]
     others = [
         one["metadata"]["name"]
@@ -53,7 +53,7 @@ def _lacks_images(kube: Kube, tag: str) -> str:
 
 
 def test_an_upgrade_from_the_chart_before_this_one(healthy: Release, kube: Kube, figures: Figures) -> None:
-    """Chart, definitions, images and volumes of the commit before, as whoever installed it then has them."""
+    """Installs chart, definitions and images of the earlier commit, as its users have them."""
     before = earlier.FOLDER / earlier.CHART
     if not before.exists():
         pytest.skip("`make cluster` has built no images of an earlier commit (CONTRIBUTING.md)")
@@ -76,7 +76,7 @@ def test_an_upgrade_from_the_chart_before_this_one(healthy: Release, kube: Kube,
             healthy.until_healthy()
             figures.note("upgrade from the chart before this one, seconds", time.monotonic() - began)
     except BaseException:
-        # Other tests are about this chart.
+        # Other tests need this chart.
         healthy.with_images(TAG)
         healthy.upgrade()
         raise
@@ -105,7 +105,7 @@ def test_a_reinstalled_release_has_all_records(
 
     began = time.monotonic()
     healthy.install()
-    # A Stream that nobody has seen yet, too.
+    # Also for a new Stream.
     kube.apply(stream(f"new-{'killed' if killed else 'calm'}", replicationFactor=3))
     if killed:
         healthy.kill_operator()

@@ -1,4 +1,4 @@
-"""Brokers that are replaced one after the other, under load: nobody notices."""
+"""Brokers are replaced one after the other under load: clients notice nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from e2e.release import CLUSTER, NEXT, REGISTRY, TAG, Release
 Change = dict[str, Any]
 
 PAUSE_SECONDS_MAX = 5.0
-"""Leaders are handed over before a broker stops; clients find them, and new addresses, so fast."""
+"""Brokers hand over leaderships before they stop; clients find the new leaders and addresses this fast."""
 
 IMAGE: Change = {"image": {"repository": f"{REGISTRY}/broker", "tag": NEXT}}
 IMAGE_BEFORE: Change = {"image": {"repository": f"{REGISTRY}/broker", "tag": TAG}}
@@ -34,7 +34,7 @@ def test_a_rollout_under_load_loses_no_records(
     what: str, change: Change | None, killed: bool, healthy: Release, figures: Figures
 ) -> None:
     if change is not None:
-        # There and back: whatever the release has, this changes it.
+        # Switches between two values: whatever the release has, this changes it.
         current = healthy.values["cluster"]
         if all(current.get(key) == value for key, value in change.items()):
             change = {"settings": {}} if what == "configuration" else IMAGE_BEFORE

@@ -1,4 +1,4 @@
-"""More brokers and fewer of them, by `helm upgrade`, under load."""
+"""Adds and removes brokers with `helm upgrade`, under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pods that run may do, and what they cost: as the kubelets and the API server say it."""
+"""Rights and resource use of the running pods, as the kubelets and the API server report them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORBIDDEN = (
 
 
 def test_the_namespace_allows_only_restricted_pods(healthy: Release, kube: Kube) -> None:
-    """All of the release runs there, so all of it is."""
+    """The whole release runs in it, so all its pods are restricted."""
     found = kube.get("namespace", NAMESPACE)
     assert found is not None
     assert found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -75,7 +75,7 @@ def test_the_account_of_the_operator_lacks_other_rights(
 ) -> None:
     kube.kubectl("auth", "can-i", "list", "streams.tidelog.io", "--as", ACCOUNT)
 
-    # Without the code of a failure, so that nothing but an answer counts.
+    # Without the exit code of a failure, so that only an answer counts.
     command = shlex.join(["kubectl", "--namespace", NAMESPACE, "auth", "can-i", *words, "--as", ACCOUNT])
     assert kube.run("sh", "-c", f"{command} 2>/dev/null; test $? = 1") == "no\n"
 
@@ -86,7 +86,7 @@ def test_only_the_operator_may_remove_broker_pods(healthy: Release, kube: Kube) 
 
 
 def test_memory_and_image_sizes_are_recorded(healthy: Release, kube: Kube, figures: Figures) -> None:
-    """Not judged: noted."""
+    """Records the figures, without a limit."""
     used: dict[str, list[float]] = {}
     images: dict[str, int] = {}
     for node in json.loads(kube.kubectl("get", "nodes", "--output", "json"))["items"]:

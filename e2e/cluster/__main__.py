@@ -1,9 +1,9 @@
 """A real Kubernetes cluster on this machine: a control plane and up to nine nodes, each with a container
-runtime, a kubelet, a proxy and a network of its own. For tests: it needs root, Linux, and the programs that
-`tools/kube/binaries.sh build cluster` builds; no container engine and no image registry.
+runtime, a kubelet, a proxy and a network of its own.
 
-The cluster's networks are reached through `kubectl` and `run` only, and the cluster reaches nothing outside:
-images come by `load-image`.
+For tests: it needs root, Linux, and the programs that `tools/kube/binaries.sh build cluster` builds; no
+container engine and no image registry. The cluster's networks are reached only through `kubectl` and `run`,
+and the cluster reaches nothing outside: `load-image` loads images.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IMAGE: Final = typer.Argument(help="As `docker save` writes it.")
 
 
 def open_cluster(*, up: bool = True) -> Cluster:
-    """As the environment says: TIDELOG_CLUSTER_STATE is its folder."""
+    """Returns the layout; the environment variable TIDELOG_CLUSTER_STATE names its folder."""
     found = subprocess.run([BINARIES, "where", "cluster"], capture_output=True, text=True, check=False)
     if found.returncode:
         raise ClusterError(found.stderr.strip())
@@ -71,7 +71,7 @@ def node_up(number: int = NODE) -> None:
 
 @app.command()
 def node_down(number: int = NODE, for_good: bool = FOR_GOOD) -> None:
-    """Have a node lose its power. Its object stays, its disk, and the volumes of its pods."""
+    """Cut the power of a node. Its object, its disk, and the volumes of its pods stay."""
     node = open_cluster().node(number)
     if for_good:
         node.erase()
@@ -81,7 +81,7 @@ def node_down(number: int = NODE, for_good: bool = FOR_GOOD) -> None:
 
 @app.command()
 def partition(number: int = NODE) -> None:
-    """Cut a node off, with its pods, which go on running."""
+    """Isolate the network of a node; its pods continue to run."""
     open_cluster().node(number).cut_off()
 
 
@@ -93,13 +93,13 @@ def heal(number: int = NODE) -> None:
 
 @app.command()
 def load_image(file: Path = IMAGE) -> None:
-    """Give an image to every node, and to those that come later."""
+    """Load an image into every node, and into later ones."""
     open_cluster().load_image(file)
 
 
 @app.command()
 def pod_pid(pod: str, namespace: str = typer.Option("default", "-n", "--namespace")) -> None:
-    """Print the id of a pod's first process, as this machine knows it: to kill or to stop it."""
+    """Print the process id of a pod's first process on this machine, for kill or stop."""
     typer.echo(open_cluster().container_pid(pod, namespace))
 
 
@@ -111,7 +111,7 @@ def kubectl(words: list[str]) -> None:
 
 @app.command(context_settings=PASSED_ON)
 def run(words: list[str]) -> None:
-    """Run any program on the cluster's network, as its administrator: `run helm list`."""
+    """Run any program on the cluster's network, as its administrator, for example `run helm list`."""
     _become(*words)
 
 

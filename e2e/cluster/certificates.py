@@ -1,4 +1,5 @@
-"""The cluster's authority, its certificates and tokens, and a kubeconfig for whoever speaks to the API."""
+"""The certificate authority of the cluster, its certificates and tokens, and a kubeconfig for each client of
+the API server."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ USERS: Final = {
     "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
 }
-"""By kubeconfig: the user's name and group."""
+"""User name and group of each kubeconfig."""
 
 
 class Certificates:
-    """In a folder that nobody but its owner reads; an authority stands there after `make`."""
+    """The files, in a folder that only its owner can read; the authority exists after `make`."""
 
     def __init__(self, folder: Path, server: str) -> None:
         """`server`: the API's URL."""
@@ -29,15 +30,15 @@ class Certificates:
         self._server = server
 
     def make(self, names: Sequence[str]) -> None:
-        """The authority, ca.crt; of the API server, which has these names, apiserver.crt and what it shows
-        to kubelets, apiserver-kubelet-client.crt; keys beside them, as accounts.key for service accounts;
+        """Creates the authority (ca.crt); for the API server, with these names, apiserver.crt and its client
+        certificate for kubelets, apiserver-kubelet-client.crt; their keys, accounts.key for service accounts;
         tokens.csv, and a kubeconfig for each of `USERS`."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = trustme.CA(organization_name="tidelog e2e")
         self._write("ca.crt", authority.cert_pem.bytes())
         self._write("ca.key", authority.private_key_pem.bytes())
         self._write_pair("apiserver", authority.issue_cert(*names))
-        # Kubelets take none without a name of a host.
+        # Kubelets accept no certificate without a host name.
         masters = authority.issue_cert(
             "localhost", common_name="kube-apiserver", organization_name="system:masters"
         )
@@ -52,7 +53,8 @@ class Certificates:
         self._write("tokens.csv", "\n".join([*tokens, ""]).encode())
 
     def make_for_node(self, node: str, address: str) -> None:
-        """NODE.crt, NODE.key and a kubeconfig: both its server's and its client's."""
+        """Creates NODE.crt, NODE.key and a kubeconfig; the node uses the certificate as server and as
+        client."""
         authority = trustme.CA.from_pem(
             (self.folder / "ca.crt").read_bytes(), (self.folder / "ca.key").read_bytes()
         )

@@ -1,4 +1,4 @@
-"""The cluster as a whole: up, down, and what happens to its nodes."""
+"""The whole cluster: start, stop, and faults of its nodes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COMMANDS: Final = ("containerd", "ctr", "runc", "iptables", "ip", "sysctl", "nse
 PACKAGES: Final = "containerd runc iptables iproute2 procps util-linux"
 
 OWN: Final = ("processes", "certificates", "volumes", "images", "etcd", "Corefile", "pause.tar")
-"""What of its folder is a cluster's, besides nodes and logs."""
+"""Parts of the folder that belong to the cluster, besides nodes and logs."""
 
 
 class Cluster:
-    """A Kubernetes cluster on this machine. Every method raises `ClusterError`."""
+    """A cluster of machines. Every method raises `ClusterError`."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -40,17 +40,17 @@ class Cluster:
         return Node(number, self.layout, self.processes, self.plane)
 
     def named(self, name: str) -> Node:
-        """Of those that run."""
+        """Returns the numbers of the running nodes."""
         return next(one for one in self.nodes if one.name == name)
 
     @property
     def nodes(self) -> list[Node]:
-        """Those that run."""
+        """Returns the running nodes."""
         found = [self.node(number) for number in range(1, NODES_MAX + 1)]
         return [one for one in found if self.processes.is_running(one.name)]
 
     def up(self, count: int) -> float:
-        """Seconds until all nodes were ready."""
+        """Starts the cluster, and returns the seconds until all nodes were ready."""
         self._check_requirements()
         began, layout = time.monotonic(), self.layout
         if layout.records.exists():
@@ -74,7 +74,7 @@ class Cluster:
         return time.monotonic() - began
 
     def down(self) -> None:
-        """Nothing is left but the logs."""
+        """Stops the cluster; only the logs are left."""
         for number in range(1, NODES_MAX + 1):
             node = self.node(number)
             if self.layout.node(number).exists():
@@ -88,7 +88,7 @@ class Cluster:
                 path.unlink(missing_ok=True)
 
     def load_image(self, file: Path) -> None:
-        """On every node, and on those that come later."""
+        """Loads an image into every node, and into later ones."""
         if not file.is_file():
             raise ClusterError(f"there is no file {file}")
         file = file.resolve()
@@ -99,7 +99,7 @@ class Cluster:
             self.layout.images.write_text("\n".join([*known, str(file), ""]))
 
     def container_pid(self, pod: str, namespace: str) -> int:
-        """The first process of the pod's first container, as this machine knows it."""
+        """Returns the process id of the pod's first container on this machine."""
         where = ["get", "pod", pod, "--namespace", namespace, "-o"]
         try:
             found = self.plane.kubectl(*where, "jsonpath={.status.containerStatuses[0].containerID}")

@@ -1,6 +1,7 @@
-"""Control groups: everything of a node is in the node's own, so whatever is left in there may be killed.
+"""Control groups: all processes of a node are in the node's own group, so everything left in it may be
+killed.
 
-Both versions are known. In version 1 a group stands in several hierarchies, and a kubelet wants its own in
+Supports both versions. In version 1 a group exists in several hierarchies, and a kubelet needs its own in
 each of them.
 """
 
@@ -18,11 +19,11 @@ ENDS_SECONDS_MAX: Final = 10.0
 LOOK_SECONDS: Final = 0.1
 
 CPUSET: Final = ("cpuset.cpus", "cpuset.mems")
-"""Empty in a new group of version 1, and nothing can run in a group without them."""
+"""These files are empty in a new group of version 1, and no process can run in it before they are set."""
 
 
 class ControlGroup:
-    """Of one node."""
+    """The control groups of one node."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +33,7 @@ class ControlGroup:
 
     @property
     def machine_procs(self) -> Path:
-        """Where the node's own daemons write themselves into: beside the pods, which the kubelet limits."""
+        """The group of the node's own daemons: beside the pods, which the kubelet limits."""
         return _of_processes() / self.name / "machine" / "cgroup.procs"
 
     def make(self) -> None:
@@ -47,12 +48,12 @@ class ControlGroup:
         self.machine_procs.parent.mkdir(exist_ok=True)
 
     def of_container(self, container_id: str) -> Path | None:
-        """The group of a container; None: there is none of that id in this node."""
+        """Returns the group of a container; None: this node has no container with this id."""
         root = _of_processes() / self.name
         return next((path for path in root.rglob(container_id) if path.is_dir()), None)
 
     def end(self) -> None:
-        """Kills what is in there, and removes it."""
+        """Kills all processes in the group, and removes it."""
         deadline = time.monotonic() + ENDS_SECONDS_MAX
         while (members := self._members()) and time.monotonic() < deadline:
             for number in members:
@@ -70,7 +71,7 @@ class ControlGroup:
         return found
 
     def _remove(self, folder: Path, deadline: float) -> None:
-        """What has just ended keeps its group for a moment."""
+        """A process that has just ended keeps its group for a moment."""
         while folder.exists():
             for one in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):
                 if one.is_dir():
@@ -95,7 +96,7 @@ def _hierarchies() -> list[Path]:
 
 
 def _of_processes() -> Path:
-    """The hierarchy in which a node's processes are found."""
+    """Returns the hierarchy in which a node's processes are found."""
     found = _hierarchies()
     return next((one for one in found if one.name == "pids"), found[0])
 

@@ -1,6 +1,6 @@
-"""The machine of the control plane: etcd, the API server, controllers, the scheduler and the pods' DNS.
+"""The machine of the control plane: etcd, the API server, controllers, the scheduler and the DNS of pods.
 
-The other machines hang on its bridge. Nothing here reaches beyond it.
+All other machines are connected to its bridge. Nothing in it reaches other networks.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from e2e.cluster.processes import Processes
 
 READY_SECONDS_MAX: Final = 60.0
 LOST_AFTER: Final = "20s"
-"""A node that has been silent for so long counts as lost."""
+"""A node without a heartbeat for this time counts as lost."""
 
 VOLUMES_PLACE: Final = Path("/tmp/hostpath_pv")
-"""Compiled into Kubernetes' own provisioner."""
+"""Compiled into the host-path provisioner of Kubernetes."""
 
 NAME: Final = "control"
 
 OPEN_VOLUMES: Final = (
     'while sleep 0.5; do find "$0" -mindepth 1 -maxdepth 1 ! -perm 0777 -exec chmod 0777 {} +; done'
 )
-"""The provisioner makes folders that only root may enter, and Kubernetes does not apply `fsGroup` to them."""
+"""The provisioner creates folders that only root may enter, and Kubernetes does not apply `fsGroup` to
+them."""
 
 STORAGE_CLASS: Final = """
 apiVersion: storage.k8s.io/v1
@@ -63,7 +64,7 @@ DNS: Final = """
 
 
 class ControlPlane:
-    """The processes of the control plane."""
+    """The machine of the control plane and its processes."""
 
     def __init__(self, layout: Layout, processes: Processes) -> None:
         self._layout = layout
@@ -144,12 +145,12 @@ class ControlPlane:
         self._processes.kill(NAME)
 
     def kubectl(self, *words: str, given: str | None = None) -> str:
-        """What it printed. Raises `CalledProcessError`."""
+        """Runs a command and returns its output. Raises `CalledProcessError`."""
         command = self.command(self._layout.programs / "kubectl", *words)
         return subprocess.run(command, check=True, capture_output=True, text=True, input=given).stdout
 
     def command(self, *command: str | Path) -> list[str]:
-        """The command that runs `command` on the cluster's network, as its administrator."""
+        """Returns the command that runs `command` on the cluster's network, as its administrator."""
         path = f"PATH={self._layout.programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         environment = ["env", f"KUBECONFIG={self._layout.kubeconfig}", path]
         return self.machine.inside(*environment, *command, mounts=False)

@@ -1,4 +1,4 @@
-"""Where things are: files of a cluster below one folder, and its addresses."""
+"""File paths of a cluster below one folder, and its addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 API_ADDRESS: Final = "10.200.0.1"
 API: Final = f"https://{API_ADDRESS}:6443"
 NOWHERE: Final = "10.200.0.254"
-"""Nobody is there. Kubernetes looks at where a default route would lead to find its own address."""
+"""An unused address. Kubernetes follows the default route to find its own address."""
 
 PODS: Final = "10.244.0.0/16"
 SERVICES: Final = "10.96.0.0/16"
@@ -19,19 +19,19 @@ API_SERVICE: Final = "10.96.0.1"
 DOMAIN: Final = "cluster.local"
 NODES_MAX: Final = 9
 PAUSE_IMAGE: Final = "tidelog.test/pause:1"
-"""Which holds a pod's namespaces."""
+"""The image whose process holds the namespaces of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     folder: Path
-    """On a disk: container file systems do not lie on an overlay."""
+    """On a disk: file systems of containers cannot be on an overlay."""
     programs: Path
-    """Of Kubernetes, as `tools/kube/binaries.sh` builds them."""
+    """The programs of Kubernetes, as `tools/kube/binaries.sh` builds them."""
 
     @property
     def mark(self) -> str:
-        """What tells this cluster from others of the machine."""
+        """Distinguishes this cluster from others on the machine."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
 
     @property
@@ -40,7 +40,7 @@ class Layout:
 
     @property
     def logs(self) -> Path:
-        """The only ones that stay when a cluster goes."""
+        """The only files that stay when a cluster is removed."""
         return self.folder / "logs"
 
     @property
@@ -49,12 +49,12 @@ class Layout:
 
     @property
     def volumes(self) -> Path:
-        """Of all nodes: Kubernetes' own provisioner binds a volume to no node."""
+        """Volumes of all nodes: the provisioner of Kubernetes binds a volume to no node."""
         return self.folder / "volumes"
 
     @property
     def images(self) -> Path:
-        """A list of the image files that every node has, later ones too."""
+        """A list of the image files that every node gets, later ones too."""
         return self.folder / "images"
 
     @property

@@ -1,7 +1,7 @@
-"""Machines: each is a process that does nothing but hold a network and a mount namespace.
+"""Machines: a machine is a process that only holds a network namespace and a mount namespace.
 
-In a machine some folders of the host are replaced by folders of its own, because Kubernetes has their names
-compiled in. When the last process in it ends, its mounts and interfaces go with it.
+In a machine some folders of the host are replaced by folders of its own, because their names are compiled
+into Kubernetes. When its last process ends, its mounts and interfaces are removed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ while [ $# -gt 0 ]; do mount --bind "$1" "$2"; shift 2; done
 ip link set lo up
 exec sleep infinity
 """
-"""A kubelet wants to pass mounts on to containers, so they are shared within the machine."""
+"""A kubelet must propagate mounts to containers, so mounts are shared within the machine."""
 
 
 class Machine:
-    """By name; it need not run."""
+    """A machine by name, running or not."""
 
     def __init__(self, name: str, processes: Processes) -> None:
         self.name = name
@@ -39,7 +39,8 @@ class Machine:
         return self._processes.pid(self.name)
 
     def start(self, folders: Mapping[Path, Path]) -> None:
-        """`folders`: of the host, and which stands there instead. Both are made where they are missing."""
+        """Starts the machine. `folders`: maps folders of the host to their replacements. Both are created if
+        they are missing."""
         words: list[str | Path] = []
         for place, own in folders.items():
             place.mkdir(parents=True, exist_ok=True)
@@ -55,17 +56,18 @@ class Machine:
         return Path(f"/proc/{self.pid}/comm").read_text().strip() == "sleep"
 
     def inside(self, *command: str | Path, mounts: bool = True) -> list[str]:
-        """The command that runs `command` in here. (`ip netns exec` would hide control groups with /sys.)"""
+        """Returns the command that runs `command` in the machine. (`ip netns exec` would hide control groups
+        with /sys.)"""
         which = ["--net", "--mount"] if mounts else ["--net"]
         return ["nsenter", "--target", str(self.pid), *which, "--", *map(str, command)]
 
     def run(self, *command: str | Path) -> str:
-        """What it printed. Raises `CalledProcessError`."""
+        """Runs a command and returns its output. Raises `CalledProcessError`."""
         done = subprocess.run(self.inside(*command), check=True, capture_output=True, text=True)
         return done.stdout
 
     def start_inside(self, name: str, command: Sequence[str | Path], procs: Path | None = None) -> None:
-        """`procs`: the control group that it enters first."""
+        """Starts a process. `procs`: the control group that it enters first."""
         words = list(command)
         if procs is not None:
             words = ["sh", "-c", 'echo $$ >"$0"; exec "$@"', procs, *words]

@@ -1,4 +1,4 @@
-"""A node: a machine with a container runtime, a kubelet and a proxy for services, all of them real."""
+"""A node: a machine with a real container runtime, a real kubelet and a real proxy for services."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ OWN_FOLDERS: Final = (
     "/var/log/pods",
     "/var/log/containers",
 )
-"""Compiled into the kubelet and the runtime, whatever their settings say: each node has its own there."""
+"""Compiled into the kubelet and the runtime, whatever their settings are: each node has its own folder."""
 
 PODS_MAX: Final = 60
 
 
 def _beside(place: str) -> str:
-    """The name of the folder that stands for it."""
+    """The name of the folder that replaces it."""
     return place.strip("/").replace("/", "-")
 
 
 class Node:
-    """By number, from 1; it need not run."""
+    """A node by number, from 1, running or not."""
 
     def __init__(self, number: int, layout: Layout, processes: Processes, plane: ControlPlane) -> None:
         self.number = number
@@ -67,9 +67,9 @@ class Node:
     # --- life
 
     def start(self) -> None:
-        """With what its disk holds, if it was there before. Does not wait until it is ready.
+        """Starts the node, with the content of its disk if it existed before.
 
-        Raises `ClusterError`.
+        Does not wait until it is ready. Raises `ClusterError`.
         """
         if self._processes.is_running(self.name):
             raise ClusterError(f"{self.name} runs already; `node-down {self.number}` takes its power away")
@@ -88,7 +88,7 @@ class Node:
             "--kubeconfig", certificates.kubeconfig(self.name),
             "--hostname-override", self.name, "--node-ip", node_address(self.number),
         ])  # fmt: skip
-        # The limits of connection tracking are the whole machine's: zeros leave them alone.
+        # The limits of connection tracking belong to the whole machine: zeros leave them unchanged.
         self._start_daemon("kube-proxy", [
             programs / "kube-proxy", "--proxy-mode", "iptables", "--cluster-cidr", PODS,
             "--kubeconfig", certificates.kubeconfig("proxy"), "--hostname-override", self.name,
@@ -105,7 +105,8 @@ class Node:
         )
 
     def stop(self) -> None:
-        """As if it lost its power: everything on it ends at once. Its object stays, its disk, and volumes."""
+        """Ends everything on the node at once, as a power loss does. Its object, its disk, and volumes
+        stay."""
         for daemon in ("kubelet", "kube-proxy", "containerd"):
             self._processes.kill(self._daemon(daemon))
         self.group.end()
@@ -113,7 +114,7 @@ class Node:
         self._processes.kill(self.name)
 
     def erase(self) -> None:
-        """`stop`, and its disk is empty then: the next one of its name is a new node."""
+        """Stops the node and empties its disk: the next one of its name is a new node."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -129,7 +130,7 @@ class Node:
     # --- parts of its life
 
     def _connect(self) -> None:
-        """A cable to the bridge, and ways to the pods of the others."""
+        """Connects the machine to the bridge, and adds routes to the pods of the other nodes."""
         plane, own = self._plane.machine, self.machine
         cable = ["ip", "link", "add", "name", f"port{self.number}", "netns", str(plane.pid), "type", "veth"]
         subprocess.run([*cable, "peer", "name", "eth0", "netns", str(own.pid)], check=True)
@@ -143,12 +144,13 @@ class Node:
                 own.run("ip", "route", "add", pod_range(other), "via", node_address(other))
 
     def _unplug(self) -> None:
-        """A cable goes with the machine, but by and by: the next one may be plugged in before that."""
+        """The interface disappears with the machine, but with a delay: the next one may be connected before
+        that."""
         command = self._plane.machine.inside("ip", "link", "delete", f"port{self.number}")
         subprocess.run(command, capture_output=True, check=False)
 
     def cut_off(self, *, ends: bool = False) -> None:
-        """From everybody, with its pods; they go on running. `ends`: the cable is whole again."""
+        """Isolates the node and its pods, which continue to run. `ends`: connects it again."""
         self._plane.machine.run("ip", "link", "set", f"port{self.number}", "up" if ends else "down")
 
     def _start_runtime(self) -> None:
@@ -164,11 +166,11 @@ class Node:
 
     @property
     def _loaded(self) -> Path:
-        """A list of the image files that its disk has."""
+        """A list of the image files on its disk."""
         return self._folder / "loaded"
 
     def _forget_memory(self) -> None:
-        """What /run holds does not outlive a node's power."""
+        """Files in /run do not survive a power loss of the node."""
         shutil.rmtree(self._folder / _beside(RUN), ignore_errors=True)
 
     def _start_daemon(self, name: str, command: list[str | Path]) -> None:
@@ -182,7 +184,7 @@ class Node:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
     def _is_ready(self) -> bool:
-        """As the kubelet says itself, too: the object may be as it was before the node lost its power."""
+        """Checks what the kubelet itself reports too: the object may be older than a power loss."""
         ready = '{.status.conditions[?(@.type=="Ready")].status}'
         try:
             healthy = self._plane.kubectl("get", "--raw", f"/api/v1/nodes/{self.name}/proxy/healthz") == "ok"
@@ -262,7 +264,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{self.group.name}",
             "enforceNodeAllocatable": ["pods"],
-            # How full the disk is says nothing about a test: it is the machine's.
+            # The free space of the disk says nothing about a test: the disk belongs to the machine.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "0%",

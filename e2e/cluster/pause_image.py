@@ -1,4 +1,5 @@
-"""The image whose only process holds a pod's namespaces: an OCI layout of one file, without any engine."""
+"""The image whose only process holds the namespaces of a pod: an OCI layout of one file, built without a
+container engine."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ MEDIA: Final = "application/vnd.oci.image"
 
 
 def write_pause_image(program: Path, target: Path) -> None:
-    """`target`: a tar that `ctr images import` takes. The same program gives the same bytes."""
+    """Writes the image. `target`: a tar file for `ctr images import`. The same program gives the same
+    bytes."""
     layer = _tar({"pause": (program.read_bytes(), 0o755)})
     config = _json({
         "architecture": ARCHITECTURES[platform.machine()],

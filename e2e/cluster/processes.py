@@ -1,7 +1,7 @@
-"""Processes that outlive whoever started them: recorded, found again, and ended; those and no others.
+"""Processes that outlive the program that started them: recorded, found again, and ended.
 
-A record holds a process's id and the moment at which it started, so that an id that the system has given to
-another process since is never signalled.
+A record holds the process id and the start time, so that a process that later gets the same id is never
+signalled.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LAST_LINES: Final = 15
 
 
 class ClusterError(Exception):
-    """Something is not as it has to be; the sentence says what would be right."""
+    """A precondition is not met; the message says what would be right."""
 
 
 class Processes:
-    """The processes of a node or of the control plane. Records in one folder, logs in another."""
+    """The processes: records in one folder, logs in another."""
 
     def __init__(self, records: Path, logs: Path) -> None:
         self._records = records
@@ -59,7 +59,7 @@ class Processes:
         (self._records / name).write_text(f"{pid} {psutil.Process(pid).create_time()}")
 
     def pid(self, name: str) -> int:
-        """Raises `ClusterError` if it does not run."""
+        """Raises `ClusterError` if the process does not run."""
         found = self._found(name)
         if found is None:
             raise ClusterError(f"{name} does not run; is the cluster up?")
@@ -69,7 +69,8 @@ class Processes:
         return self._found(name) is not None
 
     def kill(self, name: str) -> None:
-        """Nothing if it does not run. It is not asked to end: what it would still write goes away, too."""
+        """Kills the process if it runs. It gets no chance to end gracefully: its later output is discarded
+        too."""
         while (found := self._found(name)) is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 found.kill()
@@ -77,7 +78,8 @@ class Processes:
         (self._records / name).unlink(missing_ok=True)
 
     def wait_until(self, condition: Callable[[], bool], what: str, name: str, seconds: float) -> None:
-        """Raises `ClusterError` with the end of `name`'s log if that ends or the time is over."""
+        """Waits for a condition. Raises `ClusterError` with the end of `name`'s log if the process ends or
+        the time is over."""
         deadline = time.monotonic() + seconds
         while not condition():
             if not self.is_running(name):
@@ -89,7 +91,7 @@ class Processes:
             time.sleep(LOOK_SECONDS)
 
     def _found(self, name: str) -> psutil.Process | None:
-        """A zombie counts as ended: nobody but the first process of the system reaps it, at its leisure."""
+        """A zombie counts as ended: only the first process of the system reaps it, at some later time."""
         try:
             number, began = (self._records / name).read_text().split()
             process = psutil.Process(int(number))

@@ -1,1 +1,1 @@
-"""Load on a cluster, from where its users are: a program, and the pod in which it runs."""
+"""Load on a cluster from the place of its users: a program, and the pod in which it runs."""

@@ -1,4 +1,4 @@
-"""What a test asks of the load program, wherever that runs."""
+"""The operations of a test on the load program, wherever it runs."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from e2e.kube import wait_until
 BEGIN_SECONDS_MAX: Final = 60.0
 VERDICT_SECONDS_MAX: Final = 240.0
 ACKNOWLEDGED_MIN: Final = 100
-"""Records, before anything happens to the cluster."""
+"""Records that must be acknowledged before a fault starts."""
 
 
 class Load(ABC):
-    """Writers and readers, running."""
+    """Running writers and readers."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
     @abstractmethod
     def _said(self) -> Iterable[str]:
-        """Its output so far, by lines."""
+        """Returns the output so far, by lines."""
 
     @abstractmethod
     def _stop(self) -> None:
-        """Has it stop and judge; does not wait."""
+        """Asks the program to stop and to check the history; does not wait."""
 
     @abstractmethod
     def _why_ended(self) -> str:
-        """Why it does not run any more; empty: it runs."""
+        """Returns why it does not run any more; empty: it runs."""
 
     @abstractmethod
     def close(self) -> None:
-        """Takes it away, however it stands."""
+        """Removes it in any state."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it said so far."""
+        """Returns the output so far."""
         return [json.loads(line) for line in self._said() if line.startswith("{")]
 
     def acknowledged(self) -> int:
         return max((line.get("acknowledged", 0) for line in self.lines()), default=0)
 
     def pause_since(self, at: float) -> float:
-        """The longest time without an acknowledgement in some stream's partition, that ended after `at`."""
+        """Returns the longest time without an acknowledgement in any partition, of the pauses that ended
+        after `at`."""
         found = [max(line["pauses"].values(), default=0.0) for line in self.lines() if line.get("at", 0) > at]
         return max(found, default=0.0)
 
@@ -53,7 +54,7 @@ class Load(ABC):
         self.flows(ACKNOWLEDGED_MIN)
 
     def flows(self, records: int = 1) -> None:
-        """Waits until so many more records are acknowledged than are now."""
+        """Waits until this many more records are acknowledged."""
         enough = self.acknowledged() + records
         wait_until(
             lambda: "" if self.acknowledged() >= enough else f"nothing is acknowledged {self._why_ended()}",
@@ -61,7 +62,7 @@ class Load(ABC):
         )
 
     def verdict(self) -> dict[str, Any]:
-        """Has it stop and judge."""
+        """Stops the program and returns its verdict."""
         self._stop()
         wait_until(self._lacks_verdict, VERDICT_SECONDS_MAX)
         found: dict[str, Any] = next(line["verdict"] for line in self.lines() if "verdict" in line)

@@ -1,4 +1,4 @@
-"""The load program on this machine, outside of the pods' network: it reaches nodes, and outlives them."""
+"""The load program on this machine, outside of the pods' network: it reaches nodes, and survives them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END_SECONDS_MAX: Final = 10.0
 
 
 class LocalLoad(Load):
-    """On the network of the nodes."""
+    """Load on the network of the nodes."""
 
     def __init__(self, nodes: Cluster, arguments: list[str]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tidelog-load-")

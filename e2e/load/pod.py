@@ -19,7 +19,7 @@ FILES: Final = (
     "chaos/verdict.py",
     "e2e/load/program.py",
 )
-"""What the program consists of, beside the library in the image."""
+"""The files of the program, besides the library in the image."""
 
 NAME: Final = "load"
 RESTRICTED: Final = {
@@ -32,7 +32,7 @@ RESTRICTED: Final = {
 def pod_manifest(
     name: str, image: str, args: list[str], *, node: str = "", files: bool = True
 ) -> dict[str, Any]:
-    """Of a pod that satisfies the restricted profile and runs once."""
+    """The spec of a pod that satisfies the restricted profile and runs once."""
     items = [{"key": key_of(path), "path": path} for path in FILES]
     mounts = [{"name": "tmp", "mountPath": "/tmp"}]
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
@@ -70,15 +70,15 @@ def pod_manifest(
 
 
 def key_of(path: str) -> str:
-    """A ConfigMap's keys have no slashes."""
+    """Keys of a ConfigMap cannot contain slashes."""
     return path.replace("/", "..")
 
 
 class LoadPod(Load):
-    """In a pod, beside the brokers."""
+    """Load in a pod, on the nodes of the brokers."""
 
     def __init__(self, kube: Kube, image: str, arguments: list[str], *, node: str = "") -> None:
-        """`node`: where it runs, so that what happens to others does not happen to it."""
+        """`node`: the node on which it runs, so that faults of other nodes do not affect it."""
         self._kube = kube
         self.close()
         data = {key_of(path): (ROOT / path).read_text() for path in FILES}

@@ -1,8 +1,8 @@
-"""Clients under which a cluster is tried, as one program: in a pod, or wherever brokers are reached.
+"""Clients that load a cluster, as one program: in a pod, or on any machine that reaches brokers.
 
-It writes to Streams and reads along until it is told to stop; then it reads everything once more, and
-judges what it was told and saw. Lines of JSON on standard output: what was so far, once a second, and at
-the end the verdict. The exit code is 0 if nothing was lost, doubled, or out of order.
+It writes to Streams and reads them until it is told to stop. Then it reads everything once more, and checks
+all answers and records. It prints JSON lines: the state once a second, and the verdict at the end. The exit
+code is 0 if no record was lost, duplicated, or out of order.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ KINDS: Final = (
     WriterKind("idempotent, one by one", ProducerOptions(delivery_timeout_s=60), 1, 1, 15),
     WriterKind("idempotent, steady", ProducerOptions(delivery_timeout_s=60), 1, 8, 60),
 )
-"""Who writes to each Stream that no subject feeds. After a minute they would give a record up, and say so."""
+"""Writers per Stream without a subject. After a minute a writer gives a record up, and reports it."""
 
 CONNECT_SECONDS_MAX: Final = 60.0
 PROGRESS_SECONDS: Final = 1.0
 END_SECONDS_MAX: Final = 120.0
-"""What is unanswered when the load stops may take so long."""
+"""How long requests that are unanswered at the end of the load may take."""
 
 
 class Stream(NamedTuple):
     name: str
     partitions: int
     subject: str
-    """Recorded from NATS; empty: written by the library."""
+    """The subject that is recorded from NATS; empty: the library writes the records."""
 
 
 def _stream(text: str) -> Stream:
@@ -96,11 +96,11 @@ async def _run(asked: argparse.Namespace) -> int:
 
 
 async def _tell(recording: Recording, stop_file: Path, stop: asyncio.Event) -> None:
-    """What is so, once a second; and sees whether it is to stop."""
+    """Prints the state once a second, and checks whether it must stop."""
     while True:
         pauses = {name: one.seconds for name, one in recording.take_pauses().items()}
         for name, seconds in recording.silence(asyncio.get_running_loop().time()).items():
-            # One that lasts counts, too.
+            # A pause that has not ended counts too.
             pauses[name] = max(pauses.get(name, 0.0), seconds)
         _say(
             at=round(time.time(), 3),

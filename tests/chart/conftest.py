@@ -1,4 +1,4 @@
-"""Tests of the chart: as Helm renders it, and as a control plane takes it."""
+"""Tests of the chart: as Helm renders it, and as a control plane accepts it."""
 
 from support.kube.fixtures import plane, programs
 

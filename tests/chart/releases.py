@@ -1,4 +1,4 @@
-"""Values of releases that the tests look at: as different as they can be."""
+"""Values of releases for tests, as different as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API server takes what the chart renders, also where pods have to be "restricted"."""
+"""The API server accepts the rendered chart, also where pods must be "restricted"."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SERVICE_MONITORS = {
 
 @pytest.fixture(scope="module")
 def strict(plane: ControlPlane) -> ControlPlane:
-    """It knows ServiceMonitors, and refuses and warns of pods that are not "restricted"."""
+    """An API server with ServiceMonitors, which rejects and warns of pods that are not "restricted"."""
     levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     plane.apply_all(
         [SERVICE_MONITORS],
@@ -54,12 +54,12 @@ def strict(plane: ControlPlane) -> ControlPlane:
 
 
 def asked(plane: ControlPlane, manifests: Sequence[Manifest]) -> str:
-    """What is said against them, and warned of; nothing is done."""
+    """Returns errors and warnings of a dry run."""
     return plane.words_on("apply", "--server-side", "--dry-run=server", "-f", "-", given=list(manifests))
 
 
 def pods(manifests: Sequence[Manifest]) -> Sequence[Manifest]:
-    """One of each template, and of those that the operator makes of a Cluster."""
+    """Returns a pod of each template, and of the templates that the operator creates for a Cluster."""
     found = []
     for rendered_one in manifests:
         one = rendered_one
@@ -99,7 +99,7 @@ def test_every_pod_is_restricted(strict: ControlPlane, programs: Path) -> None:
 
 
 def test_an_unrestricted_pod_would_be_rejected(strict: ControlPlane, programs: Path) -> None:
-    """So the test above says something."""
+    """Shows that the test above can fail."""
     for one in pods(rendered(programs)):
         (container,) = one["spec"]["containers"]
         del container["securityContext"]["allowPrivilegeEscalation"]

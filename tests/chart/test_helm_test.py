@@ -1,4 +1,4 @@
-"""`helm test`: its script, against a real broker, succeeds, and fails when records are not what they were."""
+"""The script of `helm test`, with a real broker: it succeeds, and fails if records differ."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 class Script:
-    """That of the test's pod, with a `tidelog` of one's own."""
+    """Runs the script of the test's pod, with another `tidelog`."""
 
     def __init__(self, programs: Path, folder: Path, server: str) -> None:
         (pod,) = [one for one in rendered(programs) if one["kind"] == "Pod"]
         (container,) = pod["spec"]["containers"]
         self._words = [*container["command"], *container["args"]]
-        # As Kubernetes would: `$(POD_UID)` comes from the pod.
+        # As in Kubernetes: `$(POD_UID)` comes from the pod.
         given = {one["name"]: one.get("value", UID).replace("$(POD_UID)", UID) for one in container["env"]}
         self._environment = {
             **os.environ,
@@ -44,7 +44,7 @@ class Script:
         self.stream = given["STREAM"]
 
     def run(self, tidelog: str = f'{REAL} "$@"') -> subprocess.CompletedProcess[str]:
-        """`tidelog`: what stands for it, in shell."""
+        """`tidelog`: its replacement, in shell."""
         self._program.write_text(f"#!/bin/sh\n{tidelog}\n")
         self._program.chmod(0o755)
         return subprocess.run(
@@ -74,7 +74,7 @@ def test_records_are_read_as_written_and_the_stream_is_deleted(script: Script) -
 @pytest.mark.parametrize(
     "tidelog",
     [
-        # Records are in another order; a command fails when it has done its work.
+        # Records are in another order; a command fails after its work.
         f'if [ $1 = consume ]; then {REAL} "$@" | sort; else {REAL} "$@"; fi',
         f'if [ $1 = consume ]; then {REAL} "$@"; exit 1; else {REAL} "$@"; fi',
     ],

@@ -1,4 +1,4 @@
-"""A release from its installation to its end, by Helm, with an API server. No pod runs: no hooks."""
+"""A release from its installation to its end, by Helm, with an API server. No pod runs, so no hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 class Helm:
-    """Of one API server. `home` keeps what it writes."""
+    """Helm for one API server. `home` is the folder of its files."""
 
     def __init__(self, programs: Path, plane: ControlPlane) -> None:
         self._programs = programs
@@ -40,14 +40,14 @@ class Helm:
 
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """That knows nothing of Tidelog."""
+    """An API server without Tidelog."""
     with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
         made.kubectl("create", "namespace", NAMESPACE)
         yield made
 
 
 def stream_of(notes: str) -> Manifest:
-    """Which they tell to apply."""
+    """The objects that the notes say to apply."""
     (text,) = re.findall(r"^   kubectl apply -f - <<END$(.*?)^   END$", notes, re.M | re.S)
     found: Manifest = yaml.safe_load(text)
     return found
@@ -91,7 +91,7 @@ def test_a_release_is_installed_upgraded_and_removed_and_data_stays(
     assert stream["spec"] == {"cluster": "main", "subject": "orders.>"}
     assert f"kubectl exec main-0 --namespace {NAMESPACE} -- tidelog produce orders" in notes
 
-    # As the operator writes them; Helm leaves what it does not say.
+    # As the operator writes them; Helm keeps fields that the chart does not set.
     status = {"status": {"phase": "Ready", "brokersReady": 3}}
     path = f"/apis/tidelog.io/v1alpha1/namespaces/{NAMESPACE}/clusters/main/status"
     assert not plane.patched_by(plane.kubeconfig, path, status)
@@ -99,7 +99,7 @@ def test_a_release_is_installed_upgraded_and_removed_and_data_stays(
     wait_until(
         lambda: "no params found" in plane.refusal(*fewer, "--dry-run=server"), "the policy is in force"
     )
-    # The operator has not yet said how many brokers are safe.
+    # The operator has not recorded the lowest allowed number yet.
     changed = {"cluster": {"brokers": 5}, "nats": {"config": "max_payload: 2MB"}}
     assert "no params found" in release.is_refused("upgrade", **changed)
     plane.apply(counts())
@@ -109,7 +109,7 @@ def test_a_release_is_installed_upgraded_and_removed_and_data_stays(
     assert cluster["spec"]["brokers"] == 5
     assert cluster["status"] == status["status"]
     assert "max_payload: 2MB" in plane.object("ConfigMap", "tidelog-nats", NAMESPACE)["data"]["nats.conf"]
-    # Helm would delete the Cluster, and all its brokers with it.
+    # Helm would delete the Cluster with all its brokers.
     for other in ({"name": "other"}, {"create": False}):
         assert "this upgrade would delete the Cluster main" in release.is_refused("upgrade", cluster=other)
 

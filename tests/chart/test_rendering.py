@@ -1,4 +1,4 @@
-"""What the chart renders fits together, and fits what the operator makes of the Cluster."""
+"""The rendered objects fit together, and fit the objects that the operator creates for the Cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BROKERS, OPERATOR, NATS, TEST, DEFINITIONS = "brokers", "operator", "nats", "tes
 
 
 class Release:
-    """Its objects, and those that the operator makes of its Cluster."""
+    """The objects of a release, and those that the operator creates for its Cluster."""
 
     def __init__(self, programs: Path, values: Manifest) -> None:
         self.objects = rendered(programs, values)
@@ -44,7 +44,7 @@ class Release:
         return [one for one in self.objects if one["kind"] == kind]
 
     def one(self, kind: str, end: str) -> Manifest:
-        """The one whose name ends so."""
+        """Returns the object whose name ends with this."""
         (found,) = [one for one in self.of(kind) if one["metadata"]["name"].endswith(end)]
         return found
 
@@ -68,7 +68,7 @@ class Release:
         return name.removeprefix("tidelog-")
 
     def selected(self, labels: Labels) -> set[str]:
-        """The parts whose pods have them."""
+        """Returns the parts of the release whose pods have these labels."""
         assert labels
         return {
             part for part, pod in self.pods.items() if labels.items() <= pod["metadata"]["labels"].items()
@@ -129,7 +129,7 @@ def test_services_use_ports_of_their_pods(release: Release) -> None:
 
 
 def allowed(release: Release, policy: Manifest) -> dict[str, set[str]]:
-    """Port → who may reach it: parts of the release, and whom the values name."""
+    """Returns by port which parts of the release, and which clients of the values, may connect."""
     (part,) = release.selected(policy["spec"]["podSelector"]["matchLabels"])
     found: dict[str, set[str]] = {}
     for rule in policy["spec"]["ingress"]:

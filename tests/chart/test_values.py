@@ -1,4 +1,4 @@
-"""The chart's values: each has its sentence, and what cannot be is refused before anything is made."""
+"""The chart's values: each has a comment, and impossible values are rejected before anything is created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLOUD: dict[str, Any] = {
 
 
 def values_of(path: str, value: object) -> dict[str, Any]:
-    """`a.b` and a value → what a file of values says."""
+    """Returns a values file for `a.b` and a value."""
     found: Any = value
     for key in reversed(path.split(".")):
         found = {key: found}
@@ -176,12 +176,12 @@ def test_globals_are_allowed_for_a_subchart(programs: Path) -> None:
     assert templated(programs, values_of("global.region", "north")).returncode == 0
 
 
-# --- what is written about them
+# --- comments
 
 
 def sections(node: yaml.MappingNode, schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
-    """Each value's path, and whether a sentence stands above it. What has none is to be a group of others,
-    which are those that the schema knows."""
+    """Yields the path of each value, and whether a comment is above it. A value without a comment must be a
+    group of other values that the schema knows."""
     if "$ref" in schema:
         schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
     for part in schema.get("allOf", ()):
@@ -212,7 +212,7 @@ def test_every_value_has_a_comment_and_a_schema_and_vice_versa() -> None:
 
 
 def objects(schema: object, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All of the schema that are about objects."""
+    """Yields all parts of the schema that describe objects."""
     if isinstance(schema, Mapping):
         if schema.get("type") == "object":
             yield path, schema
@@ -227,7 +227,7 @@ def test_no_object_of_the_schema_allows_unknown_fields() -> None:
 
 
 def test_the_schema_of_a_cluster_matches_its_definition() -> None:
-    """Refused at the one place and taken at the other, a value would be of no use."""
+    """A value that the schema accepts and the definition rejects, or vice versa, would be useless."""
     (version,) = yaml.safe_load((CRDS / "cluster.yaml").read_text())["spec"]["versions"]
     defined = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     known = SCHEMA["properties"]["cluster"]["properties"]

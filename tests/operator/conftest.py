@@ -1,4 +1,4 @@
-"""Tests of the operator: many of them with a control plane."""
+"""Tests of the operator, many of them with a control plane."""
 
 from support.kube.fixtures import plane, programs
 

@@ -1,4 +1,4 @@
-"""What the API server refuses of a Stream or a Cluster, and with which sentence; what it fills in."""
+"""Which Streams and Clusters the API server rejects, with which message, and which defaults it sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cluster(**spec: Any) -> Spec:
 
 
 def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
-    """`before` as it is there, with the spec of `after`: what `kubectl replace` is given."""
+    """Returns `before` with the spec of `after`, for `kubectl replace`."""
     plane.kubectl("create", "-f", "-", given=before)
     now = copy.deepcopy(before)
     now["spec"] = after["spec"]
@@ -230,7 +230,7 @@ def test_an_impossible_cluster_is_rejected(plane: ControlPlane, spec: Spec, sent
 
 
 def test_placement_fields_are_those_of_a_pod(plane: ControlPlane) -> None:
-    """With the longest names, and with what is written empty."""
+    """With the longest names, and with empty values."""
     label = f"{'a' * 63}.{'b' * 189}/{'c' * 63}"
     spec = {
         "nodeSelector": {label: "d" * 63, "empty": ""},
@@ -477,7 +477,7 @@ def test_listeners_can_be_changed_added_and_removed(plane: ControlPlane) -> None
 
 @pytest.mark.parametrize("path", ["stream.spec", "stream.status", "cluster.spec", "cluster.status"])
 def test_every_field_is_explained(plane: ControlPlane, path: str) -> None:
-    """`kubectl explain` is the documentation."""
+    """`kubectl explain` is the documentation of every field."""
     kind, _, half = path.partition(".")
     plural = f"{kind}s.tidelog.io"
     (version,) = plane.object("CustomResourceDefinition", plural)["spec"]["versions"]
@@ -490,7 +490,7 @@ def test_every_field_is_explained(plane: ControlPlane, path: str) -> None:
 
     assert bare == []
     words = ("explain", f"{kind}s.{half}", "--api-version=tidelog.io/v1alpha1")
-    # What is discovered is explained a moment later.
+    # `kubectl explain` knows a field a moment after discovery.
     wait_until(lambda: not plane.refusal(*words), "it is explained")
     assert "DESCRIPTION" in plane.kubectl(*words)
 

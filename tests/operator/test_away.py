@@ -1,4 +1,4 @@
-"""The API server and the operator away: brokers go on by themselves, and the status is true afterwards."""
+"""The API server and the operator are unavailable: brokers continue, and the status is correct afterwards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_leaders_change_without_kubernetes_and_the_status_shows_it_afterwards(
     pods.brokers[leader].wait_ready()
 
     wait_until(lambda: len(partition(plane)["isr"]) == 3, "it has caught up")
-    # After a while; nobody has to ask for it.
+    # After a while, without any change.
     wait_until(lambda: partition(plane)["leader"] == leader, "the preferred leader leads again")
 
 
@@ -101,7 +101,7 @@ def test_the_operator_continues_after_the_api_server_was_unavailable(
 def test_an_operator_that_starts_before_the_api_server_sees_everything(
     plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
 ) -> None:
-    """An API server that has just started lists few of what it serves, and kopf looks once."""
+    """A starting API server lists few resources, and kopf looks only once."""
     for number in range(4):
         operator.kill()
         plane.stop_api()

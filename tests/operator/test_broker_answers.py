@@ -1,4 +1,4 @@
-"""What the operator asks its brokers again, and what it goes on knowing."""
+"""Which answers of brokers the operator requests again, and which it keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog_operator.brokers import Brokers
 
 
 class Client:
-    """Of brokers that say one thing after the other."""
+    """Descriptions that brokers return one after the other."""
 
     def __init__(self, *answers: ClusterDescription) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""A Cluster from its manifest to its brokers and back: real controllers, a real broker in each pod."""
+"""A Cluster from its manifest to its brokers and back: real controllers, and a real broker in each pod."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def cluster(
     plane: ControlPlane, nodes: Nodes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterOnNodes]:
-    """Three brokers, made by the operator, and the stream `orders` on them."""
+    """Three brokers, created by the operator, with the stream `orders`."""
     account = plane.account("tidelog-system", "tidelog-operator")
     folder = tmp_path_factory.mktemp("operator")
     with OperatorProcess(folder, account, "--lease-namespace", "tidelog-system") as operator:
@@ -135,7 +135,7 @@ def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNod
 def test_clients_outside_reach_every_broker_at_the_port_of_its_own_service(
     plane: ControlPlane, cluster: ClusterOnNodes, nodes: Nodes
 ) -> None:
-    """Nobody here plays the network of services: the test leads from node ports to the pods' ports."""
+    """Nothing here simulates the network of services: the test maps node ports to the ports of pods."""
 
     def ports() -> dict[str, int]:
         found = plane.objects("Service", "tidelog.io/cluster=main,tidelog.io/listener=outside")

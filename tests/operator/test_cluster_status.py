@@ -1,4 +1,4 @@
-"""What a Cluster is told of its brokers."""
+"""The status of a Cluster: what it reports about brokers and pods."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NO_ROOM = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/s
 
 
 def whole(**spec: Any) -> tuple[Kubernetes, Brokers]:
-    """A Cluster of which everything is there."""
+    """A Cluster in its desired state."""
     kube, brokers = Kubernetes(**spec), Brokers()
     kube.settle(brokers)
     return kube, brokers
 
 
 def ready(kube: Kubernetes, brokers: Brokers | None, unreachable: str = "") -> tuple[str, str, str]:
-    """Status, reason and message."""
+    """Returns status, reason and message of Ready."""
     view = None if brokers is None else kube.view(brokers)
     status = cluster_status(
         kube.cluster, {}, kube.owned, kube.pods_there, view, kube.plan(view),
@@ -37,7 +37,7 @@ def ready(kube: Kubernetes, brokers: Brokers | None, unreachable: str = "") -> t
 
 
 def lacking(kube: Kubernetes, *numbers: int, waiting_reason: str = "") -> None:
-    """These pods are not ready."""
+    """Makes these pods not ready."""
     kube.pods_there = [
         replace(pod, ready=False, waiting_reason=waiting_reason) if pod.broker_id in numbers else pod
         for pod in kube.pods_there
@@ -83,7 +83,7 @@ def test_a_blocked_rollout_names_the_pod() -> None:
 
 
 def test_a_pod_that_cannot_be_created_is_reported_as_missing() -> None:
-    """As with a quota, or a priority class that is not there: only the StatefulSet's events say so."""
+    """As with a quota, or a missing priority class: only the events of the StatefulSet show it."""
     kube, brokers = whole()
     kube.pods_there = kube.pods_there[:2]
 
@@ -114,7 +114,7 @@ def test_only_the_first_of_many_pods_are_named() -> None:
 
 
 def pod(**status: Any) -> BrokerPod:
-    """As the operator knows it that the API server gives so."""
+    """Returns the operator's view of a pod with this status."""
     known = Objects(lambda cluster: None)
     labels = {"tidelog.io/cluster": CLUSTER}
     meta = {

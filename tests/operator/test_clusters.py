@@ -1,4 +1,4 @@
-"""What the operator makes for a Cluster, on a real API server. Nobody runs pods here."""
+"""The objects that the operator creates for a Cluster, on a real API server. Nothing runs pods here."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PLACED: Manifest = {
 
 @pytest.mark.usefixtures("operator")
 def test_all_objects_are_created_once_and_foreign_changes_are_reverted(plane: ControlPlane) -> None:
-    # Kubernetes writes quantities in a form of its own, and adds defaults.
+    # Kubernetes normalises quantities, and adds defaults.
     plane.apply(cluster("made", resources={"requests": {"cpu": "1000m", "memory": "0.5Gi"}}, **PLACED))
     names = {
         "StatefulSet made", "Service made", "Service made-brokers", "PodDisruptionBudget made",
@@ -107,7 +107,7 @@ CLOUD: Manifest = {
 
 
 def services(plane: ControlPlane, name: str) -> dict[str, Manifest]:
-    """Of the Cluster's listeners."""
+    """Returns the services of the Cluster's listeners."""
     found = plane.objects("Service", f"tidelog.io/cluster={name},tidelog.io/listener")
     return {one["metadata"]["name"].removeprefix(f"{name}-"): one for one in found}
 
@@ -118,7 +118,7 @@ def node_ports(plane: ControlPlane, name: str, listener: str) -> list[int]:
 
 
 def applied(operator: OperatorProcess) -> int:
-    """Objects that it applied or deleted, ever."""
+    """Returns how many objects it has applied or deleted so far."""
     return sum(
         int(float(line.split()[-1]))
         for line in operator.get("/metrics").splitlines()
@@ -128,7 +128,7 @@ def applied(operator: OperatorProcess) -> int:
 
 
 def until_idle(operator: OperatorProcess, name: str) -> None:
-    """It did what it had to, and has found nothing to do since."""
+    """Waits until it has reached the desired state, and has done nothing since."""
 
     def looks() -> float:
         labels = f'cluster="{name}",namespace="default"'
@@ -154,7 +154,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     assert made["cloud-1"]["spec"]["healthCheckNodePort"]
     done = applied(operator)
 
-    # What others add is left alone, and nothing is applied again for what the API server added.
+    # Fields of other clients stay, and defaults of the API server cause no new apply.
     status = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}}
     plane.kubectl(
         "patch", "service", "open-cloud-1", "--subresource=status", "--type=merge",
@@ -164,7 +164,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     until_idle(operator, "open")
     assert applied(operator) == done
 
-    # Ports go from one listener to another, which is the way to give them another type.
+    # Ports move from one listener to another, which is the way to change their type.
     more = {**NODES, "name": "more", "port": 9311}
     plane.apply(
         cluster("open", listeners=[{**NODES, "name": "outer", "firstNodePort": 30001 + 99}, more, CLOUD])
@@ -176,7 +176,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     plane.apply(cluster("open", listeners=[outer, CLOUD]))
     wait_until(lambda: node_ports(plane, "open", "more") == [], "it is gone")
 
-    # What can change in place does: addresses stay, and so does what others added.
+    # A change in place keeps addresses, and fields of other clients.
     moved = {name: one["metadata"]["uid"] for name, one in services(plane, "open").items()}
     wider = {**CLOUD, "port": 9321, "sourceRanges": ["10.0.0.0/8"]}
     plane.apply(cluster("open", listeners=[{**outer, "port": 9313}, wider]))
@@ -192,7 +192,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     assert after["cloud-1"]["metadata"]["annotations"]["somebody"] == "else"
     assert after["cloud-2"]["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
 
-    # None any more.
+    # No listeners any more.
     until_idle(operator, "open")
     plane.apply(cluster("open"))
     wait_until(lambda: services(plane, "open") == {}, "all are gone")

@@ -1,4 +1,4 @@
-"""How the tests' nodes read a pod's manifest: what Kubernetes would make of it, on this machine."""
+"""How the simulated nodes read the manifest of a pod, compared with Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidelog-operator apply-definitions`, with the rights that the chart's hook has before an upgrade."""
+"""`tidelog-operator apply-definitions`, with the rights of the chart's hook before an upgrade."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ KIND = "CustomResourceDefinition"
 
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """That knows no definitions yet."""
+    """An API server without the definitions."""
     with ControlPlane(programs, tmp_path_factory.mktemp("plane")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane, programs: Path) -> Path:
-    """Which has made them."""
+    """An API server with the definitions."""
     plane.apply_all(chart.definitions_account(programs))
     account = plane.account(chart.NAMESPACE, "tidelog-definitions")
-    # What the account may do is known a moment after it is said.
+    # Rights take effect a moment after they are granted.
     wait_until(lambda: asyncio.run(_made(account)), "the account may make them")
     return account
 
@@ -52,7 +52,7 @@ async def _made(account: Path) -> bool:
 
 
 def fields(plane: ControlPlane) -> set[str]:
-    """Of a Stream's spec."""
+    """Returns the fields of a Stream's spec."""
     (version,) = plane.object(KIND, "streams.tidelog.io")["spec"]["versions"]
     return set(version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"])
 
@@ -64,12 +64,12 @@ def definition(name: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("account")
 def test_a_missing_definition_is_created_and_served(plane: ControlPlane) -> None:
-    # What is established is discovered a moment later.
+    # An established definition appears in discovery a moment later.
     wait_until(lambda: not plane.refusal("get", ",".join(NAMES)), "they can be listed")
 
 
 async def test_an_existing_definition_is_updated_from_the_file(plane: ControlPlane, account: Path) -> None:
-    """As Helm made it, of another version: with a field that is no more, and without one that is new."""
+    """As Helm created it, from another version: with a removed field, and without a new one."""
     old = definition("stream")
     spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["tapes"] = {"type": "string"}
@@ -100,12 +100,13 @@ REVISIONS = {
     "cluster": ("6", "e6b396464bcb"),
     "stream": ("2", "dabd8b746684"),
 }
-"""The revision of each definition, and what it is of."""
+"""The revision of each definition, and the digest of its content."""
 
 
 @pytest.mark.parametrize("name", REVISIONS)
 def test_each_change_of_a_definition_has_a_revision_of_its_own(name: str) -> None:
-    """Else a release would take another one's for its own. A change counts up, and stands here."""
+    """Otherwise a release would take another definition for its own. A change increases the revision, and is
+    recorded here."""
     found = definition(name)
 
     content = hashlib.sha256(json.dumps(found["spec"], sort_keys=True).encode()).hexdigest()[:12]

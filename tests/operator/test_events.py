@@ -1,4 +1,4 @@
-"""Events: a sentence for every action, and a writer that counts, forgets and never stands in the way."""
+"""Events: a sentence for every action, and a writer that counts, forgets and never blocks."""
 
 from __future__ import annotations
 
@@ -147,11 +147,11 @@ def test_status_changes_that_users_wait_for_have_events(
     assert events_of_status(before, after) == (() if event is None else (event,))
 
 
-# --- writing them
+# --- the writer
 
 
 class Api:
-    """What the API server was told."""
+    """Records the requests to the API server."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
@@ -202,7 +202,7 @@ async def running(writer: EventWriter) -> AsyncIterator[None]:
 
 
 async def written(writer: EventWriter) -> None:
-    """Everything that waits is written."""
+    """Waits until all queued events are written."""
     async with running(writer):
         await until(lambda: not writer._queue.qsize(), "all are taken")
         for _ in range(5):

@@ -1,7 +1,7 @@
-"""The operator killed after every single one of its actions: a Cluster and a Stream get where they belong.
+"""The operator is killed after every single action: a Cluster and a Stream still reach their desired state.
 
-Each process does one action and is killed before it knows, so each step of a story is followed by a new
-operator that finds what the one before it left. What it comes to is the same as without a kill.
+Each process executes one action and is killed before it sees the result, so each step of a story is followed
+by a new operator that finds what the previous one left. The result is the same as without a kill.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ LIVES_MAX = 60
 
 
 class Story:
-    """A Cluster whose operators do one action each."""
+    """A Cluster whose operators execute one action each."""
 
     def __init__(self, cluster: ClusterOnNodes, operator: DyingOperator) -> None:
         self.cluster = cluster
         self._operator = operator
 
     def goes_on(self, until: Callable[[], bool]) -> list[str]:
-        """Operators live and are killed until there is nothing more to do; after which action each was."""
+        """Starts and kills operators until there is nothing more to do; returns the actions after which they
+        were killed."""
         operator, before = self._operator, len(self._operator.last_actions())
         for _ in range(LIVES_MAX):
             with operator:
@@ -64,7 +65,7 @@ def test_an_operator_killed_after_each_action_continues(
     cluster = ClusterOnNodes(plane, nodes, "main")
     story = Story(cluster, DyingOperator(tmp_path, plane.kubeconfig))
 
-    # Made.
+    # Creation.
     cluster.apply(brokers=3)
     died = story.goes_on(lambda: cluster.is_settled(3))
     assert {"CreateObject", "ApplyObject", "SetLowestCount"} <= set(died)
@@ -78,13 +79,13 @@ def test_an_operator_killed_after_each_action_continues(
                 producer.send(str(number).encode(), key=str(number).encode())
     written = cluster.records("orders")
 
-    # Changed.
+    # Changes.
     more = {"partitions": 4, "replicationFactor": 3}
     cluster.apply_stream("orders", wait=False, **more, retention={"messages": 1000})
     died = story.goes_on(lambda: cluster.stream_is_ready("orders") and cluster.copies("orders") == [3] * 4)
     assert {"AlterStream", "Reassign"} <= set(died)
 
-    # More brokers, and fewer.
+    # More brokers, then fewer.
     cluster.apply(brokers=5)
     died = story.goes_on(lambda: cluster.is_settled(5) and {3, 4} <= cluster.holders("orders"))
     assert {"SetLowestCount", "ApplyObject", "Reassign"} <= set(died)
@@ -95,14 +96,14 @@ def test_an_operator_killed_after_each_action_continues(
     assert died.count("DeleteObject") == 2
     assert cluster.holders("orders") == {0, 1, 2}
 
-    # A volume is gone.
+    # A lost volume.
     before = cluster.claim_uids()
     nodes.lose_volume("data-main-1")
     died = story.goes_on(lambda: cluster.claim_uids() != before and cluster.is_settled(3))
     assert died[:2] == ["DeleteObject", "DeleteObject"]
     wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
 
-    # The object goes and comes back.
+    # The Stream is deleted and created again.
     cluster.delete_stream("orders")
     died = story.goes_on(lambda: cluster.owner("orders") == "retained:default/orders")
     assert died == ["RetainStream"]
@@ -124,7 +125,7 @@ def test_an_operator_killed_after_each_action_continues(
     died = story.goes_on(lambda: not cluster.has_stream("orders"))
     assert died[:1] == ["DeleteStream"]
 
-    # One that lives says how it all stands.
+    # An operator that is not killed reports the final status.
     with OperatorProcess(tmp_path, plane.kubeconfig):
         wait_until(lambda: cluster.status()["streams"] == 0, "the status says what is so")
         cluster.until_ready(3)

@@ -1,4 +1,4 @@
-"""What the operator counts, and the pages on which it says so."""
+"""The metrics of the operator, and the address at which it serves them."""
 
 from __future__ import annotations
 

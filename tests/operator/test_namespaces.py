@@ -1,5 +1,5 @@
-"""An operator that is told its namespaces, with the rights that the chart gives it there; and one that goes
-with its namespace."""
+"""An operator with a list of namespaces, with the rights of the chart; and one that is deleted with its
+namespace."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_operator_may_not_read_other_namespaces(plane: ControlPlane, account
 def test_a_namespace_with_streams_can_be_deleted_without_an_operator(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """Its brokers never answered, and an earlier operator had every Stream wait for it."""
+    """Its brokers never answered, and an earlier operator set a finalizer on every Stream."""
     plane.kubectl("create", "namespace", "leaving")
     plane.apply_all([cluster("leaving"), stream("leaving", "held"), stream("leaving", "free")])
     held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})

@@ -1,4 +1,4 @@
-"""A StatefulSet on made-up nodes: Kubernetes' own controllers, and a real broker for each of its pods."""
+"""A StatefulSet on simulated nodes: Kubernetes' own controllers, and a real broker for each of its pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.kube.nodes import Nodes
 from support.waiting import wait_until
 from tidelog_broker.__main__ import run as tidelog_broker_command
 
-# It is about the tests' own nodes.
+# This module tests the simulated nodes themselves.
 pytestmark = pytest.mark.long
 
 Manifest = dict[str, Any]
@@ -126,7 +126,7 @@ OBJECTS: list[Manifest] = [
 
 
 def first_broker(claim: str, folder: Path) -> None:
-    """The first volume of broker 0 begins a cluster; all others, and what replaces it, join."""
+    """The first volume of broker 0 forms a cluster; all others, and its replacement, join."""
     if claim == "data-main-0":
         given = ["format", "--data-dir", str(folder / "log"), "--broker-id", "0"]
         assert tidelog_broker_command(given) == 0
@@ -134,14 +134,14 @@ def first_broker(claim: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """With controllers and a scheduler, unlike that of the other modules."""
+    """A control plane with controllers and a scheduler, unlike that of the other modules."""
     with ControlPlane(programs, tmp_path_factory.mktemp("plane"), controllers=True) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Three brokers are ready, and keep the stream `orders`."""
+    """Three ready brokers with the stream `orders`."""
     with Nodes(plane, tmp_path_factory.mktemp("nodes") / "nodes", prepare=first_broker) as made:
         plane.apply(*OBJECTS)
         until_ready(plane)
@@ -200,7 +200,7 @@ def test_the_pods_run_the_brokers_of_one_cluster(plane: ControlPlane, nodes: Nod
             states = {one.broker_id: one.state for one in brokers.describe_cluster().brokers}
             return states == dict.fromkeys(range(len(PODS)), "active")
 
-        # Whoever is asked may hear a moment later of the last one that came back.
+        # The broker that answers may learn a moment later of the last one that came back.
         wait_until(all_are_active, "the cluster has three brokers")
     assert {pod: one["status"]["podIP"] for pod, one in pods(plane).items()} == {
         pod: nodes.address(pod) for pod in PODS
@@ -271,7 +271,7 @@ def test_one_of_two_evictions_is_rejected_and_the_other_stops_gracefully(
 
 
 def until_another(plane: ControlPlane, pod: str, uid: str) -> None:
-    """The pod that is there is not the one with this uid."""
+    """Whether the pod is another one than that with this uid."""
     wait_until(
         lambda: pods(plane).get(pod, {}).get("metadata", {}).get("uid", uid) != uid, f"{pod} is another pod"
     )
@@ -338,7 +338,7 @@ def test_a_claim_with_a_lost_volume_is_lost_and_its_broker_waits(plane: ControlP
     wait_until(lambda: container(plane, "main-2")["state"] == {"waiting": waiting_reason}, "its broker waits")
     deleted = pods(plane)["main-2"]["metadata"]["uid"]
     plane.kubectl("delete", "pvc", "data-main-2", "--wait=false")
-    # Here the next pod is there within milliseconds, and kubectl may wait for that one's end.
+    # The next pod exists within milliseconds, and kubectl might wait for the end of that one.
     plane.kubectl("delete", "pod", "main-2", "--wait=false")
     until_another(plane, "main-2", deleted)
     until_ready(plane)

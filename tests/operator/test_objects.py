@@ -1,4 +1,4 @@
-"""What is known of objects: lists, watches and answers to writes overtake one another."""
+"""The cache of objects: lists, watch events and answers to writes overtake each other."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def labelled(kind: str, name: str, **labels: str) -> dict[str, Any]:
 
 
 def test_a_copy_of_a_brokers_volume_is_not_its_volume() -> None:
-    """Whoever restores one keeps its labels, and what the operator takes for a left-over goes."""
+    """A restored volume keeps its labels; the operator would delete it as an orphan."""
     known = objects()
 
     for name in ("data-main-0", "data-main-0-20261122", "restored-main-1", "data-main-01", "data-other-2"):

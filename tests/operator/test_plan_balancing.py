@@ -1,4 +1,4 @@
-"""Copies and leaders where they lie best: what moves, how much at a time, and when nothing does."""
+"""Balancing of replicas and leaders: which moves are planned, how many at a time, and when none is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def held(brokers: Brokers) -> Counter[int]:
 
 
 def led(brokers: Brokers) -> Counter[int]:
-    """By whom it is to be."""
+    """Returns the preferred leader of each partition."""
     return Counter(one.replicas[0] for each in brokers.streams.values() for one in each.partitions)
 
 
@@ -27,7 +27,7 @@ def bytes_held(brokers: Brokers) -> Counter[int]:
 
 
 def settle(brokers: Brokers, at_once: int = 4) -> int:
-    """How many copies moved, until nothing did."""
+    """Executes plans until there are none, and returns how many replicas moved."""
     moved = 0
     for _ in range(60):
         actions = plan_balancing(brokers.view(), at_once)
@@ -51,7 +51,7 @@ def test_new_brokers_get_their_share_with_the_fewest_moves() -> None:
 
     moved = settle(brokers)
 
-    # 45 copies on five brokers are nine each; the two new ones get theirs, and nobody else anything.
+    # 45 replicas on five brokers are nine each; only the two new brokers get replicas.
     assert set(held(brokers).values()) == {9}
     assert moved == 18
 

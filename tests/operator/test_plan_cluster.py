@@ -1,5 +1,5 @@
-"""A Cluster's brokers in Kubernetes: what is made in each situation, in which order, and the same end
-wherever the operator is killed."""
+"""The plan of a Cluster: the objects in each situation, their order, and the same result wherever the
+operator is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARKER = ("ConfigMap", f"{CLUSTER}-formation")
 CLAIMS = [Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False) for number in range(3)]
 
 
-# --- made
+# --- creation
 
 
 def test_a_new_cluster_gets_its_marker_first_and_its_pods_last() -> None:
@@ -97,7 +97,7 @@ def test_nothing_is_created_for_a_cluster_that_is_being_deleted() -> None:
     assert Kubernetes(deleting=True).plan().actions == ()
 
 
-# --- changed
+# --- changes
 
 
 @pytest.mark.parametrize(
@@ -264,11 +264,11 @@ def test_an_invalid_annotation_removes_no_pods_or_volumes() -> None:
     assert brokers.states == dict.fromkeys(range(5), "active")
 
 
-# --- volumes of brokers that went
+# --- volumes of removed brokers
 
 
 def went(kube: Kubernetes) -> Brokers:
-    """There were five brokers, and three are left; two volumes are."""
+    """Five brokers were reduced to three; two volumes are left."""
     brokers = Brokers(3)
     kube.settle(brokers)
     kube.claims += [claim(3), claim(4)]
@@ -361,7 +361,7 @@ def test_volumes_of_an_earlier_cluster_without_answers_are_explained() -> None:
     assert kube.plan(Brokers(3).view()).problem == ""
 
 
-# --- volumes that are gone
+# --- lost volumes
 
 
 def lost(kube: Kubernetes, number: int) -> None:
@@ -410,7 +410,7 @@ def test_a_volume_that_comes_back_in_time_is_not_lost() -> None:
 
 
 def damaged(kube: Kubernetes, number: int) -> None:
-    """Its broker ends again and again, because nothing on its volume may be believed."""
+    """Its broker exits again and again, because its volume is damaged."""
     kube.pods_there = [
         replace(one, ready=False, damaged=True) if one.broker_id == number else one for one in kube.pods_there
     ]
@@ -473,7 +473,7 @@ def test_a_lost_volume_with_the_only_replica_is_kept() -> None:
 
 
 def gone(kube: Kubernetes, *brokers: int) -> None:
-    """Their volumes are, and have been for a long while."""
+    """Makes these volumes lost, for longer than the grace time."""
     for number in brokers:
         lost(kube, number)
     since = "2026-01-01T00:00:00Z"
@@ -481,7 +481,7 @@ def gone(kube: Kubernetes, *brokers: int) -> None:
 
 
 def held_by(*isrs: tuple[int, ...], replicas: tuple[int, ...] = (0, 1, 2)) -> StreamDescription:
-    """A partition for each of `isrs`."""
+    """Creates a stream with a partition for each of `isrs`."""
     made = stream("orders", [replicas] * len(isrs))
     parts = zip(made.partitions, isrs, strict=True)
     return replace(made, partitions=tuple(replace(one, isr=isr) for one, isr in parts))

@@ -1,4 +1,4 @@
-"""Listeners for clients outside of Kubernetes: what brokers advertise, and a service for each of them."""
+"""The plan of listeners for clients outside of Kubernetes: advertised addresses, and a service per broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOUD: Said = {
 
 
 def services(kube: Kubernetes) -> dict[str, Said]:
-    """Of listeners."""
+    """Returns the services of listeners."""
     return {
         name: one
         for (kind, name), one in kube.objects.items()
@@ -56,7 +56,7 @@ def change(kube: Kubernetes, *listeners: Said) -> None:
     kube.manifest["spec"]["listeners"] = list(listeners)
 
 
-# --- what brokers are told
+# --- settings of brokers
 
 
 def container(*listeners: Said) -> Said:
@@ -66,7 +66,7 @@ def container(*listeners: Said) -> Said:
 
 
 def advertised(broker: int, *listeners: Said) -> list[str]:
-    """By broker `broker` on a node with the address 192.0.2.7."""
+    """Returns the addresses that a broker advertises on a node with the address 192.0.2.7."""
     known: dict[str, str] = {}
     fields = {
         "metadata.name": f"{CLUSTER}-{broker}",
@@ -100,7 +100,7 @@ def test_the_container_has_one_port_more_for_each_listener() -> None:
     more = [one for one in container(NODES, CLOUD)["ports"] if one not in container()["ports"]]
 
     assert more == [{"name": "outside", "containerPort": 9310}, {"name": "cloud", "containerPort": 9320}]
-    # Nothing that would replace the brokers of those who have no listeners.
+    # Nothing that would replace brokers without listeners.
     assert "NODE_ADDRESS" not in [one["name"] for one in container()["env"]]
     assert "NODE_ADDRESS" not in [one["name"] for one in container({**NODES, "host": "one"}, CLOUD)["env"]]
 
@@ -265,7 +265,7 @@ MOVES = [
 
 
 def test_ports_can_be_exchanged_between_services() -> None:
-    """The imagined API server, like the real one, gives no port to two."""
+    """The simulated API server, like the real one, assigns a port to only one service."""
     kube, brokers = settled(NODES, MORE)
 
     for listeners in MOVES:

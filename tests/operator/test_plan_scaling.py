@@ -1,4 +1,5 @@
-"""How many brokers there are: what is done in each situation, and the same end wherever it is killed."""
+"""The plan of the number of brokers in each situation, and the same result wherever the operator is
+killed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ AT_ONCE = 2
 
 
 class Cluster:
-    """Brokers and their StatefulSet, as actions change them."""
+    """Brokers and their StatefulSet, changed by actions."""
 
     def __init__(self, brokers: Brokers, pods: Pods, voters: tuple[int, ...] = (0, 1, 2)) -> None:
         self.brokers, self.pods, self.voters = brokers, pods, voters
@@ -51,7 +52,7 @@ class Cluster:
         return [one for each in self.brokers.streams.values() for one in each.partitions]
 
     def vote(self) -> None:
-        """The brokers see to it that those that are emptied do not vote."""
+        """Removes the votes of draining brokers, as brokers do."""
         holders = {broker for one in self._partitions() for broker in one.replicas}
         for broker, state in self.brokers.states.items():
             if state == "cordoned" and broker not in holders and broker in self.voters:
@@ -189,7 +190,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(begin, wanted: int)
         assert (cluster.pods, cluster.brokers.states) == (whole.pods, whole.brokers.states), crash_at
 
 
-# --- what is in the way
+# --- obstacles
 
 
 def test_too_few_brokers_for_the_replicas_are_reported() -> None:
@@ -237,7 +238,7 @@ def test_a_broker_that_may_be_registered_is_unregistered_before_its_pod() -> Non
     assert cluster.plan(3) == (do.UnregisterBroker(3, 0), do.SetBrokerCount(4, 3, ()))
 
 
-# --- back and forth
+# --- changes of the desired number
 
 
 def test_moves_to_a_leaving_broker_are_redirected_at_once() -> None:

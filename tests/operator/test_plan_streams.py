@@ -1,4 +1,4 @@
-"""What is decided about Streams: a table of situations, and the same end wherever the operator is killed."""
+"""The plan of Streams: a table of situations, and the same result wherever the operator is killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kinds(decision: Decision) -> list[type]:
     return [type(action) for action in decision.actions]
 
 
-# --- made
+# --- creation
 
 
 def test_a_missing_stream_is_created_on_the_chosen_brokers() -> None:
@@ -164,7 +164,7 @@ def test_impossible_settings_are_reported_and_not_tried() -> None:
     assert "segment_bytes is 1024; it must lie in" in decision.finding.message
 
 
-# --- as it is to be
+# --- desired state
 
 
 @pytest.mark.parametrize("owner", [CLAIM])
@@ -174,7 +174,7 @@ def test_nothing_is_planned_for_a_stream_in_its_desired_state(owner: str) -> Non
     assert (decision.actions, decision.finding) == ((), None)
 
 
-# --- adopted
+# --- adoption
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_the_younger_object_adopts_the_stream_after_the_older_is_deleted() -> No
     assert brokers.streams["orders"].stream_id == b"orders----------"
 
 
-# --- changed
+# --- changes
 
 
 def test_settings_change_with_the_observed_version() -> None:
@@ -319,7 +319,7 @@ def test_running_moves_are_not_planned_again() -> None:
     assert decided(stream_object(replicationFactor=3), Brokers(3, on_its_way)).actions == ()
 
 
-# --- let go and deleted
+# --- deletion and retention
 
 
 ADD, REMOVE, CLAIM_IT, DELETE = do.AddFinalizer, do.RemoveFinalizer, do.AlterStream, do.DeleteStream
@@ -336,7 +336,7 @@ OTHERS = ["kubernetes:shop/other/uid-of-other", "terraform"]
         ("Retain", FREE, STAYS, NOBODYS, [CLAIM_IT]),
         ("Retain", FREE, STAYS, OTHERS, []),
         ("Retain", FREE, GOES, [CLAIM, *NOBODYS, *OTHERS], []),
-        # An earlier operator gave it to every Stream; and policies change.
+        # An earlier operator set it on every Stream; and policies change.
         ("Retain", HELD, STAYS, [CLAIM], [REMOVE]),
         ("Retain", HELD, STAYS, NOBODYS, [REMOVE, CLAIM_IT]),
         ("Retain", HELD, STAYS, OTHERS, [REMOVE]),
@@ -430,7 +430,7 @@ def test_finalizers_that_need_no_broker_are_removed_without_brokers(
     assert [one.actions for one in decisions] == [(do.RemoveFinalizer("Stream", key),) for key in keys]
 
 
-# --- of objects that are gone
+# --- streams of deleted objects
 
 GONE = "kubernetes:shop/gone/uid-of-gone"
 
@@ -456,7 +456,7 @@ def test_the_stream_of_a_deleted_object_stays_with_its_former_owner() -> None:
         (GONE, [stream_object("gone", deleting=True)]),
         (GONE, [stream_object("gone", cluster="other")]),
         (GONE, [replace(stream_object("gone"), unreadable="it is of another version")]),
-        # Somebody takes it over.
+        # Another object adopts it.
         (GONE, [stream_object("heir", streamName="orders")]),
         (GONE, [stream_object("gone", uid="another", streamName="orders")]),
         ("kubernetes:elsewhere/gone/uid-of-gone", []),
@@ -490,7 +490,7 @@ def test_many_streams_are_retained_in_several_passes() -> None:
     assert {one.owner.partition(":")[0] for one in brokers.streams.values()} == {"retained"}
 
 
-# --- killed anywhere
+# --- crashes
 
 
 LIVES = {
@@ -537,7 +537,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(life: str) -> None:
 
 
 def test_two_operators_at_once_do_no_harm() -> None:
-    """Both decide on the same view; what the slower one does is refused by the version."""
+    """Both plan with the same view; the version rejects the actions of the slower one."""
     objects = [stream_object(subject="a.>", deletionPolicy="Delete", finalized=False)]
     brokers = Brokers(3, stream(owner="retained:shop/orders"))
     view = copy.deepcopy(brokers.view())
@@ -551,7 +551,7 @@ def test_two_operators_at_once_do_no_harm() -> None:
     assert plan_streams(with_finalizers(objects, brokers), CLUSTER, brokers.view())[0].actions == ()
 
 
-# --- of another version
+# --- objects of another version
 
 
 def test_the_stream_of_an_unreadable_object_stays_claimed_and_unchanged() -> None:
@@ -570,7 +570,7 @@ def test_the_stream_of_an_unreadable_object_stays_claimed_and_unchanged() -> Non
 
 @pytest.mark.parametrize("finalized", [True, False])
 def test_an_unreadable_object_keeps_its_finalizer_and_can_be_deleted(finalized: bool) -> None:
-    """What its policy means, only a newer operator knows."""
+    """Only a newer operator knows what its policy means."""
     stays = replace(stream_object(finalized=finalized), unreadable="it is of another version")
     goes = replace(stays, deleting=True)
     brokers = Brokers(3, stream("orders", owner=stays.claim))

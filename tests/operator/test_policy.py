@@ -1,4 +1,4 @@
-"""K1 (the chart's policy.yaml): nobody but the operator takes brokers away, at neither of the two doors."""
+"""K1 (the chart's policy.yaml): only the operator may remove brokers, through either subresource."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 GUARDED, FREE, UNCOUNTED = "guarded", "free", "uncounted"
-"""Namespaces: with the label and the counts; without the label; with the label, and without the counts."""
+"""Namespaces: with label and counts; without the label; with the label, but without counts."""
 
 NAME = "tidelog-system.tidelog-broker-count"
 POLICY = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{NAME}"
 DRY = "--dry-run=server"
-"""Asked, and not done."""
+"""Requests that are checked but not executed."""
 
 
 def stateful_set(name: str, namespace: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def counts(namespace: str = GUARDED, **data: str) -> dict[str, Any]:
 def scaled(
     plane: ControlPlane, count: int, *words: str, name: str = "orders", namespace: str = GUARDED
 ) -> str:
-    """What is said against it; empty: nothing. Through `statefulsets/scale`, as autoscalers do."""
+    """Returns the error of a scale request; empty: none. Through `statefulsets/scale`, as autoscalers do."""
     return plane.refusal(
         "scale", "statefulset", name, "--namespace", namespace, "--replicas", str(count), *words
     )
@@ -74,7 +74,7 @@ def replicas(count: int) -> dict[str, Any]:
 
 
 def patched_by_operator(plane: ControlPlane, namespace: str) -> str:
-    """It may not get what it patches, which `kubectl patch` would."""
+    """The account may not get the object, which `kubectl patch` would do."""
     account = plane.account(NAMESPACE, "tidelog-operator")
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets/orders"
     return plane.patched_by(account, path, replicas(2))
@@ -82,14 +82,14 @@ def patched_by_operator(plane: ControlPlane, namespace: str) -> str:
 
 @pytest.fixture(scope="module")
 def guard(plane: ControlPlane, programs: Path) -> ControlPlane:
-    """With `orders`, of which 3 brokers must stay, and `shop`, which is none of ours."""
+    """An API server with `orders`, which must keep 3 brokers, and `shop`, a foreign StatefulSet."""
     plane.apply_all(chart.operators_account(programs), chart.policy(programs))
     for name in (GUARDED, FREE, UNCOUNTED, NAMESPACE):
         labels = {"tidelog.io/brokers": "true"} if name in (GUARDED, UNCOUNTED) else {}
         plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
         plane.apply(stateful_set("orders", name), stateful_set("shop", name))
     plane.apply(counts(orders="3"))
-    # Policies are in force a moment after they are there, and so are their parameters.
+    # Policies and their parameters take effect a moment after they were created.
     wait_until(lambda: "needs at least" in scaled(plane, 2, DRY), "the policy is in force")
     for name in (UNCOUNTED, NAMESPACE):
         counts_are_missing = partial(scaled, plane, 2, DRY, namespace=name)
@@ -115,7 +115,7 @@ def test_scaling_down_is_denied_on_both_paths_with_a_remedy(guard: ControlPlane)
 
 
 def test_scaling_to_zero_is_denied_too(guard: ControlPlane) -> None:
-    """A Scale without pods has no `replicas`."""
+    """A Scale without pods has no field `replicas`."""
     for refused in (scaled(guard, 0), patched(guard, replicas(0))):
         assert "needs at least" in refused
         assert '{"brokers": 1}' in refused
@@ -126,7 +126,7 @@ def test_all_other_changes_are_allowed(guard: ControlPlane) -> None:
     assert not patched(guard, {**replicas(3), "metadata": {"annotations": {"note": "two"}}})
     assert not scaled(guard, 3)
     assert not scaled(guard, 5)
-    # Fewer than there are, and not fewer than is safe.
+    # Fewer than now, but not below the lowest allowed number.
     assert not patched(guard, replicas(4))
     assert not scaled(guard, 3)
 
@@ -140,7 +140,8 @@ def test_a_foreign_stateful_set_is_not_affected(guard: ControlPlane) -> None:
 def test_the_operator_may_remove_brokers(guard: ControlPlane) -> None:
     assert not patched_by_operator(guard, GUARDED)
 
-    # It is below what is safe now, and may not be lowered further, but everything else may.
+    # The number is below the lowest allowed one and cannot be lowered further, but all other changes are
+    # allowed.
     assert "needs at least" in scaled(guard, 1)
     assert not patched(guard, {"metadata": {"annotations": {"note": "three"}}})
     assert not scaled(guard, 3)
@@ -152,7 +153,8 @@ def test_without_counts_every_change_is_denied(guard: ControlPlane) -> None:
         scaled(guard, 5, namespace=UNCOUNTED),
         patched(guard, replicas(2), namespace=UNCOUNTED),
         patched(guard, replicas(2), name="shop", namespace=UNCOUNTED),
-        # Parameters are looked for before it is asked who it is: the operator writes them first.
+        # The API server looks for the parameter before it evaluates conditions: the operator must write it
+        # first.
         patched_by_operator(guard, UNCOUNTED),
     ):
         assert "no params found" in refused

@@ -1,4 +1,4 @@
-"""The probes of the tests' nodes: when a container has started, is ready, or is to be killed."""
+"""The probes of the simulated nodes: when a container has started, is ready, or must be killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALL = {
 
 
 def heard(probe: Probe, *answers: tuple[float, bool]) -> tuple[bool, bool]:
-    """Whether it has passed, and whether it has failed, after the answers of those seconds."""
+    """Returns whether the probe has passed, and whether it has failed, after answers at these seconds."""
     for now, good in answers:
         probe.hear(good, now)
     return probe.passed, probe.failed

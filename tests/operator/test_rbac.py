@@ -1,4 +1,4 @@
-"""What the operator may do (the chart's rbac.yaml): enough for its work, and nothing else of all there is."""
+"""The rights of the operator (the chart's rbac.yaml): enough for its work, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN, OTHER = NAMESPACE, "default"
 NAME = "tidelog-operator"
 
 Resource = tuple[str, str]
-"""Group and plural; a subresource behind a slash."""
+"""Group and plural; a subresource after a slash."""
 
 ANYWHERE: dict[Resource, str] = {
     ("tidelog.io", "clusters"): "list watch",
@@ -43,18 +43,18 @@ ANYWHERE: dict[Resource, str] = {
     ("events.k8s.io", "events"): "create patch",
 }
 IN_ITS_OWN: dict[Resource, str] = {("coordination.k8s.io", "leases"): "create"}
-"""In its namespace besides; the one Lease has a test of its own."""
+"""Additional rights in its own namespace; the Lease has a test of its own."""
 
 EVERYBODY: dict[Resource, str] = {
     ("authorization.k8s.io", "selfsubjectaccessreviews"): "create",
     ("authorization.k8s.io", "selfsubjectrulesreviews"): "create",
     ("authentication.k8s.io", "selfsubjectreviews"): "create",
 }
-"""What anybody may who has logged in: asking about oneself."""
+"""Rights of every logged-in client: questions about its own rights."""
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 MORE_VERBS = ("*", "bind", "escalate", "impersonate", "approve", "sign", "attest", "use")
-"""That rights themselves have, and others; asked about of every resource, too."""
+"""Special verbs about rights; checked for every resource too."""
 
 HIDDEN: Sequence[Resource] = (
     ("tidelog.io", "clusters/finalizers"),
@@ -67,7 +67,7 @@ HIDDEN: Sequence[Resource] = (
     ("", "nodes/metrics"),
     ("*", "*"),
 )
-"""That rights are about, and discovery does not name."""
+"""Resources that rights can name, but discovery does not."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def account(plane: ControlPlane, programs: Path) -> Path:
 
 
 class Asking:
-    """Questions to the API server about what an account may do, all through one connection."""
+    """Asks the API server what an account may do, through one connection."""
 
     def __init__(self, plane: ControlPlane, account: Path) -> None:
         address = urlsplit(plane.url)
@@ -125,7 +125,7 @@ def asking(plane: ControlPlane, account: Path) -> Iterator[Asking]:
 
 
 def resources(plane: ControlPlane) -> dict[Resource, bool]:
-    """All that the API server has, with subresources; whether they are in namespaces."""
+    """Returns all resources of the API server, with subresources, and whether they are namespaced."""
 
     def named(group: str, path: str) -> dict[Resource, bool]:
         listed = json.loads(plane.get(path))["resources"]
@@ -169,7 +169,7 @@ def test_the_operator_may_write_only_its_own_lease(asking: Asking) -> None:
         if asking.may(verb, leases, namespace, name)
     }
 
-    # Creating is asked about before there is a name.
+    # A create request has no name yet.
     may = {("get", NAME), ("update", NAME), ("create", NAME), ("create", "another")}
     assert rights == {(verb, OWN, name) for verb, name in may}
 
@@ -180,7 +180,7 @@ def test_the_operator_has_no_rights_on_non_resource_paths(asking: Asking, path: 
 
 
 def test_forbidden_requests_of_the_operator_are_denied(plane: ControlPlane, account: Path) -> None:
-    """Requests, not questions."""
+    """Real requests instead of access reviews."""
 
     def refused(*words: str, given: object = None) -> str:
         return plane.refusal("--kubeconfig", str(account), *words, given=given)
@@ -215,14 +215,14 @@ def test_forbidden_requests_of_the_operator_are_denied(plane: ControlPlane, acco
     assert "orbidden" in refused("create", "-f", "-", given=pod)
 
 
-# --- it is enough
+# --- sufficient rights
 
 
 @pytest.fixture(scope="module")
 def operator(
     plane: ControlPlane, account: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    """With the account that it has in its pod, and brokers to be told of Streams."""
+    """An operator with its account of the pod, and brokers for Streams."""
     cluster = {
         "apiVersion": "tidelog.io/v1alpha1",
         "kind": "Cluster",
@@ -254,7 +254,7 @@ def reason(plane: ControlPlane, name: str) -> str:
 
 
 def described(plane: ControlPlane, *words: str) -> list[str]:
-    """What it says of events, in order of the alphabet; without their ages and who tells of them."""
+    """Returns events in alphabetical order; without their age and reporter."""
     _, _, events = plane.kubectl("describe", *words).partition("\nEvents:")
     found = []
     for line in events.splitlines()[3:]:

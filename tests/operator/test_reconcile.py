@@ -1,4 +1,4 @@
-"""A pass of the operator that has just begun: it acts on nothing before it knows every object."""
+"""The first reconciliations of an operator: it acts on nothing before it knows every object."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def manifest(name: str, second: int, **meta: Any) -> dict[str, Any]:
 
 
 class Kube:
-    """What the API server has, and what is written to it."""
+    """A simulated API server that records writes."""
 
     def __init__(self, **kept: list[dict[str, Any]]) -> None:
         self._kept = kept
@@ -44,13 +44,13 @@ class Kube:
         self.statuses: dict[str, dict[str, Any]] = {}
         self.finalizers: list[str] = []
         self.applied: list[str] = []
-        """Kinds of objects that were made or changed."""
+        """Kinds of created or changed objects."""
         self.foreign: dict[str, Any] | None = None
-        """What is there, and not in any list."""
+        """Objects that exist, but are in no list."""
         self.refused: dict[str, str] = {}
-        """What is said against a service, by its name."""
+        """Errors of services, by name."""
         self.services: list[str] = []
-        """Their names, as they were made or changed."""
+        """Names of services, as they were created or changed."""
         self.deleted: list[str] = []
 
     async def list(self, kind: str, namespace: str, label: str = "") -> Listed:
@@ -94,7 +94,7 @@ class Kube:
 
 
 class NoEvents:
-    """Nobody writes them here."""
+    """Events stay in the queue."""
 
     async def create(self, manifest: Any) -> Any:
         return manifest
@@ -127,7 +127,7 @@ def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Re
 
 
 def owners_told(operator: Reconciler, brokers: Brokers) -> list[tuple[str, str, int]]:
-    """Streams, what their owner was changed to, and what that rested on, from now on."""
+    """Records changes of owners from now on: stream, new owner, expected version."""
     told: list[tuple[str, str, int]] = []
 
     class Client:
@@ -158,7 +158,7 @@ async def test_a_claim_is_valid_before_its_object_is_in_the_cache() -> None:
 
 
 async def test_a_claim_is_valid_if_another_operator_has_not_seen_its_object() -> None:
-    """Another one has, and made it; what this one lists or watches is behind."""
+    """Another operator has seen it and created the stream; the lists and watches of this one are behind."""
     mine, claim = manifest("mine", 1), "kubernetes:shop/mine/uid-of-mine"
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
     operator = reconciler(kube, brokers)
@@ -178,7 +178,7 @@ async def test_a_claim_is_valid_if_another_operator_has_not_seen_its_object() ->
 
 
 async def test_a_stream_of_an_object_missing_in_the_cache_is_not_adopted() -> None:
-    """It takes one that is gone for the one that is there."""
+    """It would take an existing object for a deleted one."""
     gone, there = manifest("mine", 1), manifest("mine", 2, uid="of-one-that-came-later")
     claim = "kubernetes:shop/mine/of-one-that-came-later"
     kube, brokers = Kube(Stream=[gone], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
@@ -221,7 +221,7 @@ async def test_a_cluster_missing_in_the_cache_is_not_treated_as_deleted() -> Non
 
 
 async def test_a_stream_deleted_without_a_watch_is_not_created_again() -> None:
-    """A watch that was interrupted does not tell of deletions."""
+    """An interrupted watch does not deliver deletions."""
     gone = manifest("gone", 1)
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3)
 
@@ -290,7 +290,7 @@ async def test_without_a_controller_no_broker_is_changed() -> None:
     lost = replace(view, cluster=replace(view.cluster, controller=None))
     brokers.view = lambda: lost  # type: ignore[method-assign]
 
-    # Without a client of theirs, whatever is to be done to brokers would raise.
+    # Without a client, every action on brokers would raise.
     await operator.reconcile()
 
     assert kube.statuses["orders"]["phase"] == "Pending"
@@ -368,7 +368,7 @@ async def test_a_version_conflict_is_planned_again_and_reported_if_it_repeats() 
     ready = kube.statuses["orders"]["conditions"][0]
     assert (ready["reason"], ready["message"]) == ("Creating", "The stream is being created.")
 
-    # Again and again is no chance any more.
+    # Repeated conflicts are no coincidence.
     for _ in range(5):
         await operator.reconcile()
     ready = kube.statuses["orders"]["conditions"][0]
@@ -491,7 +491,7 @@ async def test_worse_problems_are_reported_before_a_failed_service() -> None:
 
 
 async def test_a_cached_service_of_another_cluster_is_not_overwritten() -> None:
-    """A Cluster `main-a` with a listener `b` has services of the same names."""
+    """A Cluster `main-a` with a listener `b` has services with the same names."""
     kube = Kube(Cluster=[cluster_manifest(listeners=[{**OUTSIDE, "name": "a-b"}])], Pod=PODS)
     kube.foreign = {
         "kind": "Service",

@@ -1,4 +1,4 @@
-"""What the operator's log says of failures: each once, and again while it lasts."""
+"""Failures in the operator's log: each once, and again while it lasts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class NobodyWrites:
 
 
 class Reporter:
-    """What is logged by one `Reports`, at what time."""
+    """The log of one `Reports`, with a clock of its own."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.reports = Reports(EventWriter(NobodyWrites(), "here"), Metrics(), lambda: self.now)
 
     def fails(self, why: str, after_seconds: float = 2.0) -> list[str]:
-        """What is logged of it."""
+        """Reports a failure and returns the new log lines."""
         self.now += after_seconds
         with capture_logs() as lines:
             self.reports.failed(ORDERS, CHANGE, why)

@@ -1,4 +1,4 @@
-"""How much copies hold: asked for now and then, without anybody waiting for it."""
+"""The sizes of partitions: requested periodically, and nothing waits for them."""
 
 from __future__ import annotations
 

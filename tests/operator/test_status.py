@@ -1,4 +1,4 @@
-"""What a Stream is told of itself, in each situation."""
+"""The status of a Stream in each situation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects are told: once, by who leads, and again where somebody else said something."""
+"""Statuses: written once, by the leader, and again where another client wrote something else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY: dict[str, Any] = {"phase": "Ready", "conditions": []}
 
 
 class Refusing:
-    """Takes none."""
+    """Rejects all statuses."""
 
     async def write_status(self, kind: str, key: Any, before: Any, status: dict[str, Any]) -> Any:
         error = ApiException(403, "Forbidden")
@@ -29,7 +29,7 @@ class Refusing:
 
 
 class Kube:
-    """Takes statuses; `known` of their fields."""
+    """Accepts statuses, and keeps the `known` fields."""
 
     def __init__(self, *known: str) -> None:
         self.written: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ async def test_a_field_missing_in_the_definition_is_not_written_again() -> None:
 
 
 async def test_a_later_status_of_another_client_is_replaced() -> None:
-    """Such as an operator that led before, and was held up."""
+    """For example an operator that led before, and was delayed."""
     kube = Kube("phase", "conditions")
     statuses = writer(kube)
     await statuses.write([(ONE, READY)])

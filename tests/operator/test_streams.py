@@ -203,7 +203,7 @@ def test_without_an_operator_only_streams_with_policy_delete_wait(
         producer.send(b"one")
     operator.kill()
 
-    # As when the operator goes with its namespace: nobody is there, and nothing waits for anybody.
+    # As when the operator is deleted with its namespace: no operator runs, and no object waits for one.
     plane.kubectl("delete", "stream", *names, "--timeout=20s")
     plane.kubectl("delete", "stream", "taken", "--wait=false")
 
@@ -237,7 +237,7 @@ def test_the_finalizer_follows_the_deletion_policy(
     until_ready(plane, "minds")
     assert finalizers(plane, "minds") == []
 
-    # As operators before this one left it.
+    # As earlier operators left it.
     held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})
     plane.kubectl("patch", "stream", "minds", "--type=merge", "--patch", held)
     wait_until(lambda: finalizers(plane, "minds") == [], "it waits for nobody any more")

@@ -1,7 +1,6 @@
-"""Two operators that both believe they lead, held up by turns: what they come to is what one would come to.
+"""Two operators that both act as the leader, suspended by turns: the result is the same as with one.
 
-The Lease keeps that from happening for longer than a request takes; what a plan rests on (a version, an id,
-an epoch) keeps it from doing harm.
+The Lease prevents this for longer than a request takes; the versions, ids and epochs in actions prevent harm.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def nodes(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @contextmanager
 def held_by_turns(operators: tuple[StubbornOperator, ...], seed: int) -> Iterator[None]:
-    """One of them at a time stands still, for a while, wherever it happens to be."""
+    """Suspends one of them at a time, for a while, at any point."""
     ends, dice = threading.Event(), random.Random(seed)
 
     def hold() -> None:
@@ -79,7 +78,7 @@ def test_two_active_operators_reach_the_same_state_as_one(
             cluster.until_ready(5)
             cluster.apply_stream("orders", **wider, retention={"messages": 10**6})
             wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are more copies")
-            # Minds are changed while brokers are emptied.
+            # The spec changes while brokers are drained.
             for wanted in (3, 5, 4, 3):
                 cluster.apply(brokers=wanted)
                 load.until_more(200)
