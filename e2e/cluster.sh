@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # A Kubernetes cluster on this machine with Tidelog's images on each of its nodes: `make cluster`.
 #
-#   NODES   how many nodes; 3 unless set
-#   BASE    what the images are made from (tools/images.sh); `debian` unless set: no registry is needed
+#   NODES   number of nodes; default 3
+#   BASE    base image (tools/images.sh); default `debian`, which needs no registry
 #
-# With kind, where its command, a docker that answers and its node image are; `kubectl` and `helm` have to be
-# there then, too, and KUBECONFIG is as `kind get kubeconfig` says it. Else with three real kubelets in network
-# namespaces (`python -m e2e.cluster --help`): that takes root, Go, and some Debian packages, and gives nodes
-# that the tests may cut off and switch off.
+# Uses kind if its command, its node image and a running docker are available; it then also needs `kubectl` and
+# `helm`, and `kind get kubeconfig` prints the KUBECONFIG. Otherwise it uses three real kubelets in network
+# namespaces (`python -m e2e.cluster --help`): this needs root, Go, and some Debian packages, and gives nodes
+# that tests can isolate and switch off.
 #
-# One that runs already gets the images of now. `python -m e2e.cluster down`, or `kind delete cluster --name
-# tidelog`, ends it.
+# A cluster that already runs gets the current images. `python -m e2e.cluster down`, or `kind delete cluster
+# --name tidelog`, removes it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +27,7 @@ has_kind() {
     [[ -n $(docker images --quiet --filter reference='kindest/node' 2>/dev/null) ]]
 }
 
-# What brokers are rolled to is the same under another tag.
+# Rollouts use the same image under another tag.
 build_images() {
   TARGETS='broker operator nats client' tools/images.sh >&2
   mkdir -p "$images/next"
@@ -35,7 +35,7 @@ build_images() {
   build_before
 }
 
-# What an upgrade begins with (e2e/earlier.py). One node is for a short look, without upgrades.
+# Upgrades start from this version (e2e/earlier.py). A cluster of one node is for short tests, without upgrades.
 build_before() {
   local before=.build/before status=0
   rm -rf --one-file-system "$before"
@@ -66,7 +66,7 @@ with_kind() {
 }
 
 with_kubelets() {
-  say 'no kind with its node image here: real kubelets in network namespaces'
+  say 'kind or its node image is not available: using real kubelets in network namespaces'
   tools/kube/binaries.sh build cluster >/dev/null
   build_images
   if ! .venv/bin/python -m e2e.cluster kubectl version >/dev/null 2>&1; then

@@ -58,7 +58,7 @@ def machines() -> Cluster | None:
     try:
         return open_cluster()
     except ClusterError as error:
-        pytest.exit(f"there is no cluster to try: {error}. `make cluster`, or set KUBECONFIG", 2)
+        pytest.exit(f"No cluster to test: {error} Run `make cluster`, or set KUBECONFIG.", 2)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ NONE_EXIT: Final = 3
 
 
 def write(folder: Path) -> bool:
-    """Whether there is such a commit."""
+    """Writes the files of that commit to `folder`. Returns whether there is such a commit."""
     git = ["git", "-C", str(ROOT)]
     last = subprocess.run([*git, "log", "-1", "--format=%H", "--", CHART], capture_output=True, text=True)
     before = f"{last.stdout.strip()}^"
@@ -36,7 +36,7 @@ def write(folder: Path) -> bool:
 def main(folder: Path = FOLDER) -> None:
     """Write the files of the commit before the last one that changed the chart."""
     if not write(folder):
-        typer.echo("there is no earlier chart in what git knows here", err=True)
+        typer.echo("git has no commit with an earlier chart", err=True)
         raise typer.Exit(NONE_EXIT)
 
 

@@ -85,7 +85,7 @@ def condition(found: dict[str, Any] | None, kind: str) -> str:
 
 
 def wait_until(lack: Callable[[], str], seconds: float) -> float:
-    """Waits until `lacks` returns nothing, and returns how long that took. Raises `AssertionError` with what
+    """Waits until `lack` returns nothing, and returns how long that took. Raises `AssertionError` with what
     is still missing."""
     began = time.monotonic()
     while said := _tried(lack):
@@ -96,7 +96,7 @@ def wait_until(lack: Callable[[], str], seconds: float) -> float:
 
 
 def _tried(lack: Callable[[], str]) -> str:
-    """Calls a function again while the API server is unavailable for a moment."""
+    """Calls `lack`. An error counts as missing: the API server may be unavailable for a moment."""
     try:
         return lack()
     except Refused as error:

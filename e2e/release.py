@@ -106,7 +106,7 @@ class Release:
         """Uninstalls the release and deletes all its data."""
         self.kube.kubectl("delete", "streams.tidelog.io", "--all", seconds=300)
         self.kube.helm("uninstall", NAME, "--wait")
-        wait_until(lambda: f"there are {', '.join(found)}" if (found := self.pods()) else "", 240)
+        wait_until(lambda: f"pods still exist: {', '.join(found)}" if (found := self.pods()) else "", 240)
         self.kube.kubectl("delete", "pvc", "--all", seconds=300)
 
     # --- observations
@@ -152,14 +152,14 @@ class Release:
                 return f"the Cluster is not {kind}: {json.dumps(cluster.get('status'))}"
         going = [name for name, one in pods.items() if "deletionTimestamp" in one["metadata"]]
         if len(pods) != self.brokers or going:
-            return f"there are the brokers {', '.join(sorted(pods))}; {', '.join(going) or 'none'} of them go"
+            return f"broker pods: {', '.join(sorted(pods))}; being deleted: {', '.join(going) or 'none'}"
         stateful = self.kube.get("statefulset", CLUSTER) or {"status": {}}
         status = stateful["status"]
         if not (
             status.get("observedGeneration") == stateful["metadata"]["generation"]
             and status.get("updatedReplicas") == status.get("readyReplicas") == self.brokers
         ):
-            return f"the StatefulSet is not as it is to be: {status}"
+            return f"the StatefulSet is not in its desired state: {status}"
         for one in self.kube.list("streams.tidelog.io"):
             for kind in ("Ready", "InSync"):
                 if condition(one, kind) != "True":
@@ -175,12 +175,12 @@ class Release:
         """Like `lacks`, for a state after `moment`: the API server may still show an earlier one."""
         lease = self.kube.get("lease", f"{NAME}-operator") or {}
         if datetime.fromisoformat(lease["spec"]["renewTime"]) < moment:
-            return "no operator works yet"
+            return "no operator is active yet"
         for name, pod in self.pods().items():
             (container,) = pod["status"].get("containerStatuses") or [{"state": {}}]
             running = container["state"].get("running")
             if running is None or datetime.fromisoformat(running["startedAt"]) < moment:
-                return f"{name} has not started again"
+                return f"{name} has not restarted"
         return self.lacks()
 
     def until_healthy(self, seconds: float = HEALTHY_SECONDS_MAX) -> float:
@@ -193,7 +193,7 @@ class Release:
         def lack() -> str:
             now = {name: one["metadata"]["uid"] for name, one in self.pods().items()}
             same = sorted(name for name, uid in before.items() if now.get(name) == uid)
-            return f"{', '.join(same)} are still as they were" if same else self.lacks()
+            return f"{', '.join(same)} have not been replaced" if same else self.lacks()
 
         wait_until(lack, HEALTHY_SECONDS_MAX)
 
@@ -207,7 +207,7 @@ class Release:
         def lack() -> str:
             found = self.leaders()
             uneven = max(found.values()) - min(found.values()) > 1
-            return f"brokers lead so many partitions: {found}" if uneven else ""
+            return f"leaders by broker are not balanced: {found}" if uneven else ""
 
         return wait_until(lack, seconds)
 
@@ -283,7 +283,9 @@ class Release:
         def lack() -> str:
             # It may have been on a failed node, and another one has not taken over yet.
             name = self.working_operator()
-            return "" if name and self.kube.get("pod", name) else f"the operator {name} is no more"
+            return (
+                "" if name and self.kube.get("pod", name) else f"the operator {name} does not exist any more"
+            )
 
         wait_until(lack, 60)
         self.kube.kubectl(

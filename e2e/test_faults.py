@@ -32,8 +32,8 @@ def _whole_again(release: Release, figures: Figures, what: str, since: float, *,
 
 
 def _paused(load: Load, figures: Figures, what: str, since: float, *, killed: bool) -> None:
-    """Returns the longest pause of each partition after `since` (wall clock), pauses that have not ended
-    included."""
+    """Records the longest pause of acknowledgements, and checks it. `since`: wall clock. Every partition
+    counts, pauses that have not ended included."""
     pause = load.pause_since(since)
     label = f"{what}{', operator killed' if killed else ''}"
     figures.note(f"{label}: longest pause of acknowledgements, seconds", pause)

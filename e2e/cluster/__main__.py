@@ -37,7 +37,7 @@ IMAGE: Final = typer.Argument(help="As `docker save` writes it.")
 
 
 def open_cluster(*, up: bool = True) -> Cluster:
-    """Returns the layout; the environment variable TIDELOG_CLUSTER_STATE names its folder."""
+    """Returns the cluster; the environment variable TIDELOG_CLUSTER_STATE names its folder."""
     found = subprocess.run([BINARIES, "where", "cluster"], capture_output=True, text=True, check=False)
     if found.returncode:
         raise ClusterError(found.stderr.strip())
@@ -99,7 +99,8 @@ def load_image(file: Path = IMAGE) -> None:
 
 @app.command()
 def pod_pid(pod: str, namespace: str = typer.Option("default", "-n", "--namespace")) -> None:
-    """Print the process id of a pod's first process on this machine, for kill or stop."""
+    """Print the process id of the first process of a pod's first container on this machine, for kill or
+    stop."""
     typer.echo(open_cluster().container_pid(pod, namespace))
 
 

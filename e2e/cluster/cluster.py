@@ -36,11 +36,11 @@ class Cluster:
 
     def node(self, number: int) -> Node:
         if not 1 <= number <= NODES_MAX:
-            raise ClusterError(f"there are nodes 1 to {NODES_MAX}, and no node {number}")
+            raise ClusterError(f"Node {number} does not exist. Choose a node from 1 to {NODES_MAX}.")
         return Node(number, self.layout, self.processes, self.plane)
 
     def named(self, name: str) -> Node:
-        """Returns the numbers of the running nodes."""
+        """Returns the running node with this name."""
         return next(one for one in self.nodes if one.name == name)
 
     @property
@@ -54,11 +54,11 @@ class Cluster:
         self._check_requirements()
         began, layout = time.monotonic(), self.layout
         if layout.records.exists():
-            raise ClusterError(f"there is a cluster in {layout.folder} already; take it down first")
+            raise ClusterError(f"A cluster already runs in {layout.folder}. Stop it first with `down`.")
         strange = [one.name for one in layout.folder.glob("*") if one.name not in (*OWN, "logs")]
         if strange:
             raise ClusterError(
-                f"{layout.folder} holds {', '.join(strange)}, which is no cluster's; give another"
+                f"{layout.folder} contains other files: {', '.join(strange)}. Choose another folder."
             )
         shutil.rmtree(layout.logs, ignore_errors=True)
         layout.folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class Cluster:
     def load_image(self, file: Path) -> None:
         """Loads an image into every node, and into later ones."""
         if not file.is_file():
-            raise ClusterError(f"there is no file {file}")
+            raise ClusterError(f"The file {file} does not exist.")
         file = file.resolve()
         for node in self.nodes:
             node.load(file)
@@ -99,7 +99,7 @@ class Cluster:
             self.layout.images.write_text("\n".join([*known, str(file), ""]))
 
     def container_pid(self, pod: str, namespace: str) -> int:
-        """Returns the process id of the pod's first container on this machine."""
+        """Returns the process id of the first process of the pod's first container on this machine."""
         where = ["get", "pod", pod, "--namespace", namespace, "-o"]
         try:
             found = self.plane.kubectl(*where, "jsonpath={.status.containerStatuses[0].containerID}")
@@ -110,17 +110,17 @@ class Cluster:
         for group in groups:
             if group is not None:
                 return int((group / "cgroup.procs").read_text().split()[0])
-        raise ClusterError(f"the pod {pod} has no container that runs")
+        raise ClusterError(f"The pod {pod} has no running container.")
 
     def needs_to_be_up(self) -> None:
         if not self.processes.is_running(CONTROL):
-            raise ClusterError(f"no cluster runs in {self.layout.folder}; `up` starts one")
+            raise ClusterError(f"No cluster runs in {self.layout.folder}. Start one with `up`.")
 
     def _check_requirements(self) -> None:
         if os.geteuid() != 0:
-            raise ClusterError("namespaces, mounts and control groups need root")
+            raise ClusterError("The cluster needs root for namespaces, mounts and control groups.")
         missing = [one for one in COMMANDS if shutil.which(one) is None]
         if missing:
             raise ClusterError(
-                f"there is no {', '.join(missing)} here; on Debian: apt-get install {PACKAGES}"
+                f"Missing commands: {', '.join(missing)}. On Debian, run: apt-get install {PACKAGES}"
             )

@@ -72,7 +72,7 @@ class Node:
         Does not wait until it is ready. Raises `ClusterError`.
         """
         if self._processes.is_running(self.name):
-            raise ClusterError(f"{self.name} runs already; `node-down {self.number}` takes its power away")
+            raise ClusterError(f"{self.name} already runs. Stop it first with `node-down {self.number}`.")
         self._forget_memory()
         own = {Path(place): self._folder / _beside(place) for place in OWN_FOLDERS}
         self.machine.start({**own, VOLUMES_PLACE: self._layout.volumes})
@@ -119,11 +119,11 @@ class Node:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def load(self, image: Path) -> None:
-        """Raises `ClusterError`."""
+        """Loads an image into the node. Raises `ClusterError`."""
         command = self.machine.inside("ctr", "--namespace", "k8s.io", "images", "import", image)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ClusterError(f"{self.name} does not take {image}: {done.stderr.strip()[-1000:]}")
+            raise ClusterError(f"{self.name} cannot import {image}: {done.stderr.strip()[-1000:]}")
         with self._loaded.open("a") as listed:
             listed.write(f"{image}\n")
 

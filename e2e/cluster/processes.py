@@ -43,7 +43,7 @@ class Processes:
         self._logs.mkdir(parents=True, exist_ok=True)
         program = shutil.which(str(command[0]))
         if program is None:
-            raise ClusterError(f"there is no program {command[0]}")
+            raise ClusterError(f"The program {command[0]} does not exist.")
         appended = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         pid = os.posix_spawn(
             program,
@@ -62,7 +62,7 @@ class Processes:
         """Raises `ClusterError` if the process does not run."""
         found = self._found(name)
         if found is None:
-            raise ClusterError(f"{name} does not run; is the cluster up?")
+            raise ClusterError(f"{name} does not run. Check that the cluster is started.")
         return found.pid
 
     def is_running(self, name: str) -> bool:
@@ -83,11 +83,10 @@ class Processes:
         deadline = time.monotonic() + seconds
         while not condition():
             if not self.is_running(name):
-                raise ClusterError(f"{name} ended before {what}:\n{self._last_words(name)}")
+                raise ClusterError(f"{name} ended before {what}:\n{self._end_of_log(name)}")
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"not within {seconds:g} s: {what}; {name} said:\n{self._last_words(name)}"
-                )
+                late = f"{what}: not within {seconds:g} s."
+                raise ClusterError(f"{late} The end of the log of {name}:\n{self._end_of_log(name)}")
             time.sleep(LOOK_SECONDS)
 
     def _found(self, name: str) -> psutil.Process | None:
@@ -103,6 +102,6 @@ class Processes:
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def _last_words(self, name: str) -> str:
+    def _end_of_log(self, name: str) -> str:
         lines = self._log(name).read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-LAST_LINES:])

@@ -47,7 +47,7 @@ class Stream(NamedTuple):
 
 
 def _stream(text: str) -> Stream:
-    """``name:partitions[@subject]``"""
+    """Parses ``name:partitions[@subject]``."""
     rest, _, subject = text.partition("@")
     name, _, partitions = rest.partition(":")
     return Stream(name, int(partitions), subject)

@@ -47,7 +47,7 @@ def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def stream_of(notes: str) -> Manifest:
-    """The objects that the notes say to apply."""
+    """Returns the Stream that the notes say to apply."""
     (text,) = re.findall(r"^   kubectl apply -f - <<END$(.*?)^   END$", notes, re.M | re.S)
     found: Manifest = yaml.safe_load(text)
     return found

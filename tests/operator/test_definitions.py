@@ -34,7 +34,7 @@ def plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def account(plane: ControlPlane, programs: Path) -> Path:
-    """An API server with the definitions."""
+    """The kubeconfig of the hook's account, after it has created the definitions."""
     plane.apply_all(chart.definitions_account(programs))
     account = plane.account(chart.NAMESPACE, "tidelog-definitions")
     # Rights take effect a moment after they are granted.

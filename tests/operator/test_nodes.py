@@ -271,7 +271,7 @@ def test_one_of_two_evictions_is_rejected_and_the_other_stops_gracefully(
 
 
 def until_another(plane: ControlPlane, pod: str, uid: str) -> None:
-    """Whether the pod is another one than that with this uid."""
+    """Waits until the pod of this name has another uid."""
     wait_until(
         lambda: pods(plane).get(pod, {}).get("metadata", {}).get("uid", uid) != uid, f"{pod} is another pod"
     )

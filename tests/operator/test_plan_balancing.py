@@ -18,7 +18,7 @@ def held(brokers: Brokers) -> Counter[int]:
 
 
 def led(brokers: Brokers) -> Counter[int]:
-    """Returns the preferred leader of each partition."""
+    """Counts the partitions by preferred leader."""
     return Counter(one.replicas[0] for each in brokers.streams.values() for one in each.partitions)
 
 

@@ -147,7 +147,7 @@ class Kubernetes:
             del self.objects[name]
 
     def _claim(self, number: int) -> None:
-        """Pods come and go; claims stay."""
+        """Creates the claim of a pod if there is none: claims stay when pods are removed."""
         if all(one.broker_id != number for one in self.claims):
             uid = f"uid-{number}" if self.claims_made <= number else f"uid-{self.claims_made}"
             self.claims_made += 1

@@ -83,10 +83,10 @@ class PodWorker:
         """Does what the pod needs now."""
 
     async def _stop(self) -> None:
-        """Whether the pod is being deleted."""
+        """Called when the pod is being deleted; returns when its process has ended."""
 
     def _clean_up(self) -> None:
-        """Returns when nothing of the pod is left on the machine."""
+        """Removes everything of the pod from the machine."""
 
     def _phase(self) -> str:
         return "Running"
