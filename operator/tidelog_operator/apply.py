@@ -185,7 +185,7 @@ class Applier:
                 try:
                     await self._brokers.delete_stream(name, expected_version=version, stream_id=stream_id)
                 except StreamNotFound:
-                    # A previous operator did this and was killed before it could remember it.
+                    # A previous operator did this and was killed before it could record it.
                     return False
             case do.Reassign(moves):
                 await self._brokers.reassign(
@@ -234,7 +234,7 @@ class Applier:
         try:
             await self._brokers.unregister_broker(broker, only_if_empty=True, expected_version=version)
         except InvalidRequest:
-            # A previous operator did this and was killed before it could remember it.
+            # A previous operator did this and was killed before it could record it.
             found = await self._brokers.describe_cluster()
             if found.controller is None or any(one.broker_id == broker for one in found.brokers):
                 raise

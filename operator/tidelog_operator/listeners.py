@@ -48,7 +48,7 @@ def read_listener(listener: Mapping[str, Any]) -> Listener:
     return Listener(
         name=listener["name"],
         port=listener["port"],
-        type=choice(ListenerType, "type", listener["type"]),
+        type=choice(ListenerType, "listeners.type", listener["type"]),
         first_node_port=listener.get("firstNodePort"),
         host=listener.get("host", ""),
         annotations=listener.get("annotations") or {},

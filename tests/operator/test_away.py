@@ -55,7 +55,7 @@ def test_leaders_change_without_kubernetes_and_the_status_shows_it_afterwards(
     plane: ControlPlane, pods: BrokerPods, operator: OperatorProcess
 ) -> None:
     plane.apply(STREAM)
-    wait_until(lambda: len(partition(plane).get("isr", ())) == 3, "everybody is in sync")
+    wait_until(lambda: len(partition(plane).get("isr", ())) == 3, "all replicas are in sync")
     leader = partition(plane)["leader"]
     other = pods.brokers[(leader + 1) % 3].address
     with tidelog.blocking.connect(other) as client, client.producer("orders") as producer:
@@ -71,8 +71,8 @@ def test_leaders_change_without_kubernetes_and_the_status_shows_it_afterwards(
     assert now not in (None, leader)
     plane.start_api()
     operator.start()
-    wait_until(lambda: partition(plane)["leader"] == now, "the status says who leads")
-    wait_until(lambda: leader not in partition(plane)["isr"], "the status says who is behind")
+    wait_until(lambda: partition(plane)["leader"] == now, "the status names the leader")
+    wait_until(lambda: leader not in partition(plane)["isr"], "the status names the replica that is behind")
 
     pods.brokers[leader].launch()
     pods.brokers[leader].wait_ready()
@@ -92,7 +92,7 @@ def test_the_operator_continues_after_the_api_server_was_unavailable(
         plane.start_api()
         plane.apply({**STREAM, "metadata": {"name": "later", "namespace": "default"}})
 
-        wait_until(lambda: "later" in {one.name for one in client.list_streams()}, "it is made")
+        wait_until(lambda: "later" in {one.name for one in client.list_streams()}, "it is created")
 
         assert before <= {one.name for one in client.list_streams()}
     assert operator.running
@@ -114,4 +114,4 @@ def test_an_operator_that_starts_before_the_api_server_sees_everything(
             status = plane.object("Stream", name).get("status", {})
             return any(one["reason"] == "Serving" for one in status.get("conditions", ()))
 
-        wait_until(is_ready, "it is made", 30)
+        wait_until(is_ready, "it is created", 30)

@@ -59,7 +59,7 @@ def test_brokers_form_one_cluster_with_the_id_of_the_object(
     plane: ControlPlane, cluster: ClusterOnNodes
 ) -> None:
     with cluster.connected() as brokers:
-        wait_until(lambda: len(brokers.describe_cluster().voters) == 3, "three of them vote")
+        wait_until(lambda: len(brokers.describe_cluster().voters) == 3, "three brokers vote")
         found = brokers.describe_cluster()
 
     assert found.cluster_id == cluster.uid.bytes
@@ -72,7 +72,7 @@ def test_more_brokers_and_fewer_again_while_records_are_written(cluster: Cluster
     with cluster.load("orders") as load:
         cluster.apply(brokers=5)
         cluster.until_ready(5)
-        wait_until(lambda: {3, 4} <= cluster.holders("orders"), "the new ones hold something")
+        wait_until(lambda: {3, 4} <= cluster.holders("orders"), "the new brokers hold replicas")
         load.until_more(100)
 
         cluster.apply(brokers=3)
@@ -83,16 +83,16 @@ def test_more_brokers_and_fewer_again_while_records_are_written(cluster: Cluster
     assert load.errors == []
     assert cluster.records("orders") == load.acknowledged
     claims = ["data-main-0", "data-main-1", "data-main-2"]
-    wait_until(lambda: sorted(cluster.claims()) == claims, "the volumes of those that went are gone")
+    wait_until(lambda: sorted(cluster.claims()) == claims, "the volumes of the removed brokers are deleted")
 
 
 def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) -> None:
     cluster.apply_stream("orders", partitions=6, replicationFactor=2, wait=False)
-    wait_until(lambda: cluster.copies("orders") == [2] * 6, "there are fewer copies")
+    wait_until(lambda: cluster.copies("orders") == [2] * 6, "there are fewer replicas")
     before = cluster.records("orders")
 
     cluster.apply(brokers=2)
-    wait_until(lambda: "Set voters to 1 first" in str(cluster.status()), "it says what is in the way")
+    wait_until(lambda: "Set voters to 1 first" in str(cluster.status()), "the status names the obstacle")
     assert cluster.ready_pods() == 3
     cluster.apply(voters=1)
 
@@ -103,7 +103,7 @@ def test_fewer_brokers_than_vote_wait_for_fewer_voters(cluster: ClusterOnNodes) 
     cluster.apply(brokers=3, voters=3)
     cluster.until_ready(3)
     cluster.apply_stream("orders", partitions=6, replicationFactor=3)
-    wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are as many copies as before")
+    wait_until(lambda: cluster.copies("orders") == [3] * 6, "the number of replicas is as before")
 
 
 def test_only_the_operator_may_remove_brokers(plane: ControlPlane, cluster: ClusterOnNodes) -> None:
@@ -125,7 +125,7 @@ def test_another_image_replaces_one_broker_after_the_other(cluster: ClusterOnNod
             now = cluster.pod_uids()
             return not set(now.values()) & set(before.values()) and cluster.ready_pods() == 3
 
-        wait_until(is_through, "each pod is another one")
+        wait_until(is_through, "each pod is replaced")
         load.until_more(100)
     cluster.until_ready(3)
 
@@ -146,7 +146,7 @@ def test_clients_outside_reach_every_broker_at_the_port_of_its_own_service(
     def set_to(*listeners: Manifest) -> None:
         before = set(cluster.pod_uids().values())
         cluster.apply(listeners=list(listeners))
-        wait_until(lambda: not before & set(cluster.pod_uids().values()), "each pod is another one", 110)
+        wait_until(lambda: not before & set(cluster.pod_uids().values()), "each pod is replaced", 110)
         cluster.until_ready(3)
 
     set_to(listener)
@@ -189,9 +189,9 @@ def test_a_lost_volume_is_replaced_and_filled(cluster: ClusterOnNodes, nodes: No
     before = cluster.records("orders")
     nodes.lose_volume("data-main-1")
 
-    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status says so")
+    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status shows it")
     cluster.until_ready(3)
-    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+    wait_until(lambda: cluster.in_sync("orders"), "all replicas are in sync again")
     assert cluster.records("orders") == before
 
 
@@ -202,9 +202,9 @@ def test_broker_0_with_an_empty_volume_joins_and_forms_no_second_cluster(
 
     nodes.lose_volume("data-main-0")
 
-    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status says so")
+    wait_until(lambda: "VolumeLost" in cluster.reasons(), "the status shows it")
     cluster.until_ready(3)
-    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+    wait_until(lambda: cluster.in_sync("orders"), "all replicas are in sync again")
     with cluster.connected() as brokers:
         assert brokers.describe_cluster().cluster_id == cluster.uid.bytes
     assert cluster.records("orders") == before

@@ -65,10 +65,10 @@ def test_all_objects_are_created_once_and_foreign_changes_are_reverted(plane: Co
         "StatefulSet made", "Service made", "Service made-brokers", "PodDisruptionBudget made",
         "ConfigMap made-settings", "ConfigMap made-formation",
     }  # fmt: skip
-    wait_until(lambda: set(made_for(plane, "made")) == names, "everything is made")
+    wait_until(lambda: set(made_for(plane, "made")) == names, "all objects are created")
     wait_until(
         lambda: "No broker pod has an IP address" in ready(plane, "made")["message"],
-        "it says what it waits for",
+        "the status says what it waits for",
     )
     before = made_for(plane, "made")
     counts = plane.object("ConfigMap", "tidelog-broker-counts")
@@ -87,7 +87,7 @@ def test_all_objects_are_created_once_and_foreign_changes_are_reverted(plane: Co
             set(found) == names and found["Service made-brokers"]["spec"]["publishNotReadyAddresses"] is True
         )
 
-    wait_until(is_right, "it is put right")
+    wait_until(is_right, "the change is reverted")
     after = made_for(plane, "made")
     for name in names - {"Service made", "Service made-brokers", "PodDisruptionBudget made"}:
         assert after[name]["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"], name
@@ -137,7 +137,7 @@ def until_idle(operator: OperatorProcess, name: str) -> None:
         return next((float(line.split()[-1]) for line in page if line.startswith(start)), 0.0)
 
     done, before = applied(operator), looks()
-    wait_until(lambda: looks() >= before + 2, "it has looked twice")
+    wait_until(lambda: looks() >= before + 2, "it has reconciled twice")
     if applied(operator) != done:
         until_idle(operator, name)
 
@@ -169,12 +169,17 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     plane.apply(
         cluster("open", listeners=[{**NODES, "name": "outer", "firstNodePort": 30001 + 99}, more, CLOUD])
     )
-    wait_until(lambda: node_ports(plane, "open", "more") == [30000, 30001, 30002], "the new one has them")
-    wait_until(lambda: node_ports(plane, "open", "outer") == [30100, 30101, 30102], "another one has others")
+    wait_until(
+        lambda: node_ports(plane, "open", "more") == [30000, 30001, 30002], "the new listener has the ports"
+    )
+    wait_until(
+        lambda: node_ports(plane, "open", "outer") == [30100, 30101, 30102],
+        "the other listener has other ports",
+    )
     assert node_ports(plane, "open", "outside") == []
     outer = {**NODES, "name": "outer", "firstNodePort": 30100}
     plane.apply(cluster("open", listeners=[outer, CLOUD]))
-    wait_until(lambda: node_ports(plane, "open", "more") == [], "it is gone")
+    wait_until(lambda: node_ports(plane, "open", "more") == [], "it is deleted")
 
     # A change in place keeps addresses, and fields of other clients.
     moved = {name: one["metadata"]["uid"] for name, one in services(plane, "open").items()}
@@ -184,7 +189,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     def ports() -> set[int]:
         return {port["port"] for one in services(plane, "open").values() for port in one["spec"]["ports"]}
 
-    wait_until(lambda: ports() == {9313, 9321}, "the ports are others")
+    wait_until(lambda: ports() == {9313, 9321}, "the ports have changed")
     after = services(plane, "open")
     assert node_ports(plane, "open", "outer") == [30100, 30101, 30102]
     assert {name: one["metadata"]["uid"] for name, one in after.items()} == moved
@@ -195,7 +200,7 @@ def test_listener_services_are_created_changed_and_deleted_and_applied_once(
     # No listeners any more.
     until_idle(operator, "open")
     plane.apply(cluster("open"))
-    wait_until(lambda: services(plane, "open") == {}, "all are gone")
+    wait_until(lambda: services(plane, "open") == {}, "all are deleted")
     assert "Service open-brokers" in made_for(plane, "open")
 
 
@@ -211,22 +216,25 @@ def test_a_node_port_in_use_is_reported_and_stops_nothing_else(plane: ControlPla
 
     plane.apply(cluster("blocked", listeners=[{**NODES, "firstNodePort": 31000}]))
 
-    wait_until(lambda: services(plane, "blocked").keys() == {"outside-0", "outside-2"}, "the others are made")
-    wait_until(lambda: "StatefulSet blocked" in made_for(plane, "blocked"), "so are the brokers")
+    wait_until(
+        lambda: services(plane, "blocked").keys() == {"outside-0", "outside-2"},
+        "the other objects are created",
+    )
+    wait_until(lambda: "StatefulSet blocked" in made_for(plane, "blocked"), "the StatefulSet is created")
 
     def events() -> str:
         return plane.kubectl("events", "--for", "cluster.tidelog.io/blocked")
 
-    wait_until(lambda: "Cannot apply the Service blocked-outside-1" in events(), "it is told")
+    wait_until(lambda: "Cannot apply the Service blocked-outside-1" in events(), "it is reported")
     assert "provided port is already allocated" in events()
     plane.kubectl("delete", "service", "in-the-way")
-    wait_until(lambda: len(services(plane, "blocked")) == 3, "it is made when the port is free")
+    wait_until(lambda: len(services(plane, "blocked")) == 3, "it is created when the port is free")
 
 
 @pytest.mark.usefixtures("operator")
 def test_a_removed_field_disappears_from_the_objects(plane: ControlPlane) -> None:
     plane.apply(cluster("less", imagePullPolicy="Never", resources={"limits": {"cpu": 1}}))
-    wait_until(lambda: "StatefulSet less" in made_for(plane, "less"), "it is made")
+    wait_until(lambda: "StatefulSet less" in made_for(plane, "less"), "it is created")
 
     plane.apply(cluster("less", resources={"limits": {"cpu": 1}}))
 
@@ -256,7 +264,7 @@ def test_two_clusters_in_a_namespace_have_separate_counts(
         found = counts()
         return {name: found.get(name) for name in expected} == expected
 
-    wait_until(lambda: says({"one": "1", "five": "5"}), "both are there")
+    wait_until(lambda: says({"one": "1", "five": "5"}), "both exist")
     plane.kubectl("delete", "cluster.tidelog.io", "five", "--timeout=20s")
     wait_until(lambda: says({"one": "1", "five": None}), "one of them is gone")
 
@@ -264,7 +272,7 @@ def test_two_clusters_in_a_namespace_have_separate_counts(
 @pytest.mark.usefixtures("operator")
 def test_an_unreadable_formation_marker_is_explained(plane: ControlPlane) -> None:
     plane.apply(cluster("marked"))
-    wait_until(lambda: "ConfigMap marked-formation" in made_for(plane, "marked"), "the marker is there")
+    wait_until(lambda: "ConfigMap marked-formation" in made_for(plane, "marked"), "the marker exists")
 
     patch = {"data": {"formation.json": "perhaps"}}
     plane.kubectl("patch", "configmap", "marked-formation", "--type=merge", "--patch", json.dumps(patch))
@@ -272,7 +280,7 @@ def test_an_unreadable_formation_marker_is_explained(plane: ControlPlane) -> Non
     def explained() -> bool:
         return "whether the brokers have formed a cluster" in ready(plane, "marked")["message"]
 
-    wait_until(explained, "it says why it does nothing")
+    wait_until(explained, "the status explains it")
 
 
 @pytest.mark.long
@@ -284,14 +292,14 @@ def test_one_of_two_operators_is_active_and_the_other_takes_over(
     try:
         wait_until(lambda: "serving /metrics" in second.log(), "the second one runs")
         plane.apply(cluster("shared"))
-        wait_until(lambda: "StatefulSet shared" in made_for(plane, "shared"), "the first one works")
+        wait_until(lambda: "StatefulSet shared" in made_for(plane, "shared"), "the first operator is active")
         assert not second.leads()
 
         operator.stop()
 
         wait_until(second.leads, "the second one leads")
         plane.apply(cluster("taken-over"))
-        wait_until(lambda: "StatefulSet taken-over" in made_for(plane, "taken-over"), "it works")
+        wait_until(lambda: "StatefulSet taken-over" in made_for(plane, "taken-over"), "the operator works")
     finally:
         second.stop()
         operator.start()

@@ -38,7 +38,7 @@ def account(plane: ControlPlane, programs: Path) -> Path:
     plane.apply_all(chart.definitions_account(programs))
     account = plane.account(chart.NAMESPACE, "tidelog-definitions")
     # Rights take effect a moment after they are granted.
-    wait_until(lambda: asyncio.run(_made(account)), "the account may make them")
+    wait_until(lambda: asyncio.run(_made(account)), "the account has the rights")
     return account
 
 
@@ -65,7 +65,7 @@ def definition(name: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("account")
 def test_a_missing_definition_is_created_and_served(plane: ControlPlane) -> None:
     # An established definition appears in discovery a moment later.
-    wait_until(lambda: not plane.refusal("get", ",".join(NAMES)), "they can be listed")
+    wait_until(lambda: not plane.refusal("get", ",".join(NAMES)), "the definitions are served")
 
 
 async def test_an_existing_definition_is_updated_from_the_file(plane: ControlPlane, account: Path) -> None:

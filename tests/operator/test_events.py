@@ -204,7 +204,7 @@ async def running(writer: EventWriter) -> AsyncIterator[None]:
 async def written(writer: EventWriter) -> None:
     """Waits until all queued events are written."""
     async with running(writer):
-        await until(lambda: not writer._queue.qsize(), "all are taken")
+        await until(lambda: not writer._queue.qsize(), "the queue is empty")
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -266,7 +266,7 @@ async def test_an_event_that_the_api_server_deleted_is_created_again(api: Api, c
     await written(writer)
 
     async def gone(*_: Any, **__: Any) -> None:
-        raise Outdated("it is gone")
+        raise Outdated("it is deleted")
 
     api.patch = gone  # type: ignore[method-assign]
     clock.passes(minutes=2)

@@ -36,7 +36,9 @@ class Story:
         for _ in range(LIVES_MAX):
             with operator:
                 try:
-                    wait_until(lambda: not operator.running or until(), "it acts, or has nothing to do", 60)
+                    wait_until(
+                        lambda: not operator.running or until(), "it has acted, or has nothing to do", 60
+                    )
                 except AssertionError as error:
                     said = self.cluster.status().get("conditions")
                     raise AssertionError(f"after {operator.last_actions()[before:]}: {said}") from error
@@ -101,7 +103,7 @@ def test_an_operator_killed_after_each_action_continues(
     nodes.lose_volume("data-main-1")
     died = story.goes_on(lambda: cluster.claim_uids() != before and cluster.is_settled(3))
     assert died[:2] == ["DeleteObject", "DeleteObject"]
-    wait_until(lambda: cluster.in_sync("orders"), "every copy has everything again")
+    wait_until(lambda: cluster.in_sync("orders"), "all replicas are in sync again")
 
     # The Stream is deleted and created again.
     cluster.delete_stream("orders")
@@ -127,5 +129,5 @@ def test_an_operator_killed_after_each_action_continues(
 
     # An operator that is not killed reports the final status.
     with OperatorProcess(tmp_path, plane.kubeconfig):
-        wait_until(lambda: cluster.status()["streams"] == 0, "the status says what is so")
+        wait_until(lambda: cluster.status()["streams"] == 0, "the status is correct")
         cluster.until_ready(3)

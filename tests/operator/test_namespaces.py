@@ -60,7 +60,7 @@ def test_the_operator_reconciles_only_its_namespaces(
     with OperatorProcess(tmp_path, account, *flags) as operator:
         plane.apply_all([cluster(OTHER), cluster(FARM)])
         made = "tidelog.io/cluster=cows"
-        wait_until(lambda: plane.objects("StatefulSet", made, FARM), "it is made")
+        wait_until(lambda: plane.objects("StatefulSet", made, FARM), "it is created")
         wait_until(lambda: operator.get("/readyz") == "ready\n", "it watches")
         log = operator.log_path.read_text().lower()
 
@@ -91,6 +91,6 @@ def test_a_namespace_with_streams_can_be_deleted_without_an_operator(
 
     assert waiting_reason()
     with OperatorProcess(tmp_path, plane.kubeconfig):
-        wait_until(lambda: not waiting_reason(), "it waits for nobody")
+        wait_until(lambda: not waiting_reason(), "it has no finalizer")
 
     plane.kubectl("delete", "namespace", "leaving", "--timeout=60s")

@@ -218,7 +218,7 @@ def test_a_rollout_replaces_one_broker_after_the_other(plane: ControlPlane, node
         new = [pod for pod, one in there.items() if before[pod] != one["metadata"]["uid"]]
         return len(new) == len(PODS) and all(map(is_ready, there.values()))
 
-    wait_until(is_through, "each pod is another one, and ready")
+    wait_until(is_through, "each pod is replaced and ready")
 
     assert records(nodes) == RECORDS
 
@@ -319,12 +319,12 @@ def test_a_config_map_reaches_a_running_broker(plane: ControlPlane, nodes: Nodes
     later = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
 
     plane.apply({**later, "data": {"state": "first"}})
-    wait_until(lambda: state.exists() and state.read_text() == "first", "it is there")
+    wait_until(lambda: state.exists() and state.read_text() == "first", "it exists")
     plane.apply({**later, "data": {"state": "second"}})
-    wait_until(lambda: state.read_text() == "second", "its change is there")
+    wait_until(lambda: state.read_text() == "second", "its change is visible")
     plane.kubectl("delete", "configmap", "main-later")
 
-    wait_until(lambda: not state.exists(), "it is gone")
+    wait_until(lambda: not state.exists(), "it is deleted")
 
 
 def test_a_claim_with_a_lost_volume_is_lost_and_its_broker_waits(plane: ControlPlane, nodes: Nodes) -> None:
@@ -350,7 +350,9 @@ def test_a_held_pod_is_not_ready_until_it_is_released(plane: ControlPlane, nodes
     nodes.hold("main-0")
     nodes.kill("main-0")
     held = {"reason": "CreateContainerError", "message": "the test holds it"}
-    wait_until(lambda: container(plane, "main-0")["state"] == {"waiting": held}, "it says that it waits")
+    wait_until(
+        lambda: container(plane, "main-0")["state"] == {"waiting": held}, "the status says that it waits"
+    )
 
     nodes.release("main-0")
 

@@ -329,4 +329,4 @@ def test_an_unknown_listener_type_makes_the_cluster_unreadable() -> None:
     found = read_cluster(kube.manifest)
 
     assert isinstance(found, UnreadableCluster)
-    assert "type is 'Gateway', but must be one of NodePort, LoadBalancer" in found.why
+    assert "listeners.type is 'Gateway', but must be one of NodePort, LoadBalancer" in found.why

@@ -20,7 +20,7 @@ class Cluster:
 
     def __init__(self, brokers: Brokers, pods: Pods, voters: tuple[int, ...] = (0, 1, 2)) -> None:
         self.brokers, self.pods, self.voters = brokers, pods, voters
-        self.told: list[do.BrokerAction] = []
+        self.executed: list[do.BrokerAction] = []
 
     def plan(self, wanted: int, controller: int | None = 0) -> tuple[do.BrokerAction, ...]:
         view = self.brokers.view()
@@ -30,7 +30,7 @@ class Cluster:
         return found.actions
 
     def do(self, action: do.BrokerAction) -> None:
-        self.told.append(action)
+        self.executed.append(action)
         match action:
             case do.CordonBroker() | do.UncordonBroker():
                 self.brokers.do(action)
@@ -98,10 +98,10 @@ def test_empty_brokers_are_removed_the_last_one_first() -> None:
 
     cluster.settle(3)
 
-    kinds = [type(one) for one in cluster.told]
+    kinds = [type(one) for one in cluster.executed]
     assert kinds[0] is do.SetBrokerCount
-    assert cluster.told[0] == do.SetBrokerCount(5, 5, (3, 4))
-    assert cluster.told[-4:] == [
+    assert cluster.executed[0] == do.SetBrokerCount(5, 5, (3, 4))
+    assert cluster.executed[-4:] == [
         do.UnregisterBroker(4, 2),
         do.SetBrokerCount(5, 4, (3,)),
         do.UnregisterBroker(3, 2),
@@ -184,7 +184,7 @@ def test_wherever_the_operator_is_killed_the_end_is_the_same(begin, wanted: int)
     whole = begin()
     whole.settle(wanted)
 
-    for crash_at in range(len(whole.told) + 2):
+    for crash_at in range(len(whole.executed) + 2):
         cluster = begin()
         cluster.settle(wanted, crash_at=crash_at)
         assert (cluster.pods, cluster.brokers.states) == (whole.pods, whole.brokers.states), crash_at

@@ -163,11 +163,11 @@ def test_without_counts_every_change_is_denied(guard: ControlPlane) -> None:
 def test_a_count_that_is_not_a_number_denies_every_change(guard: ControlPlane) -> None:
     guard.apply(counts(orders="3", shop="many"))
 
-    wait_until(lambda: scaled(guard, 2, DRY, name="shop"), "it is known")
+    wait_until(lambda: scaled(guard, 2, DRY, name="shop"), "the count is known")
 
     assert SENTENCE in scaled(guard, 2, DRY)
     guard.apply(counts(orders="3"))
-    wait_until(lambda: not scaled(guard, 2, DRY, name="shop"), "it is gone")
+    wait_until(lambda: not scaled(guard, 2, DRY, name="shop"), "it is deleted")
 
 
 def test_a_namespace_without_the_label_is_not_guarded(guard: ControlPlane) -> None:

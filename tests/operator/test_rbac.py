@@ -267,13 +267,15 @@ def described(plane: ControlPlane, *words: str) -> list[str]:
 def test_the_operator_works_with_its_own_account(plane: ControlPlane, operator: OperatorProcess) -> None:
     spec = {"partitions": 2, "deletionPolicy": "Delete"}
     plane.apply(stream("orders", **spec), stream("left"))
-    wait_until(lambda: reason(plane, "orders") == reason(plane, "left") == "Serving", "they are there")
+    wait_until(
+        lambda: reason(plane, "orders") == reason(plane, "left") == "Serving", "both Streams are ready"
+    )
     plane.apply(stream("orders", **spec, subject="orders.>"))
     plane.apply(stream("other", streamName="orders"))
-    wait_until(lambda: reason(plane, "other") == "Conflict", "the second one is told")
+    wait_until(lambda: reason(plane, "other") == "Conflict", "the second Stream has a conflict")
 
-    wait_until(lambda: len(described(plane, "stream", "orders")) == 2, "both changes are told")
-    wait_until(lambda: len(described(plane, "stream", "other")) == 1, "so is the conflict")
+    wait_until(lambda: len(described(plane, "stream", "orders")) == 2, "both events are written")
+    wait_until(lambda: len(described(plane, "stream", "other")) == 1, "the conflict is reported")
     assert described(plane, "stream", "orders") == [
         "Normal Altered Changed subject of the stream orders.",
         "Normal Created Created the stream orders with 2 partitions and 1 replica of each.",
@@ -281,7 +283,7 @@ def test_the_operator_works_with_its_own_account(plane: ControlPlane, operator: 
     assert described(plane, "stream", "other")[0].startswith("Warning Conflict The stream orders belongs to")
     plane.kubectl("delete", "stream", "other", "orders", "left", "--timeout=20s")
     gone = "Normal Retained The Stream left was deleted. The brokers keep the stream left and its records."
-    wait_until(lambda: gone in described(plane, "clusters.tidelog.io", "main"), "what stays is told")
+    wait_until(lambda: gone in described(plane, "clusters.tidelog.io", "main"), "the event is written")
     words = operator.log_path.read_text().lower()
     for bad in ("forbidden", "permission", "error", "traceback", "warning"):
         assert bad not in words
@@ -295,20 +297,22 @@ def test_the_operator_creates_a_cluster_with_its_own_account(plane: ControlPlane
         "Applied applied the StatefulSet main with 1 broker",
     }
 
-    wait_until(lambda: len(described(plane, "clusters.tidelog.io", "main")) >= 6, "everything is told")
+    wait_until(lambda: len(described(plane, "clusters.tidelog.io", "main")) >= 6, "all events are written")
 
-    told = {line.removeprefix("Normal ") for line in described(plane, "clusters.tidelog.io", "main")}
-    assert told >= made
-    assert not any("Failed" in line for line in told)
+    shown = {line.removeprefix("Normal ") for line in described(plane, "clusters.tidelog.io", "main")}
+    assert shown >= made
+    assert not any("Failed" in line for line in shown)
     assert plane.object("StatefulSet", "main")["metadata"]["ownerReferences"][0]["blockOwnerDeletion"]
     assert plane.object("ConfigMap", "tidelog-broker-counts")["data"] == {"main": "1"}
 
 
 def test_the_operator_serves_its_metrics(plane: ControlPlane, operator: OperatorProcess) -> None:
     plane.apply(stream("counted"))
-    wait_until(lambda: reason(plane, "counted") == "Serving", "the stream is there")
+    wait_until(lambda: reason(plane, "counted") == "Serving", "the stream exists")
 
-    wait_until(lambda: "tidelog_operator_streams_not_ready 0.0" in operator.get("/metrics"), "it came back")
+    wait_until(
+        lambda: "tidelog_operator_streams_not_ready 0.0" in operator.get("/metrics"), "the metrics show it"
+    )
     page = operator.get("/metrics").splitlines()
 
     assert operator.get("/healthz") == "ok\n"

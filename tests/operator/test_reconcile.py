@@ -126,20 +126,20 @@ def reconciler(kube: Kube, brokers: Brokers | None, *came: dict[str, Any]) -> Re
     return made
 
 
-def owners_told(operator: Reconciler, brokers: Brokers) -> list[tuple[str, str, int]]:
+def owner_changes(operator: Reconciler, brokers: Brokers) -> list[tuple[str, str, int]]:
     """Records changes of owners from now on: stream, new owner, expected version."""
-    told: list[tuple[str, str, int]] = []
+    written: list[tuple[str, str, int]] = []
 
     class Client:
         async def alter_stream(self, name: str, *, owner: str, expected_version: int, **_: Any) -> None:
-            told.append((name, owner, expected_version))
+            written.append((name, owner, expected_version))
             brokers.streams[name] = replace(brokers.streams[name], owner=owner)
 
     async def client(ips: Any) -> Any:
         return Client()
 
     operator._brokers.client = client  # type: ignore[method-assign]
-    return told
+    return written
 
 
 MAIN = cluster_manifest()
@@ -162,7 +162,7 @@ async def test_a_claim_is_valid_if_another_operator_has_not_seen_its_object() ->
     mine, claim = manifest("mine", 1), "kubernetes:shop/mine/uid-of-mine"
     kube, brokers = Kube(Stream=[], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
     operator = reconciler(kube, brokers)
-    asked = owners_told(operator, brokers)
+    asked = owner_changes(operator, brokers)
     kube._kept["Stream"] = [mine]
 
     async def list_nothing(kind: str, namespace: str, label: str = "") -> Listed:
@@ -183,7 +183,7 @@ async def test_a_stream_of_an_object_missing_in_the_cache_is_not_adopted() -> No
     claim = "kubernetes:shop/mine/of-one-that-came-later"
     kube, brokers = Kube(Stream=[gone], Cluster=[MAIN]), Brokers(3, stream("claimed", owner=claim))
     operator = reconciler(kube, brokers)
-    told = owners_told(operator, brokers)
+    written = owner_changes(operator, brokers)
 
     async def find(kind: str, key: ObjectKey) -> dict[str, Any] | None:
         return there if kind == "Stream" else None
@@ -191,7 +191,7 @@ async def test_a_stream_of_an_object_missing_in_the_cache_is_not_adopted() -> No
     kube.find = find  # type: ignore[method-assign]
     await operator.reconcile()
 
-    assert told == []
+    assert written == []
 
 
 async def test_streams_that_need_no_operator_are_deleted_without_brokers() -> None:
@@ -255,13 +255,13 @@ async def test_a_new_leader_lists_all_objects_and_writes_all_statuses() -> None:
     await operator.reconcile()
     kube.statuses.clear()
     kube._kept["Stream"] = []
-    told = owners_told(operator, brokers)
+    written = owner_changes(operator, brokers)
 
     operator.forget()
     await operator.reconcile()
 
     assert set(kube.statuses) == {CLUSTER}
-    assert told == [("claimed", "retained:shop/orders", 7)]
+    assert written == [("claimed", "retained:shop/orders", 7)]
 
 
 async def test_an_object_that_a_webhook_changes_is_applied_once() -> None:
@@ -332,12 +332,12 @@ async def test_unreadable_objects_get_the_condition_invalid() -> None:
 
     kube._kept["Cluster"] = [cluster_manifest(replaceAfter="soon", status=before)]
     kube.applied.clear()
-    told = kube.statuses["orders"]
+    written = kube.statuses["orders"]
     operator.forget()
     await operator.reconcile()
 
-    assert (told["phase"], told["conditions"][0]["reason"]) == ("Invalid", "Invalid")
-    assert "'for ever' is not a duration" in told["conditions"][0]["message"]
+    assert (written["phase"], written["conditions"][0]["reason"]) == ("Invalid", "Invalid")
+    assert "'for ever' is not a duration" in written["conditions"][0]["message"]
     ready = kube.statuses[CLUSTER]["conditions"][0]
     assert (ready["status"], ready["reason"]) == ("False", "Invalid")
     assert "'soon' is not a duration" in ready["message"]

@@ -59,11 +59,11 @@ async def test_sizes_are_requested_once_per_period_in_the_background(
 
         slow.ask(client)
         assert slow.known is None
-        await until(lambda: slow.known is not None, "the brokers have said it")
+        await until(lambda: slow.known is not None, "the sizes are known")
         await client.create_stream("later")
         slow.ask(client)
         fast.ask(client)
-        await until(lambda: fast.known is not None, "they have said it again")
+        await until(lambda: fast.known is not None, "the sizes are known again")
 
         assert list(slow.known or ()) == [("orders", 0), ("orders", 1)]
         assert len(fast.known or ()) == 3
@@ -80,5 +80,5 @@ async def test_a_running_request_can_be_cancelled_and_repeated(fake: tidelog.tes
 
     async with fake.connect() as client:
         sizes.ask(client)
-        await until(lambda: sizes.known is not None, "the brokers have said it")
+        await until(lambda: sizes.known is not None, "the sizes are known")
         await sizes.stop()

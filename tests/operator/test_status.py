@@ -17,7 +17,7 @@ NOW, LATER = "2026-02-01T00:00:00Z", "2026-02-01T00:00:09Z"
 CLAIM = "kubernetes:shop/orders/uid-of-orders"
 
 
-def told(
+def status_of(
     existing: StreamDescription | None,
     one: StreamObject | None = None,
     *,
@@ -51,7 +51,7 @@ def with_partition(number: int, **changes: Any) -> StreamDescription:
 
 
 def test_the_status_of_a_healthy_stream_lists_its_replicas() -> None:
-    status = told(stream(owner=CLAIM, replicas=((0, 1, 2), (1, 2, 0))))
+    status = status_of(stream(owner=CLAIM, replicas=((0, 1, 2), (1, 2, 0))))
 
     assert status == {
         "observedGeneration": 1,
@@ -105,7 +105,7 @@ def test_the_status_of_a_healthy_stream_lists_its_replicas() -> None:
 def test_each_problem_has_a_message(
     existing: StreamDescription, phase: str, reason: str, sentence: str
 ) -> None:
-    status = told(existing)
+    status = status_of(existing)
 
     assert status["phase"] == phase
     assert ready(status)[1] == reason
@@ -124,28 +124,28 @@ def test_each_problem_has_a_message(
 def test_findings_of_the_plan_are_reported(
     finding: Finding, phase: str, existing: StreamDescription | None
 ) -> None:
-    status = told(existing, finding=finding)
+    status = status_of(existing, finding=finding)
 
     assert (status["phase"], ready(status)) == (phase, ("False", finding.reason, finding.message))
     assert ("streamId" in status) == (existing is not None)
 
 
 def test_an_error_is_reported_until_the_action_succeeds() -> None:
-    assert ready(told(None, error="no controller is known")) == (
+    assert ready(status_of(None, error="no controller is known")) == (
         "False",
         "Creating",
         "no controller is known",
     )
-    assert ready(told(None)) == ("False", "Creating", "The stream is being created.")
-    changing = told(stream(owner=CLAIM), error="no controller is known")
+    assert ready(status_of(None)) == ("False", "Creating", "The stream is being created.")
+    changing = status_of(stream(owner=CLAIM), error="no controller is known")
     assert (changing["phase"], ready(changing)[1]) == ("Degraded", "CannotChange")
 
 
 def test_without_an_answer_the_last_known_status_is_unknown() -> None:
-    known = told(stream(owner=CLAIM))
+    known = status_of(stream(owner=CLAIM))
     one = replace(stream_object(), status=known)
 
-    status = told(None, one, unreachable="no broker answers", now=LATER)
+    status = status_of(None, one, unreachable="no broker answers", now=LATER)
 
     assert ready(status) == ("Unknown", "BrokersUnreachable", "no broker answers")
     assert (status["streamId"], status["partitions"]) == (known["streamId"], known["partitions"])
@@ -154,14 +154,14 @@ def test_without_an_answer_the_last_known_status_is_unknown() -> None:
         "Unknown",
         "The brokers do not answer. When they answered last, this condition was True.",
     )
-    again = told(None, replace(one, status=status), unreachable="no broker answers", now="much later")
+    again = status_of(None, replace(one, status=status), unreachable="no broker answers", now="much later")
     assert again == status
 
 
 def test_a_condition_has_the_time_of_its_last_change() -> None:
-    first = told(stream(owner=CLAIM))
-    same = told(stream(owner=CLAIM), replace(stream_object(), status=first), now=LATER)
-    worse = told(with_partition(0, leader=None), replace(stream_object(), status=first), now=LATER)
+    first = status_of(stream(owner=CLAIM))
+    same = status_of(stream(owner=CLAIM), replace(stream_object(), status=first), now=LATER)
+    worse = status_of(with_partition(0, leader=None), replace(stream_object(), status=first), now=LATER)
 
     assert same == first
     assert {one["type"]: one["lastTransitionTime"] for one in worse["conditions"]} == {
@@ -173,12 +173,12 @@ def test_a_condition_has_the_time_of_its_last_change() -> None:
 def test_a_deleted_stream_has_the_phase_deleting() -> None:
     one = stream_object(deleting=True)
 
-    assert told(stream(owner=CLAIM), one)["phase"] == "Deleting"
-    assert ready(told(stream(owner=CLAIM), one, error="it is at version 9"))[2] == "it is at version 9"
+    assert status_of(stream(owner=CLAIM), one)["phase"] == "Deleting"
+    assert ready(status_of(stream(owner=CLAIM), one, error="it is at version 9"))[2] == "it is at version 9"
 
 
 def test_only_the_first_partitions_are_shown() -> None:
-    status = told(stream(owner=CLAIM, replicas=[(0, 1)] * 300))
+    status = status_of(stream(owner=CLAIM, replicas=[(0, 1)] * 300))
 
     assert status["partitionCount"] == 300
     assert len(status["partitions"]) == PARTITIONS_SHOWN_MAX

@@ -98,7 +98,7 @@ def test_an_applied_stream_is_created_and_its_status_lists_its_replicas(
             for one in brokers.describe_stream("orders").partitions
         ]
 
-    wait_until(is_true, "the status says what the brokers say")
+    wait_until(is_true, "the status matches the brokers")
     made = brokers.describe_stream("orders")
     assert all(set(one.replicas) == {0, 1, 2} for one in made.partitions)
     assert made.owner.startswith("kubernetes:default/orders/")
@@ -144,7 +144,7 @@ def test_the_second_of_two_streams_with_one_name_has_a_conflict(plane: ControlPl
 
     plane.apply(stream("yours", streamName="claimed"))
 
-    wait_until(lambda: condition(plane, "yours")["reason"] == "Conflict", "the second one says so")
+    wait_until(lambda: condition(plane, "yours")["reason"] == "Conflict", "the second Stream has a conflict")
     assert "belongs to the Stream mine" in condition(plane, "yours")["message"]
     plane.kubectl("delete", "stream", "mine", "--timeout=20s")
     until_ready(plane, "yours")
@@ -164,15 +164,17 @@ def test_settings_and_replicas_follow_the_manifest(
         full = all(len(one.isr) == 3 and not one.adding for one in found.partitions)
         return full and len(found.partitions) == 4 and found.config.retention.messages == 100
 
-    wait_until(matches, "the stream is as it is to be")
-    wait_until(lambda: until_ready(plane, "changed")["replicationFactor"] == 3, "the status says so")
+    wait_until(matches, "the stream is in its desired state")
+    wait_until(lambda: until_ready(plane, "changed")["replicationFactor"] == 3, "the status shows it")
 
 
 @pytest.mark.usefixtures("operator")
 def test_a_stream_that_waits_for_brokers_says_how_many(plane: ControlPlane) -> None:
     plane.apply(stream("wide", replicationFactor=5))
 
-    wait_until(lambda: condition(plane, "wide")["reason"] == "WaitingForBrokers", "it says that it waits")
+    wait_until(
+        lambda: condition(plane, "wide")["reason"] == "WaitingForBrokers", "the status says that it waits"
+    )
 
     assert "5 replicas of each partition need 5 brokers, but only 3" in condition(plane, "wide")["message"]
     plane.kubectl("delete", "stream", "wide", "--timeout=20s")
@@ -240,7 +242,7 @@ def test_the_finalizer_follows_the_deletion_policy(
     # As earlier operators left it.
     held = json.dumps({"metadata": {"finalizers": [FINALIZER]}})
     plane.kubectl("patch", "stream", "minds", "--type=merge", "--patch", held)
-    wait_until(lambda: finalizers(plane, "minds") == [], "it waits for nobody any more")
+    wait_until(lambda: finalizers(plane, "minds") == [], "it has no finalizer any more")
 
     plane.apply(stream("minds", deletionPolicy="Delete"))
     assert until_ready(plane, "minds")["streamId"] == first["streamId"]

@@ -77,7 +77,7 @@ def test_two_active_operators_reach_the_same_state_as_one(
             cluster.apply(brokers=5)
             cluster.until_ready(5)
             cluster.apply_stream("orders", **wider, retention={"messages": 10**6})
-            wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are more copies")
+            wait_until(lambda: cluster.copies("orders") == [3] * 6, "there are more replicas")
             # The spec changes while brokers are drained.
             for wanted in (3, 5, 4, 3):
                 cluster.apply(brokers=wanted)

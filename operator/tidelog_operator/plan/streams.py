@@ -176,7 +176,7 @@ def _conflict(one: StreamObject, first: StreamObject) -> Decision:
         one,
         finding=Finding(
             Reason.CONFLICT,
-            f"The stream {one.stream_name} belongs to the Stream {first.key.name}, which owned it first. "
+            f"The stream {one.stream_name} belongs to the Stream {first.key.name}, which claimed it first. "
             "Delete one of the two Streams, or create this one with another streamName.",
         ),
     )

@@ -40,7 +40,7 @@ class Kubernetes:
         """Deleted services, with the desired number of pods at that moment."""
         self.over: set[str] = set()
         """Claims of unregistered brokers: no other broker must start with one."""
-        self.told: list[do.ClusterAction] = []
+        self.executed: list[do.ClusterAction] = []
         self.history: list[tuple[int, str | None]] = []
         """The number of pods and the lowest allowed number, after each action."""
 
@@ -59,7 +59,7 @@ class Kubernetes:
 
     def do(self, action: do.ClusterAction, brokers: Brokers | None = None) -> bool:
         """Executes an action and returns whether it changed anything."""
-        self.told.append(action)
+        self.executed.append(action)
         states = {} if brokers is None else dict(brokers.states)
         match action:
             case do.CreateObject(manifest):

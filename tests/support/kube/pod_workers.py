@@ -55,7 +55,7 @@ class PodWorker:
         self._began = now_text()
         self._ready: bool | None = None
         self._ready_since = ""
-        self._told: Json = {}
+        self._reported: Json = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namespace}/{self.name} ready={self._ready} gone={self.gone}>"
@@ -124,10 +124,10 @@ class PodWorker:
         }
         if phase != "Pending":
             status |= {"podIP": self.address, "podIPs": [{"ip": self.address}]}
-        if status != self._told:
+        if status != self._reported:
             patch = {"metadata": {"uid": self.uid}, "status": status}
             if await self._machine.api.send("PATCH", f"{self._path}/status", patch, STRATEGIC_MERGE):
-                self._told = status
+                self._reported = status
 
     async def _remove(self) -> None:
         options = {
