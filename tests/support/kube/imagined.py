@@ -20,6 +20,9 @@ from tidelog_operator.resources.stateful_set import Pods, read_pods
 NOW = "2026-01-01T00:10:00Z"
 SET = ("StatefulSet", CLUSTER)
 
+CLAIMS = [Claim(f"data-main-{number}", f"uid-{number}", number, "Bound", False) for number in range(3)]
+"""The claims of three brokers."""
+
 
 class Kubernetes:
     """The objects of the Cluster: versions increase, and a write with an old version is rejected."""

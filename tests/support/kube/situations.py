@@ -322,3 +322,7 @@ def settle(
             brokers.do(action)
             done += 1
     raise AssertionError(f"it goes on for ever: {actions}")
+
+
+def without_controller(view: BrokersView) -> BrokersView:
+    return replace(view, cluster=replace(view.cluster, controller=None))

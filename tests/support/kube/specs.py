@@ -1,0 +1,53 @@
+"""Streams and Clusters as specs for a real API server, each with a name of its own."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+from support.kube.control_plane import ControlPlane
+
+NAMES = (f"one-{number}" for number in itertools.count())
+Spec = dict[str, Any]
+
+
+def stream(**spec: Any) -> Spec:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": next(NAMES), "namespace": "default"},
+        "spec": {"cluster": "main", **spec},
+    }
+
+
+def cluster(**spec: Any) -> Spec:
+    return {
+        "apiVersion": "tidelog.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": next(NAMES), "namespace": "default"},
+        "spec": {"image": "tidelog:1", "storage": {"size": "10Gi"}, **spec},
+    }
+
+
+def changed(plane: ControlPlane, before: Spec, after: Spec) -> Spec:
+    """Returns `before` with the spec of `after`, for `kubectl replace`."""
+    plane.kubectl("create", "-f", "-", given=before)
+    now = copy.deepcopy(before)
+    now["spec"] = after["spec"]
+    return now
+
+
+NODES: Spec = {"name": "outside", "port": 9310, "type": "NodePort", "firstNodePort": 30000}
+
+
+BALANCED: Spec = {
+    "name": "cloud",
+    "port": 9320,
+    "type": "LoadBalancer",
+    "host": "broker-{broker}.example.com",
+}
+
+
+def without(one: Spec, *names: str, **more: Any) -> Spec:
+    return {name: value for name, value in one.items() if name not in names} | more
